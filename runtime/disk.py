@@ -1,0 +1,288 @@
+"""Files as an input: the interface and the real disk.
+
+Durable means it survives power loss: a file's bytes after :meth:`File.sync` or :meth:`Mapping.sync`, a name after
+:meth:`Disk.sync_folder`. Nothing else may be counted on. The simulated disk in :mod:`understudy.testkit` forgets
+exactly the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import trio
+
+T = TypeVar("T")
+
+
+class DiskLockedError(Exception):
+    """A folder is held by another process; the message names the folder."""
+
+
+class DiskUsage(Protocol):
+    """Bytes of the file system that holds a path."""
+
+    total: int
+    used: int
+    free: int
+
+
+class File(Protocol):
+    """An open file, read and written at explicit positions."""
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        ...
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        """Return up to *length* bytes from *offset*; shorter only at the end of the file."""
+        ...
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of *data* at *offset*, growing the file if needed. Durable only after :meth:`sync`."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Cut or zero-extend the file to *length* bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Block until the bytes and the length are durable."""
+        ...
+
+    def close(self) -> None:
+        """Give the file back; a second call does nothing."""
+        ...
+
+
+class Mapping(Protocol):
+    """A file of fixed length in memory: writing to :attr:`view` writes the file; durable after :meth:`sync`."""
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file as a writable view of bytes. Slices of it keep the memory alive; release before closing."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        ...
+
+    def sync(self, offset: int, length: int) -> None:
+        """Block until bytes [*offset*, *offset* + *length*) are durable (whole pages around them are written)."""
+        ...
+
+    def close(self) -> None:
+        """Give the mapping back. Memory still referenced by slices lives until they are gone."""
+        ...
+
+
+class Lock(Protocol):
+    """A folder held for this process until :meth:`release` or the end of the process."""
+
+    def release(self) -> None:
+        """Give the folder back."""
+        ...
+
+
+class Disk(Protocol):
+    """What a service may do with files. All paths are strings; blocking calls go through :meth:`in_thread`."""
+
+    def exists(self, path: str) -> bool: ...
+    def size(self, path: str) -> int: ...
+    def modified_ms(self, path: str) -> int: ...
+    def listdir(self, path: str) -> list[str]:
+        """Return the sorted names in a folder; an absent folder is an empty list."""
+        ...
+
+    def make_folder(self, path: str) -> None:
+        """Create a folder and its parents; an existing one is fine."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Return a whole file. Raises ``FileNotFoundError``."""
+        ...
+
+    def open(self, path: str, *, create: bool = True) -> File: ...
+    def map(self, path: str, size: int) -> Mapping:
+        """Map *path*, creating it or growing it with zeros to *size* bytes."""
+        ...
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename *source* over *target* atomically; durable after :meth:`sync_folder` of its folder."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; an absent one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None: ...
+    def sync_folder(self, path: str) -> None:
+        """Block until names created, renamed and removed in the folder are durable."""
+        ...
+
+    def usage(self, path: str) -> DiskUsage: ...
+    def lock(self, path: str) -> Lock:
+        """Hold the lock file *path* for this process. Raises :class:`DiskLockedError`."""
+        ...
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Run a blocking *function* (a sync, mostly) without stopping the event loop; not cancelled half-way."""
+        ...
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    def __init__(self, path: str, create: bool) -> None:
+        self._fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        parts = []
+        while length > 0:
+            part = os.pread(self._fd, length, offset)
+            if not part:
+                break
+            parts.append(part)
+            offset += len(part)
+            length -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.pwrite(self._fd, view, offset)
+            view = view[written:]
+            offset += written
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealMapping:
+    """A shared mapping of a file."""
+
+    def __init__(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if os.fstat(fd).st_size < size:
+                os.ftruncate(fd, size)
+            self._map = mmap.mmap(fd, size)
+        finally:
+            os.close(fd)
+        self.view = memoryview(self._map)
+        self.size = size
+
+    def sync(self, offset: int, length: int) -> None:
+        start = offset - offset % mmap.PAGESIZE
+        self._map.flush(start, min(self.size, offset + length) - start)
+
+    def close(self) -> None:
+        # Slices handed to connections may still be alive; then the memory goes when the last of them goes.
+        try:
+            self.view.release()
+            self._map.close()
+        except BufferError:
+            return
+
+
+class RealLock:
+    """An exclusive ``flock``; the kernel gives it back when the process ends, however it ends."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                folder = os.path.dirname(path)
+                raise DiskLockedError(
+                    f"{folder} is held by another process; stop that process or give this one another folder"
+                ) from None
+            raise
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class RealDisk:
+    """The machine's file systems.
+
+    Args:
+        threads: how many blocking calls may run at the same time.
+    """
+
+    def __init__(self, threads: int = 4) -> None:
+        self._limiter = trio.CapacityLimiter(threads)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def size(self, path: str) -> int:
+        return os.path.getsize(path)
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def open(self, path: str, *, create: bool = True) -> File:
+        return RealFile(path, create)
+
+    def map(self, path: str, size: int) -> Mapping:
+        return RealMapping(path, size)
+
+    def replace(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+
+    def remove_tree(self, path: str) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+
+    def sync_folder(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def usage(self, path: str) -> DiskUsage:
+        return shutil.disk_usage(path)  # type: ignore[return-value]  # a named tuple with the same three fields
+
+    def lock(self, path: str) -> Lock:
+        return RealLock(path)
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        return await trio.to_thread.run_sync(function, limiter=self._limiter)

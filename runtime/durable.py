@@ -1,0 +1,33 @@
+"""Replace a whole file so that a crash or power loss leaves the old or the new one, never a mixture."""
+
+from __future__ import annotations
+
+import os.path
+
+from understudy.runtime.disk import Disk
+
+
+def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+    """Replace the file at *path* by *data*. Blocking; call it through ``disk.in_thread``.
+
+    Order: temporary file, its sync, the old file kept as ``path + ".bak"``, rename, sync of the folder. After a power
+    loss at any point ``path`` or, between the two renames, ``path + ".bak"`` holds a complete version.
+
+    Args:
+        disk: where to write.
+        path: the file to replace; its folder must exist.
+        data: the new content.
+        keep_previous: keep the old content beside it as ``.bak`` (what the reference's readers fall back to).
+    """
+    temporary = path + ".tmp"
+    file = disk.open(temporary)
+    try:
+        file.truncate(0)
+        file.write_at(0, data)
+        file.sync()
+    finally:
+        file.close()
+    if keep_previous and disk.exists(path):
+        disk.replace(path, path + ".bak")
+    disk.replace(temporary, path)
+    disk.sync_folder(os.path.dirname(path) or ".")

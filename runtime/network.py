@@ -1,0 +1,178 @@
+"""Byte streams between addresses as an input: the real TCP network and its interface.
+
+The in-memory network with delays, loss and partitions is in :mod:`understudy.testkit`.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+
+class ListenError(Exception):
+    """An address could not be listened on; the message says which, why and what to do."""
+
+
+class ByteStream(Protocol):
+    """One two-way connection.
+
+    *Errors*: every method raises ``trio.BrokenResourceError`` when the peer or the network broke the connection and
+    ``trio.ClosedResourceError`` when this side closed it.
+    """
+
+    @property
+    def local(self) -> tuple[str, int]:
+        """This side's host and port."""
+        ...
+
+    @property
+    def peer(self) -> tuple[str, int]:
+        """The other side's host and port."""
+        ...
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        """Return 1..*max_bytes* bytes, or ``b""`` when the peer has closed its side."""
+        ...
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of *data*. Only one task may send at a time."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connection; buffered bytes that were handed to the network may still arrive."""
+        ...
+
+
+class Listener(Protocol):
+    """A bound address. *Resources*: the port is taken from creation until :meth:`aclose`."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and real port (never 0)."""
+        ...
+
+    async def accept(self) -> ByteStream:
+        """Wait for the next connection; survives transient accept errors."""
+        ...
+
+    async def aclose(self) -> None:
+        """Stop listening; established connections live on."""
+        ...
+
+
+class Network(Protocol):
+    """What a service may do with the network."""
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Listen on *host*:*port* (0 picks a free port). Raises :class:`ListenError`."""
+        ...
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> ByteStream:
+        """Connect within *timeout_seconds*. Raises ``OSError`` (``TimeoutError`` included) when that fails."""
+        ...
+
+
+class TcpStream:
+    """A TCP connection with Nagle's delay off."""
+
+    def __init__(self, sock: trio.socket.SocketType) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = trio.SocketStream(sock)
+        self.local: tuple[str, int] = _host_port(sock.getsockname())
+        self.peer: tuple[str, int] = _host_port(sock.getpeername())
+
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class TcpListener:
+    """A listening TCP socket."""
+
+    # Errors of accept() that say something about the machine or the peer, never about this listener.
+    _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ECONNABORTED})
+
+    def __init__(self, sock: trio.socket.SocketType) -> None:
+        self._socket = sock
+        self.address: tuple[str, int] = _host_port(sock.getsockname())
+
+    async def accept(self) -> TcpStream:
+        while True:
+            try:
+                sock, _ = await self._socket.accept()
+            except OSError as error:
+                if error.errno not in self._TRANSIENT:
+                    raise
+                await trio.sleep(0.1)  # out of descriptors or memory: give the process time to free some
+                continue
+            try:
+                return TcpStream(sock)
+            except OSError:  # the peer was gone before we could ask for its name
+                sock.close()
+
+    async def aclose(self) -> None:
+        self._socket.close()
+        await trio.lowlevel.checkpoint()
+
+
+class TcpNetwork:
+    """The machine's TCP/IP."""
+
+    def __init__(self, backlog: int = 1024) -> None:
+        self._backlog = backlog
+
+    async def listen(self, host: str, port: int) -> TcpListener:
+        try:
+            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            family, kind, proto, _, address = found[0]
+            sock = trio.socket.socket(family, kind, proto)
+        except OSError as error:
+            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            await sock.bind(address)
+            sock.listen(self._backlog)
+        except OSError as error:
+            sock.close()
+            hint = {
+                errno.EADDRINUSE: "the port is in use; stop the process that holds it or choose another port",
+                errno.EACCES: "not permitted; choose a port above 1023",
+                errno.EADDRNOTAVAIL: "this machine has no such address",
+            }.get(error.errno or 0, error.strerror or str(error))
+            raise ListenError(f"cannot listen on {host}:{port}: {hint}") from error
+        return TcpListener(sock)
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> TcpStream:
+        with trio.move_on_after(timeout_seconds):
+            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, proto, _, address = found[0]
+            sock = trio.socket.socket(family, kind, proto)
+            try:
+                await sock.connect(address)
+                return TcpStream(sock)
+            except BaseException:
+                sock.close()
+                raise
+        raise TimeoutError(f"no connection to {host}:{port} within {timeout_seconds:g} s")
+
+
+async def accept_loop(
+    listener: Listener, handler: Callable[[ByteStream], Awaitable[None]], nursery: trio.Nursery
+) -> None:
+    """Accept for ever and run *handler* for each connection in *nursery*; *handler* must not raise."""
+    while True:
+        nursery.start_soon(handler, await listener.accept())
+
+
+def _host_port(address: tuple[object, ...]) -> tuple[str, int]:
+    host, port = address[0], address[1]
+    return str(host), int(str(port))
