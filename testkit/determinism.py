@@ -1,0 +1,79 @@
+"""One seed, one run: trio's scheduler, its clock and the trace of what happened, made repeatable.
+
+Trio shuffles runnable tasks on purpose. Seeding that shuffle, jumping a virtual clock whenever every task is blocked
+and keeping real threads out (the simulated disk runs its calls inline) makes a whole cluster a function of its seed.
+Code under simulation must not depend on the iteration order of sets of strings; ``PYTHONHASHSEED`` changes that order
+from process to process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import trio
+import trio._core._run as scheduler
+import trio.testing
+
+T = TypeVar("T")
+
+
+@contextmanager
+def deterministic_scheduling(seed: int) -> Iterator[None]:
+    """Seed trio's task order while the block runs and give it back its entropy afterwards."""
+    module: Any = scheduler
+    before = module._ALLOW_DETERMINISTIC_SCHEDULING
+    module._ALLOW_DETERMINISTIC_SCHEDULING = True
+    module._r.seed(seed)
+    try:
+        yield
+    finally:
+        module._ALLOW_DETERMINISTIC_SCHEDULING = before
+        module._r.seed()
+
+
+def run_seed(scenario: Callable[[random.Random], Awaitable[T]], seed: int) -> T:
+    """Run *scenario* in virtual time with everything drawn from *seed* and return its result.
+
+    Args:
+        scenario: called with a generator seeded by *seed*; hand parts of it to network, disks and faults.
+        seed: the whole run; the same seed gives the same run, event for event.
+    """
+    with deterministic_scheduling(seed):
+        clock = trio.testing.MockClock(autojump_threshold=0)
+        return trio.run(scenario, random.Random(seed), clock=clock)
+
+
+class Trace:
+    """What happened, folded into one digest: two runs of a seed are equal when their digests are.
+
+    Args:
+        keep: how many of the newest lines to keep for a reader; the digest covers all of them.
+    """
+
+    def __init__(self, keep: int = 200) -> None:
+        self._digest = hashlib.sha256()
+        self._keep = keep
+        self._newest: list[str] = []
+        self.count = 0
+
+    def record(self, *fields: object) -> None:
+        """Add one line, stamped with virtual time."""
+        line = f"{trio.current_time():.6f} " + " ".join(str(field) for field in fields)
+        self._digest.update(line.encode())
+        self._digest.update(b"\n")
+        self.count += 1
+        self._newest.append(line)
+        if len(self._newest) > 2 * self._keep:
+            del self._newest[: -self._keep]
+
+    def newest(self) -> list[str]:
+        """Return the last lines, oldest first."""
+        return self._newest[-self._keep :]
+
+    def digest(self) -> str:
+        """Return 16 hexadecimal digits that stand for the whole run."""
+        return self._digest.hexdigest()[:16]

@@ -1,0 +1,390 @@
+"""An in-memory network with delay, loss, partitions and dying hosts, drawn from one generator.
+
+It behaves as TCP does: bytes of one connection arrive complete and in order or not at all. A lost packet is therefore a
+*stall* (the retransmission), a partition holds bytes back until it heals or the application gives up, a killed process
+resets its connections, a host without power says nothing at all.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+
+import attrs
+import trio
+
+from understudy.runtime.network import ListenError
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+_WILDCARD = frozenset({"", "0.0.0.0", "::"})
+
+
+@attrs.define
+class LinkQuality:
+    """How one direction between two hosts behaves.
+
+    Args:
+        delay_seconds: least and greatest one-way delay.
+        loss: share of writes that are lost once and arrive after *retransmit_seconds* more.
+        retransmit_seconds: least and greatest extra delay of a lost write.
+        bytes_per_second: what the link carries; infinite by default.
+    """
+
+    delay_seconds: tuple[float, float] = (0.0002, 0.001)
+    loss: float = 0.0
+    retransmit_seconds: tuple[float, float] = (0.2, 0.6)
+    bytes_per_second: float = math.inf
+
+
+class _Pipe:
+    """One direction of one connection."""
+
+    WINDOW_BYTES = 1 << 20
+
+    def __init__(self, network: SimNetwork, source: str, target: str) -> None:
+        self.network = network
+        self.source = source
+        self.target = target
+        self.chunks: deque[tuple[float, bytes]] = deque()
+        self.in_flight_bytes = 0
+        self.ended_at: float | None = None
+        self.broken_at: float | None = None
+        self.last_arrival = 0.0
+        self.held = False
+        self.changed = trio.Event()
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def arrival(self, size: int) -> float:
+        quality = self.network.quality(self.source, self.target)
+        draw = self.network.random
+        delay = draw.uniform(*quality.delay_seconds) + size / quality.bytes_per_second
+        if quality.loss and draw.random() < quality.loss:
+            delay += draw.uniform(*quality.retransmit_seconds)
+            self.network.stalls += 1
+        self.last_arrival = max(self.last_arrival, trio.current_time() + delay)
+        return self.last_arrival
+
+    def next_arrival(self) -> float | None:
+        """When the head may be read; ``None`` while a partition holds it or there is nothing."""
+        if self.network.is_cut(self.source, self.target):
+            self.held = True
+            return None
+        if self.held:
+            # the first retransmission after the heal carries what was held back
+            self.held = False
+            quality = self.network.quality(self.source, self.target)
+            self.last_arrival = max(
+                self.last_arrival, trio.current_time() + self.network.random.uniform(*quality.delay_seconds)
+            )
+            self.chunks = deque((max(at, self.last_arrival), data) for at, data in self.chunks)
+            if self.ended_at is not None:
+                self.ended_at = max(self.ended_at, self.last_arrival)
+            if self.broken_at is not None:
+                self.broken_at = max(self.broken_at, self.last_arrival)
+        times = [at for at in (self.broken_at, self.chunks[0][0] if self.chunks else self.ended_at) if at is not None]
+        return min(times, default=None)
+
+
+class SimStream:
+    """One side of a simulated connection."""
+
+    def __init__(
+        self, local: tuple[str, int], peer: tuple[str, int], incoming: _Pipe, outgoing: _Pipe, network: SimNetwork
+    ) -> None:
+        self.local = local
+        self.peer = peer
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._network = network
+        self._closed = False
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        await trio.lowlevel.checkpoint()
+        pipe = self._incoming
+        while True:
+            if self._closed:
+                raise trio.ClosedResourceError("this side closed the connection")
+            arrival = pipe.next_arrival()
+            if arrival is not None and arrival <= trio.current_time():
+                break
+            changed = pipe.changed
+            with trio.move_on_at(math.inf if arrival is None else arrival):
+                await changed.wait()
+        if pipe.broken_at is not None and pipe.broken_at <= trio.current_time():
+            raise trio.BrokenResourceError("connection reset by peer")
+        if not pipe.chunks:
+            return b""
+        taken = bytearray()
+        while pipe.chunks and len(taken) < max_bytes and pipe.chunks[0][0] <= trio.current_time():
+            at, data = pipe.chunks.popleft()
+            room = max_bytes - len(taken)
+            taken += data[:room]
+            if len(data) > room:
+                pipe.chunks.appendleft((at, data[room:]))
+        pipe.in_flight_bytes -= len(taken)
+        pipe.wake()
+        return bytes(taken)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        pipe = self._outgoing
+        rest = bytes(data)
+        while rest:
+            if self._closed:
+                raise trio.ClosedResourceError("this side closed the connection")
+            broken_at = self._incoming.broken_at
+            if broken_at is not None and self._incoming.next_arrival() is not None and broken_at <= trio.current_time():
+                raise trio.BrokenResourceError("connection reset by peer")
+            room = pipe.WINDOW_BYTES - pipe.in_flight_bytes
+            if room <= 0:
+                await pipe.changed.wait()
+                continue
+            part, rest = rest[:room], rest[room:]
+            pipe.in_flight_bytes += len(part)
+            self._network.sent_bytes += len(part)
+            pipe.chunks.append((pipe.arrival(len(part)), part))
+            pipe.wake()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._network.forget(self)
+        if self._outgoing.ended_at is None:
+            self._outgoing.ended_at = self._outgoing.arrival(0)
+        self._outgoing.wake()
+        self._incoming.wake()
+
+    def reset(self, *, silently: bool) -> None:
+        """End the connection as the death of this side's host does; *silently*: the peer hears nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._network.forget(self)
+        if not silently:
+            self._outgoing.broken_at = self._outgoing.arrival(0)
+            self._outgoing.wake()
+        self._incoming.wake()
+        self._incoming.chunks.clear()
+
+
+class SimListener:
+    """A bound address of a simulated host."""
+
+    BACKLOG = 1024
+
+    def __init__(self, host: SimHost, port: int) -> None:
+        self.host = host
+        self.address = (host.name, port)
+        self.waiting: deque[SimStream] = deque()
+        self.closed = False
+        self.changed = trio.Event()
+
+    def offer(self, stream: SimStream) -> bool:
+        if self.closed or len(self.waiting) >= self.BACKLOG:
+            return False
+        self.waiting.append(stream)
+        self.wake()
+        return True
+
+    def wake(self) -> None:
+        self.changed.set()
+        self.changed = trio.Event()
+
+    async def accept(self) -> SimStream:
+        await trio.lowlevel.checkpoint()
+        while not self.waiting:
+            if self.closed:
+                raise trio.ClosedResourceError("listener is closed")
+            await self.changed.wait()
+        return self.waiting.popleft()
+
+    async def aclose(self) -> None:
+        self.close()
+        await trio.lowlevel.checkpoint()
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self.host.listeners.pop(self.address[1], None)
+        for stream in self.waiting:
+            stream.reset(silently=False)
+        self.waiting.clear()
+        self.wake()
+
+
+class SimHost:
+    """The network as one host sees it; satisfies ``understudy.runtime.network.Network``."""
+
+    def __init__(self, network: SimNetwork, name: str) -> None:
+        self.network = network
+        self.name = name
+        self.listeners: dict[int, SimListener] = {}
+        self.streams: dict[int, SimStream] = {}
+        self.powered = True
+        self._next_port = 40_000
+
+    def _free_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    async def listen(self, host: str, port: int) -> SimListener:
+        await trio.lowlevel.checkpoint()
+        if host not in _WILDCARD and host not in _LOOPBACK and self.network.resolve(host) != self.name:
+            raise ListenError(f"cannot listen on {host}:{port}: this machine has no such address")
+        if port == 0:
+            port = self._free_port()
+        if port in self.listeners:
+            raise ListenError(
+                f"cannot listen on {host}:{port}: the port is in use; stop the process that holds it or choose "
+                "another port"
+            )
+        listener = self.listeners[port] = SimListener(self, port)
+        return listener
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> SimStream:
+        name = self.name if host in _LOOPBACK else self.network.resolve(host)
+        with trio.move_on_after(timeout_seconds):
+            await self.network.round_trip(self.name, name)
+            target = self.network.hosts.get(name)
+            listener = target.listeners.get(port) if target is not None else None
+            if listener is None:
+                raise ConnectionRefusedError(f"no listener at {host}:{port}")
+            near, far = self.network.make_streams((self.name, self._free_port()), (name, port))
+            if not listener.offer(far):
+                raise ConnectionRefusedError(f"backlog of {host}:{port} is full")
+            return near
+        raise TimeoutError(f"no connection to {host}:{port} within {timeout_seconds:g} s")
+
+
+class SimNetwork:
+    """All links and hosts of one simulation.
+
+    Args:
+        source: where every delay and loss is drawn from.
+        quality: of links without their own setting.
+    """
+
+    def __init__(self, source: random.Random, quality: LinkQuality | None = None) -> None:
+        self.random = source
+        self.default_quality = quality if quality is not None else LinkQuality()
+        self.hosts: dict[str, SimHost] = {}
+        self.sent_bytes = 0
+        self.stalls = 0
+        self.connections = 0
+        self._names: dict[str, str] = {}
+        self._qualities: dict[tuple[str, str], LinkQuality] = {}
+        self._cuts: dict[tuple[str, str], int] = {}
+        self._healed = trio.Event()
+
+    def host(self, name: str) -> SimHost:
+        """Return the network seen from host *name*, making the host on first use."""
+        if name not in self.hosts:
+            self.hosts[name] = SimHost(self, name)
+        return self.hosts[name]
+
+    def alias(self, name: str, host: str) -> None:
+        """Let *name* resolve to *host*."""
+        self._names[name] = host
+
+    def resolve(self, name: str) -> str:
+        return self._names.get(name, name)
+
+    def set_link(self, source: str, target: str, quality: LinkQuality) -> None:
+        """Give one direction its own quality."""
+        self._qualities[source, target] = quality
+
+    def quality(self, source: str, target: str) -> LinkQuality:
+        return self._qualities.get((source, target), self.default_quality)
+
+    def cut(self, source: str, target: str) -> None:
+        """Hold back everything from *source* to *target*, one direction only. Cuts add up; each needs its mend."""
+        self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
+        self._wake_all()
+
+    def mend(self, source: str, target: str) -> None:
+        """Undo one :meth:`cut`."""
+        left = self._cuts.get((source, target), 0) - 1
+        if left > 0:
+            self._cuts[source, target] = left
+        else:
+            self._cuts.pop((source, target), None)
+        self._wake_all()
+
+    def partition(self, *groups: list[str]) -> None:
+        """Let hosts of different *groups* not hear each other; hosts in no group are not touched."""
+        for index, group in enumerate(groups):
+            for other in groups[index + 1 :]:
+                for one in group:
+                    for two in other:
+                        self.cut(one, two)
+                        self.cut(two, one)
+
+    def heal(self) -> None:
+        """End every cut and partition."""
+        self._cuts.clear()
+        self._wake_all()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        host = self.hosts.get(target)
+        return (source, target) in self._cuts or host is None or not host.powered
+
+    def kill(self, name: str) -> None:
+        """End the process of host *name*: its listeners close, its peers see resets."""
+        self._end(name, silently=False)
+
+    def power_off(self, name: str) -> None:
+        """Take the host away without a word: peers see nothing until they give up."""
+        self._end(name, silently=True)
+        self.host(name).powered = False
+        self._wake_all()
+
+    def power_on(self, name: str) -> None:
+        """Bring a host back, with no listeners and no connections."""
+        self.host(name).powered = True
+        self._wake_all()
+
+    def _end(self, name: str, *, silently: bool) -> None:
+        host = self.host(name)
+        for stream in list(host.streams.values()):
+            stream.reset(silently=silently)
+        for listener in list(host.listeners.values()):
+            listener.close()
+
+    async def round_trip(self, source: str, target: str) -> None:
+        """Wait as a connection's handshake does; for ever while either direction is cut."""
+        quality = self.quality(source, target)
+        while True:
+            await trio.sleep(2 * self.random.uniform(*quality.delay_seconds))
+            if not self.is_cut(source, target) and not self.is_cut(target, source):
+                return
+            await self._healed.wait()
+
+    def make_streams(self, near: tuple[str, int], far: tuple[str, int]) -> tuple[SimStream, SimStream]:
+        there, back = _Pipe(self, near[0], far[0]), _Pipe(self, far[0], near[0])
+        first = SimStream(near, far, back, there, self)
+        second = SimStream(far, near, there, back, self)
+        for stream in (first, second):
+            self.host(stream.local[0]).streams[id(stream)] = stream
+        self.connections += 1
+        return first, second
+
+    def forget(self, stream: SimStream) -> None:
+        self.host(stream.local[0]).streams.pop(id(stream), None)
+
+    def _wake_all(self) -> None:
+        self._healed.set()
+        self._healed = trio.Event()
+        for host in self.hosts.values():
+            for stream in host.streams.values():
+                stream._incoming.wake()
+                stream._outgoing.wake()
