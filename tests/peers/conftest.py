@@ -1,0 +1,73 @@
+"""Fixtures for tests with real clients and servers; a peer that is not installed skips its tests and says why.
+
+With UNDERSTUDY_TEST_SERVERS=java the same tests run against the real servers: that checks the tests themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import peer_installation
+import peer_processes
+import pytest
+from peer_processes import PeerCluster, PortBlocks
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.peers)
+
+
+def place_of(name: str) -> Path:
+    peer = peer_installation.find(name)
+    if peer.place is None:
+        pytest.skip(f"{name}: {peer.reason}")
+    return peer.place
+
+
+@pytest.fixture(scope="session")
+def java_home() -> Path:
+    """The folder with the real system's jars."""
+    return place_of("java")
+
+
+@pytest.fixture(scope="session")
+def go_smoke() -> Path:
+    """The program with the Go client."""
+    return place_of("go")
+
+
+@pytest.fixture(scope="session")
+def cpp_python() -> Path:
+    """The interpreter that has the C++ client."""
+    return place_of("cpp")
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    """The folder with the JavaScript client."""
+    return place_of("node")
+
+
+@pytest.fixture(scope="session")
+def port_blocks() -> PortBlocks:
+    return PortBlocks()
+
+
+@pytest.fixture(scope="session")
+def servers_kind() -> str:
+    """Whose servers are tested: ours, or the real ones when a test itself is to be checked."""
+    kind = os.environ.get("UNDERSTUDY_TEST_SERVERS", peer_processes.OURS)
+    if kind == peer_processes.JAVA:
+        place_of("java")
+    return kind
+
+
+@pytest.fixture(scope="session")
+def cluster(servers_kind: str, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerCluster]:
+    """A name server and one master in processes of their own, shared by all tests with real clients."""
+    with peer_processes.peer_cluster(servers_kind, tmp_path_factory.mktemp("cluster"), port_blocks) as running:
+        yield running

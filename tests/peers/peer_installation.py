@@ -1,0 +1,224 @@
+"""Installs the real clients and servers that tests run against us, from their registries, into a cache folder.
+
+Standard library only: `./understudy test` runs it before pytest, and the tests ask it what is there.  Each peer is
+installed into a folder of its own and counts as installed only with its marker file, written last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+JAVA_TOOLS = HERE.parents[1] / "bench" / "java"
+NODE_CLIENT = "ali-ons@3.12.0"
+CPP_CLIENT = "rocketmq==0.4.4"
+INSTALL_LIMIT_S = 600
+MISSING_TOOL, NOT_INSTALLED = 3, 4
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One peer's state: `place` is where it lives when it is ready, `reason` why it is not otherwise."""
+
+    name: str
+    place: Path | None
+    reason: str = ""
+
+    @property
+    def is_ready(self) -> bool:
+        return self.place is not None
+
+
+class Unavailable(Exception):
+    """The peer cannot be installed on this machine; the message says why and what to install."""
+
+
+def peers_home() -> Path:
+    """The cache folder: $UNDERSTUDY_PEERS_HOME, or one below the user's cache folder, or one inside the checkout."""
+    chosen = os.environ.get("UNDERSTUDY_PEERS_HOME")
+    if chosen:
+        return Path(chosen).resolve()
+    home = Path(os.path.expanduser("~"))
+    if home.is_dir() and os.access(home, os.W_OK):
+        return home / ".cache" / "understudy-peers"
+    return HERE.parents[1] / "build" / "peers"
+
+
+def peer_environment() -> dict[str, str]:
+    """The environment of everything a peer runs: a home of their own keeps logs and caches out of the user's."""
+    home = peers_home()
+    environment = dict(os.environ)
+    if not environment.get("HOME") or not os.access(environment["HOME"], os.W_OK):
+        environment["HOME"] = str(home / "home")
+        environment.setdefault("UNDERSTUDY_PEERS_HOME", str(home))
+        (home / "home").mkdir(parents=True, exist_ok=True)
+    return environment
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, so that two runs do not install the same peer at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run(command: list[str], folder: Path, **environment: str) -> None:
+    """Runs one installation step; a failure carries the end of what it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=peer_environment() | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=INSTALL_LIMIT_S,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Unavailable(f"{command[0]}: {error}") from error
+    if done.returncode:
+        raise Unavailable(f"`{' '.join(command)}` failed: {' '.join(done.stdout.split()[-40:])}")
+
+
+def need(tool: str, why: str) -> None:
+    if shutil.which(tool) is None:
+        raise Unavailable(f"'{tool}' is not on PATH ({why})")
+
+
+def is_current(folder: Path, wanted: str) -> bool:
+    marker = folder / ".complete"
+    return marker.is_file() and marker.read_text() == wanted
+
+
+# ------------------------------------------------------------------------------------------------------ the peers
+
+
+def java_setup(*arguments: str) -> Path:
+    done = subprocess.run(
+        ["bash", str(JAVA_TOOLS / "setup.sh"), *arguments],
+        env=peer_environment(),
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_LIMIT_S,
+    )
+    if done.returncode:
+        raise Unavailable(" ".join(done.stderr.split()[-60:]))
+    return Path(done.stdout.strip().splitlines()[-1])
+
+
+def find_java() -> Path:
+    need("java", "the real servers, mqadmin and the Java client run on a JDK 17 or newer")
+    return java_setup("--check")
+
+
+def install_java() -> Path:
+    return java_setup()
+
+
+def go_sources() -> str:
+    digest = hashlib.sha256()
+    for name in ("go.mod", "go.sum", "main.go"):
+        digest.update((HERE / "go" / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def find_go() -> Path:
+    smoke = peers_home() / "go" / f"go-smoke-{go_sources()}"
+    if not smoke.is_file():
+        need("go", "builds the smoke with the Go client")
+        raise Unavailable("the Go smoke is not built")
+    return smoke
+
+
+def install_go() -> Path:
+    need("go", "builds the smoke with the Go client")
+    folder = peers_home() / "go"
+    with one_at_a_time(folder):
+        smoke = folder / f"go-smoke-{go_sources()}"
+        part = smoke.with_suffix(".part")
+        run(["go", "build", "-o", str(part), "."], HERE / "go", GOFLAGS="-buildvcs=false")
+        part.replace(smoke)
+    return smoke
+
+
+def find_node() -> Path:
+    need("node", "runs the JavaScript client")
+    folder = peers_home() / "node"
+    if not is_current(folder, NODE_CLIENT):
+        raise Unavailable(f"the npm package {NODE_CLIENT} is not installed")
+    return folder / "node_modules"
+
+
+def install_node() -> Path:
+    need("node", "runs the JavaScript client")
+    need("npm", "installs the JavaScript client")
+    folder = peers_home() / "node"
+    with one_at_a_time(folder):
+        (folder / ".complete").unlink(missing_ok=True)
+        (folder / "package.json").write_text(json.dumps({"name": "understudy-peer", "private": True}))
+        run(
+            ["npm", "install", "--no-audit", "--no-fund", "--no-update-notifier", NODE_CLIENT],
+            folder,
+            npm_config_cache=str(peers_home() / "npm-cache"),
+        )
+        (folder / ".complete").write_text(NODE_CLIENT)
+    return folder / "node_modules"
+
+
+def find_cpp() -> Path:
+    folder = peers_home() / "cpp"
+    if not is_current(folder, CPP_CLIENT):
+        raise Unavailable(f"the PyPI package {CPP_CLIENT} is not installed")
+    return folder / "bin" / "python"
+
+
+def install_cpp() -> Path:
+    folder = peers_home() / "cpp"
+    python = folder / "bin" / "python"
+    with one_at_a_time(folder):
+        (folder / ".complete").unlink(missing_ok=True)
+        run([sys.executable, "-m", "venv", "--clear", str(folder)], folder.parent)
+        run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", CPP_CLIENT], folder)
+        run([str(python), "-c", "import rocketmq.client"], folder)
+        (folder / ".complete").write_text(CPP_CLIENT)
+    return python
+
+
+PEERS: dict[str, tuple[Callable[[], Path], Callable[[], Path]]] = {
+    "java": (find_java, install_java),
+    "go": (find_go, install_go),
+    "cpp": (find_cpp, install_cpp),
+    "node": (find_node, install_node),
+}
+
+
+def find(name: str) -> Peer:
+    """Says whether a peer is installed, without installing it."""
+    try:
+        return Peer(name, PEERS[name][0]())
+    except (Unavailable, OSError, subprocess.TimeoutExpired) as error:
+        return Peer(name, None, f"{error} (`./understudy test` installs what it can)")
+
+
+def install(name: str) -> Peer:
+    """Installs a peer unless it is there; on failure the reason says what is missing."""
+    try:
+        return Peer(name, PEERS[name][0]())
+    except (Unavailable, OSError, subprocess.TimeoutExpired):
+        pass  # not there yet, which is what this function is for
+    try:
+        return Peer(name, PEERS[name][1]())
+    except (Unavailable, OSError, subprocess.TimeoutExpired) as error:
+        return Peer(name, None, str(error))

@@ -1,0 +1,254 @@
+"""Servers of either kind (ours or the real Java ones) and real clients, run as processes of their own with bounded lives."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from peer_installation import JAVA_TOOLS, peer_environment
+
+ROCKETMQ = str(JAVA_TOOLS / "rocketmq")
+BOOT_MARK = "boot success"
+BOOT_LIMIT_S = 90
+STOP_LIMIT_S = 40
+FIRST_PORT, LAST_PORT = 24_000, 24_900
+
+OURS, JAVA = "understudy", "java"
+OUR_COMMANDS = {"namesrv": "mqnamesrv", "broker": "mqbroker", "container": "mqbrokercontainer", "controller": "mqcontroller"}
+JAVA_HEAPS = {"namesrv": "128m", "broker": "512m", "container": "768m", "controller": "128m"}
+
+
+class PeerFailure(AssertionError):
+    """A server or a client did not do what it must; the message carries the end of its output."""
+
+
+class PortBlocks:
+    """Hands out blocks of free loopback ports; a server that needs port P also listens near it."""
+
+    def __init__(self) -> None:
+        self._next = FIRST_PORT
+
+    def take(self, width: int = 20) -> int:
+        """Returns the first port of a block of `width` free ports that nobody else got from this object."""
+        while self._next + width <= LAST_PORT:
+            first = self._next
+            self._next += width
+            if all(_is_free(port) for port in range(first, first + width)):
+                return first
+        raise PeerFailure(f"no {width} free ports in a row between {FIRST_PORT} and {LAST_PORT}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
+
+
+def filled_template(template: str, **values: object) -> str:
+    """Returns a configuration file of `bench/java/conf` with its placeholders filled in and other keys appended."""
+    pairs = [f"{key}={value}" for key, value in values.items()]
+    done = subprocess.run(
+        [ROCKETMQ, "conf", template, *pairs], capture_output=True, text=True, env=java_environment(), timeout=30
+    )
+    if done.returncode:
+        raise PeerFailure(done.stderr.strip())
+    return done.stdout
+
+
+def java_environment() -> dict[str, str]:
+    return peer_environment()
+
+
+@dataclass
+class ServerProcess:
+    """One server in a process of its own; the owner must call `stop` or `kill`."""
+
+    name: str
+    command: list[str]
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    _output: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._output = self.folder / "output.log"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, f"{self.name} was not started"
+        return self.process.pid
+
+    def output(self) -> str:
+        return self._output.read_text(errors="replace") if self._output.exists() else ""
+
+    def start(self) -> ServerProcess:
+        """Starts the process; `await_boot` says when it serves."""
+        with open(self._output, "wb") as out:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                env=peer_environment(),
+            )
+        return self
+
+    def await_boot(self, limit_s: float = BOOT_LIMIT_S) -> ServerProcess:
+        """Waits for the boot line; raises PeerFailure with the output when the process ends or stays silent."""
+        assert self.process is not None, f"{self.name} was not started"
+        deadline = time.monotonic() + limit_s
+        while BOOT_MARK not in self.output():
+            if self.process.poll() is not None:
+                raise PeerFailure(f"{self.name} ended with {self.process.returncode} at its start:\n{self.output()[-3000:]}")
+            if time.monotonic() > deadline:
+                raise PeerFailure(f"{self.name} printed no boot line within {limit_s} s:\n{self.output()[-3000:]}")
+            time.sleep(0.02)
+        return self
+
+    def stop(self, limit_s: float = STOP_LIMIT_S) -> int:
+        """Ends the process with SIGTERM; returns its exit code, raises PeerFailure when it does not end in time."""
+        assert self.process is not None, f"{self.name} was not started"
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise PeerFailure(f"{self.name} was still there {limit_s} s after SIGTERM:\n{self.output()[-3000:]}") from None
+
+    def kill(self) -> None:
+        """Ends the process with SIGKILL, whatever state it is in."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+
+
+def server(kind: str, role: str, name: str, folder: Path, configuration: str) -> ServerProcess:
+    """Describes one server of either kind with the same configuration text; it is not started yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.conf"
+    path.write_text(configuration)
+    if kind == OURS:
+        command = [str(Path(sys.executable).parent / OUR_COMMANDS[role]), "-c", str(path)]
+    else:
+        command = [ROCKETMQ, role, "--conf", str(path), "--heap", JAVA_HEAPS[role], "--home", str(folder / "home")]
+    return ServerProcess(f"{kind} {name}", command, folder)
+
+
+@contextlib.contextmanager
+def running(*servers: ServerProcess) -> Iterator[None]:
+    """Starts servers one after the other and stops them in reverse; each must end with exit code 0.
+
+    The real servers end with 143 on SIGTERM (the JVM's own code), which counts as clean for them.
+    """
+    started: list[ServerProcess] = []
+    try:
+        for one in servers:
+            started.append(one)
+            one.start().await_boot()
+        yield
+        for one in reversed(started):
+            code = one.stop()
+            clean = (0, 143) if one.name.startswith(JAVA) else (0,)
+            if code not in clean:
+                raise PeerFailure(f"{one.name} ended with exit code {code} after SIGTERM:\n{one.output()[-3000:]}")
+    finally:
+        for one in started:
+            one.kill()
+
+
+@dataclass(frozen=True)
+class PeerCluster:
+    """A name server and brokers of one kind, as a client sees them."""
+
+    kind: str
+    namesrv: str
+    brokers: dict[str, str]
+    servers: dict[str, ServerProcess]
+
+
+@contextlib.contextmanager
+def peer_cluster(
+    kind: str, folder: Path, ports: PortBlocks, broker_names: tuple[str, ...] = ("broker-a",), **more: object
+) -> Iterator[PeerCluster]:
+    """Runs a name server and masters of the given kind with the configuration of `bench/java/conf`."""
+    port = ports.take()
+    namesrv = f"127.0.0.1:{port}"
+    servers = {"namesrv": server(kind, "namesrv", "namesrv", folder / "namesrv", _namesrv_text(port, folder / "namesrv"))}
+    brokers = {}
+    for name in broker_names:
+        port = ports.take() + 10
+        text = filled_template(
+            "broker", NAME=name, PORT=port, HA_PORT=port + 2, NAMESRV=namesrv, DIR=folder / name, **more
+        )
+        servers[name] = server(kind, "broker", name, folder / name, text)
+        brokers[name] = f"127.0.0.1:{port}"
+    with running(*servers.values()):
+        yield PeerCluster(kind, namesrv, brokers, servers)
+
+
+def _namesrv_text(port: int, folder: Path) -> str:
+    return filled_template("namesrv", PORT=port, DIR=folder)
+
+
+# ------------------------------------------------------------------------------------------------------ real clients
+
+
+def run_client(command: list[str], limit_s: float, stdin: str = "", **environment: str) -> list[dict[str, Any]]:
+    """Runs a real client to its end and returns the JSON lines it printed, whatever its exit code is."""
+    env = peer_environment() | environment
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=limit_s, env=env)
+    except subprocess.TimeoutExpired as late:
+        raise PeerFailure(f"{' '.join(command)} was not done within {limit_s} s: {str(late.stdout)[-2000:]}") from late
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise PeerFailure(f"{' '.join(command)} printed no result (exit code {done.returncode}): {done.stderr[-2000:]}")
+    return lines
+
+
+def run_interop(namesrv: str, scenarios: list[str], limit_s: float = 300) -> dict[str, dict[str, Any]]:
+    """Runs scenarios of the Java driver in one JVM; returns {scenario: {ok, detail, ms}}.
+
+    Waits are doubled: at its first heartbeat the Java client now and then misses its own registration and then rebalances
+    only after 20 seconds, against the real broker as well.
+    """
+    command = [ROCKETMQ, "interop", "--namesrv", namesrv, "--timeout", "90", "--parallel", "4", "--patience", "2", *scenarios]
+    lines = run_client(command, limit_s)
+    return {line["name"]: line for line in lines if "name" in line}
+
+
+def run_admin(namesrv: str, commands: list[str], limit_s: float = 240) -> list[dict[str, Any]]:
+    """Runs commands of the real mqadmin in one JVM; returns one {command, output, errors, timed_out, ms} each."""
+    lines = run_client([ROCKETMQ, "admin-batch"], limit_s, stdin="".join(f"{line}\n" for line in commands), NAMESRV_ADDR=namesrv)
+    if len(lines) != len(commands):
+        raise PeerFailure(f"{len(commands)} commands, {len(lines)} answers")
+    return lines
+
+
+def run_tool(command: list[str], limit_s: float = 30) -> None:
+    """Runs a small program that must succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=peer_environment())
+    if done.returncode:
+        raise PeerFailure(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
+
+
+def bare_home(folder: Path) -> str:
+    """A fresh home folder for a client that writes its logs below $HOME."""
+    os.makedirs(folder, exist_ok=True)
+    return str(folder)

@@ -1,0 +1,85 @@
+"""What the cluster means to the real Java client: every scenario of the driver in `bench/java`, one JVM for all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import peer_processes
+import pytest
+from peer_processes import PeerCluster
+
+# scenario: the requirement and catalogue rows that it shows
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "send_receive": ("IT-01", "R352"),
+    "order_per_queue": (),
+    "send_async": ("IT-09",),
+    "send_oneway": ("IT-10",),
+    "send_batch": (),
+    "query_key": (),
+    "view_by_id": (),
+    "compression": (),
+    "unicode": (),
+    "namespace": (),
+    "large_message": (),
+    "missing_topic": ("R353",),
+    "auto_create_topic": ("R314",),
+    "topic_permission": (),
+    "tag_filter": ("IT-07",),
+    "orderly": (),
+    "orderly_suspend": (),
+    "broadcast": (),
+    "pull_from_offset": ("R351", "R352"),
+    "lite_subscribe": (),
+    "lite_assign_seek": (),
+    "offset_persistence": (),
+    "consume_from_last": (),
+    "rebalance": (),
+    "queue_lock": ("SL-04",),
+    "long_poll": ("R354",),
+    "pull_block": ("R350", "R354"),
+    "retry_dlq": (),
+    "retry_default": (),
+    "delay_level": (),
+    "request_reply": (),
+    "message_trace": (),
+    "offset_by_time": (),
+    "admin_topic": ("R314", "R316"),
+    "admin_group": (),
+    "admin_consume_stats": (),
+    "admin_connections": (),
+    "admin_reset_online": ("SL-10",),
+    "admin_reset_offline": (),
+    "admin_clone_offset": (),
+    "admin_consume_directly": (),
+    "admin_group_disabled": (),
+    "admin_cluster": ("NS-01",),
+    "admin_broker_config": (),
+    "admin_kv_config": ("NS-17",),
+    "admin_write_permission": ("NS-09",),
+}
+
+
+def _parameters() -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.covers(*rows)] if rows else []) for name, rows in SCENARIOS.items()]
+
+
+@pytest.fixture(scope="session")
+def interop_results(request: pytest.FixtureRequest, java_home: Path, cluster: PeerCluster) -> dict[str, dict[str, Any]]:
+    """The driver's line of every scenario that this run selected."""
+    selected = [
+        item.callspec.params["scenario"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.originalname == test_scenario.__name__ and hasattr(item, "callspec")
+    ]
+    return peer_processes.run_interop(cluster.namesrv, selected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", _parameters())
+def test_scenario(scenario: str, interop_results: dict[str, dict[str, Any]]) -> None:
+    # given a cluster of servers in processes of their own; when the driver played the scenario
+    result = interop_results.get(scenario)
+    # then the client saw what RocketMQ means
+    assert result is not None, f"the driver was ended before {scenario} was done"
+    assert result["ok"], f"{scenario}: {result['detail']}"
