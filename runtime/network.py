@@ -6,11 +6,14 @@ The in-memory network with delays, loss and partitions is in :mod:`understudy.te
 from __future__ import annotations
 
 import errno
+import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import trio
+
+_BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
 
 
 class ListenError(Exception):
@@ -34,8 +37,16 @@ class ByteStream(Protocol):
         """The other side's host and port."""
         ...
 
-    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+    async def receive_some(self, max_bytes: int) -> bytes:
         """Return 1..*max_bytes* bytes, or ``b""`` when the peer has closed its side."""
+        ...
+
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Hand over as many bytes of *buffers*, in order, as the network takes without waiting; return how many.
+
+        Not while a :meth:`send_all` is under way. A broken connection takes nothing (0); the next ``receive_some`` or
+        ``send_all`` tells.
+        """
         ...
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -82,16 +93,33 @@ class TcpStream:
     def __init__(self, sock: trio.socket.SocketType) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = trio.SocketStream(sock)
+        self._fd = sock.fileno()
         self.local: tuple[str, int] = _host_port(sock.getsockname())
         self.peer: tuple[str, int] = _host_port(sock.getpeername())
 
-    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
-        return await self._stream.receive_some(max_bytes)
+    async def receive_some(self, max_bytes: int) -> bytes:
+        return bytes(await self._stream.receive_some(max_bytes))
+
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        if self._fd < 0:
+            return 0
+        sent = 0
+        for first in range(0, len(buffers), _BUFFERS_PER_CALL):
+            chunk = buffers[first : first + _BUFFERS_PER_CALL]
+            try:
+                taken = os.writev(self._fd, chunk)
+            except OSError:  # full, or broken: whoever reads or waits to send next learns which
+                return sent
+            sent += taken
+            if taken < sum(map(len, chunk)):
+                return sent
+        return sent
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)
 
     async def aclose(self) -> None:
+        self._fd = -1
         await self._stream.aclose()
 
 

@@ -1,0 +1,185 @@
+"""Calls to servers: one shared connection per address, made when needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Dispatcher, Handler
+from understudy.remoting.errors import ConnectFailedError, RemotingError
+from understudy.remoting.limits import ConnectionLimits
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("remoting.client")
+
+
+class RemotingClient(Dispatcher):
+    """Connections to any number of servers. Make it with :func:`open_client`.
+
+    Handlers registered here answer requests that servers send on these connections.
+
+    Attributes:
+        on_close: called with the address and the connection when one has ended.
+    """
+
+    def __init__(self, world: World, nursery: trio.Nursery, limits: ConnectionLimits) -> None:
+        super().__init__(world.clock)
+        self._world = world
+        self._nursery = nursery
+        self._limits = limits
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, trio.Event] = {}
+        self._name_servers: list[str] = []
+        self._chosen: str | None = None
+        self.on_close: list[Callable[[str, Connection], None]] = []
+
+    async def invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
+        """Send *command* to *address* and return the answer, whatever its code.
+
+        Args:
+            address: ``host:port``.
+            command: the request.
+            timeout_ms: longest wait in milliseconds, connecting included.
+
+        Raises:
+            ConnectFailedError: no connection; the request was not sent.
+            ConnectionLostError, InvokeTimeoutError: see there.
+        """
+        start = self._world.clock.monotonic()
+        connection = await self.connection(address, timeout_ms)
+        left = timeout_ms - (self._world.clock.monotonic() - start) * 1000
+        return await connection.invoke(command, max(left, 0.0))
+
+    async def invoke_oneway(self, address: str, command: Command, timeout_ms: float) -> None:
+        """Send *command* to *address* without an answer. Raises :class:`ConnectFailedError`."""
+        connection = await self.connection(address, timeout_ms)
+        connection.notify(command)
+
+    async def connection(self, address: str, timeout_ms: float) -> Connection:
+        """Return the open connection to *address*, made within *timeout_ms* if there is none.
+
+        Raises:
+            ConnectFailedError: it cannot be made in time.
+        """
+        current = self._connections.get(address)
+        if current is not None and current.alive:
+            return current
+        timeout_seconds = min(timeout_ms / 1000, self._limits.connect_timeout_seconds)
+        under_way = self._connecting.get(address)
+        if under_way is not None:
+            with self._world.clock.move_on_after(timeout_seconds):
+                await under_way.wait()
+            current = self._connections.get(address)
+            if current is not None and current.alive:
+                return current
+            raise ConnectFailedError(address, f"no connection to {address}")
+        event = self._connecting[address] = trio.Event()
+        try:
+            return await self._connect(address, timeout_seconds)
+        finally:
+            del self._connecting[address]
+            event.set()
+
+    async def _connect(self, address: str, timeout_seconds: float) -> Connection:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConnectFailedError(address, f"{address!r} is not an address of the form host:port")
+        try:
+            stream = await self._world.network.connect(host.strip("[]"), int(port), timeout_seconds)
+        except (OSError, OverflowError) as error:
+            raise ConnectFailedError(address, f"no connection to {address}: {error}") from error
+        connection = Connection(stream, self._world.clock, self._limits)
+        self._connections[address] = connection
+        started = trio.Event()
+        self._nursery.start_soon(self._serve, address, connection, started)
+        await started.wait()
+        return connection
+
+    async def _serve(self, address: str, connection: Connection, started: trio.Event) -> None:
+        try:
+            started.set()
+            await connection.run(self)
+        except Exception as error:  # one connection must never end the client
+            log.error("connection failed", exc=error, peer=address, error=repr(error))
+        finally:
+            if self._connections.get(address) is connection:
+                del self._connections[address]
+            log.debug("connection ended", peer=address, why=connection.close_reason)
+            for callback in self.on_close:
+                callback(address, connection)
+
+    def open_connection(self, address: str) -> Connection | None:
+        """Return the open connection to *address*, or ``None``."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.alive else None
+
+    def close_connection(self, address: str, reason: str = "closed by this side") -> None:
+        """End the connection to *address*, if there is one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close(reason)
+
+    # --- name servers ------------------------------------------------------------------------------------------
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The configured name servers, ``host:port`` each."""
+        return list(self._name_servers)
+
+    def set_name_servers(self, addresses: Sequence[str]) -> None:
+        """Replace the list of name servers; the chosen one is kept when it is still in it."""
+        self._name_servers = [address.strip() for address in addresses if address.strip()]
+        if self._chosen not in self._name_servers:
+            self._chosen = None
+
+    async def invoke_name_server(self, command: Command, timeout_ms: float) -> Command:
+        """Ask one name server: the chosen one until it fails, then the others in turn.
+
+        Raises:
+            RemotingError: none answered; the last error.
+        """
+        if not self._name_servers:
+            raise ConnectFailedError("", "no name server is configured")
+        if self._chosen is None:
+            self._chosen = self._world.random.choice(self._name_servers)
+        first = self._name_servers.index(self._chosen)
+        order = self._name_servers[first:] + self._name_servers[:first]
+        last: RemotingError | None = None
+        for address in order:
+            try:
+                answer = await self.invoke(address, command, timeout_ms)
+            except RemotingError as error:
+                last = error
+                log.warning("name server does not answer", address=address, error=error)
+                continue
+            self._chosen = address
+            return answer
+        assert last is not None
+        self._chosen = None
+        raise last
+
+
+@asynccontextmanager
+async def open_client(
+    world: World, *, handlers: Mapping[int, Handler] | None = None, limits: ConnectionLimits | None = None
+) -> AsyncIterator[RemotingClient]:
+    """Open a client; leaving the block ends its connections.
+
+    Args:
+        world: clock, network and randomness.
+        handlers: answers to requests that servers send, by code.
+        limits: bounds of each connection.
+    """
+    async with trio.open_nursery() as nursery:
+        client = RemotingClient(world, nursery, limits or ConnectionLimits())
+        for code, handler in (handlers or {}).items():
+            client.register(code, handler)
+        try:
+            yield client
+        finally:
+            nursery.cancel_scope.cancel()
