@@ -1,0 +1,48 @@
+"""The client's batch encoding: several messages of one queue in one request body; pure.
+
+Each item: total size 4, magic 4 (0), body checksum 4 (0), flag 4, body length 4, body, properties length 2, properties
+(MessageDecoder.java).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+
+_ITEM = struct.Struct(">iiiii")
+_SHORT = struct.Struct(">h")
+ITEM_OVERHEAD_BYTES = 22
+
+
+class BatchError(ValueError):
+    """The bytes are not a client batch; the message says at which offset and why."""
+
+
+def iter_batch(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (flag, position of the body, length of the body, end of the item) of each message of a batch.
+
+    The properties length (2 bytes) and the properties lie between the end of the body and the end of the item.
+
+    *Errors*: :class:`BatchError`, possibly after some items were yielded.
+    """
+    at, end = 0, len(body)
+    while at < end:
+        if end - at < ITEM_OVERHEAD_BYTES:
+            raise BatchError(f"batch item at byte {at}: {end - at} bytes left, at least {ITEM_OVERHEAD_BYTES} needed")
+        total, _, _, flag, length = _ITEM.unpack_from(body, at)
+        if length < 0 or total < ITEM_OVERHEAD_BYTES + length or at + total > end:
+            raise BatchError(f"batch item at byte {at}: size {total} and body length {length} do not fit in {end - at}")
+        (properties_length,) = _SHORT.unpack_from(body, at + 20 + length)
+        if properties_length < 0 or ITEM_OVERHEAD_BYTES + length + properties_length != total:
+            raise BatchError(f"batch item at byte {at}: properties length {properties_length} does not add up to {total}")
+        yield flag, at + 20, length, at + total
+        at += total
+
+
+def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """Return the batch encoding of (flag, body, properties) triples."""
+    parts = []
+    for flag, body, properties in messages:
+        total = ITEM_OVERHEAD_BYTES + len(body) + len(properties)
+        parts += [_ITEM.pack(total, 0, 0, flag, len(body)), body, _SHORT.pack(len(properties)), properties]
+    return b"".join(parts)
