@@ -1,0 +1,156 @@
+"""Configuration keys: the answer of GET_BROKER_CONFIG equals a real broker's, and bad input gets one clear line."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.config import (
+    INERT,
+    BrokerOptions,
+    ConfigError,
+    Machine,
+    delay_levels_ms,
+    parse_properties,
+    rewrite_properties,
+)
+from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+
+DATA = Path(__file__).parent.parent / "data" / "broker_admin"
+MACHINE = Machine("vm", "192.0.2.2", "/home/user/store", "/root/.cache/rocketmq-java/5.4.0")
+
+
+def options(properties: dict[str, str]) -> tuple[BrokerOptions, list[str]]:
+    return BrokerOptions.from_properties(properties, "broker.conf", machine=MACHINE)
+
+
+def test_every_key_and_default_is_the_one_a_real_broker_answers() -> None:
+    """The body was made by BrokerController of 5.4.0 on a machine with two processors."""
+    expected = (DATA / "get_broker_config_body.txt").read_text()
+    given, _ = options({"storePathRootDir": "/tmp/broker_admin/jstore", "customKey": "1", "listenPort": "27001"})
+    for key, value in {
+        "sendMessageThreadPoolNums": 2,
+        "putMessageFutureThreadPoolNums": 2,
+        "pullMessageThreadPoolNums": 20,
+        "litePullMessageThreadPoolNums": 20,
+        "processReplyMessageThreadPoolNums": 20,
+        "queryMessageThreadPoolNums": 10,
+        "heartbeatThreadPoolNums": 2,
+        "endTransactionThreadPoolNums": 12,
+    }.items():
+        setattr(given.broker, key, value)
+
+    body = "".join(f"{key}={value}\n" for key, value in given.properties().items())
+
+    assert expected == body
+
+
+def test_reasons_stand_only_on_known_keys() -> None:
+    known = {
+        field.name
+        for section in (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
+        for field in attrs.fields(section)
+    }
+    outside = {key for key in INERT if key not in known}
+
+    assert all(
+        key.startswith(("auth", "acl", "user", "stateful", "rmqAddress", "inner", "init", "migrate"))
+        or key in ("clusterName", "configName")
+        for key in outside
+    )
+
+
+def test_the_stock_file_of_the_reference_starts_without_a_word() -> None:
+    text = (
+        "# a comment\nbrokerClusterName = DefaultCluster\nbrokerName = broker-a\nbrokerId = 0\ndeleteWhen = 04\n"
+        "fileReservedTime = 48\nbrokerRole = ASYNC_MASTER\nflushDiskType = ASYNC_FLUSH\n"
+    )
+
+    built, warnings = options(parse_properties(text))
+
+    assert [] == warnings
+    assert ("broker-a", 48, 10911, 10912) == (
+        built.broker.brokerName,
+        built.store.fileReservedTime,
+        built.server.listenPort,
+        built.store.haListenPort,
+    )
+
+
+def test_unknown_and_inert_keys_are_one_warning_line_each() -> None:
+    built, warnings = options({"lisenPort": "1", "useTLS": "true", "traceOn": "false", "transferMsgByHeap": "true"})
+
+    assert [
+        "broker.conf: unknown key lisenPort is ignored, the nearest known key is listenPort",
+        "broker.conf: useTLS=true has no effect here: there is no Netty, the kernel's defaults apply",
+    ] == warnings
+    assert "1" == built.properties()["lisenPort"]
+
+
+def test_switched_on_authentication_is_never_silent() -> None:
+    _, warnings = options({"authenticationEnabled": "true", "authorizationEnabled": "false"})
+
+    assert [
+        "broker.conf: authenticationEnabled=true has no effect here: requests are not authenticated or authorized"
+    ] == warnings
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        ("listenPort", "abc", "a whole number"),
+        ("listenPort", "70000", "a port from 0 to 65535"),
+        ("traceOn", "yes", "true or false"),
+        ("brokerRole", "MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+        ("namesrvAddr", "localhost", "host:port"),
+        ("messageDelayLevel", "1s 2x", "waits such as"),
+        ("deleteWhen", "25", "hours from 00 to 23"),
+        ("defaultTopicQueueNums", "0", "a number above 0"),
+        ("brokerId", "99999999999999999999", "a whole number"),
+    ],
+)
+def test_a_bad_value_is_one_line_with_file_key_value_and_expectation(key: str, text: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        options({key: text})
+
+    line = str(caught.value)
+    assert line.startswith(f"broker.conf: {key}={text}: expected {expected}")
+    assert "\n" not in line
+
+
+def test_a_slave_needs_an_id_and_a_master_always_has_zero() -> None:
+    with pytest.raises(ConfigError, match="brokerRole is SLAVE"):
+        options({"brokerRole": "SLAVE"})
+    master, _ = options({"brokerId": "3"})
+
+    assert 0 == master.broker.brokerId
+
+
+def test_an_update_is_all_or_nothing_and_skips_unknown_keys() -> None:
+    given, _ = options({})
+
+    with pytest.raises(ConfigError):
+        given.update({"traceOn": "false", "fileReservedTime": "soon"})
+    assert given.broker.traceOn is True
+    changed = given.update({"traceOn": "false", "configStorePath": "x", "writeBufferHighWaterMark": "7"})
+
+    assert {"traceOn": "false", "writeBufferHighWaterMark": "7"} == changed
+    assert (False, 7, 7) == (
+        given.broker.traceOn,
+        given.server.writeBufferHighWaterMark,
+        given.client.writeBufferHighWaterMark,
+    )
+
+
+def test_rewriting_keeps_comments_and_order() -> None:
+    text = "# mine\nbrokerName=a\n traceOn : true\n#traceOn=off\ntraceOn=true\n"
+
+    assert "# mine\nbrokerName=a\ntraceOn=false\n#traceOn=off\nregionId=C:\\\\x\n" == rewrite_properties(
+        text, {"traceOn": "false", "regionId": "C:\\x"}
+    )
+
+
+def test_delay_levels() -> None:
+    assert [1000, 300_000, 7_200_000, 86_400_000] == delay_levels_ms("1s 5m 2h 1d")
