@@ -12,6 +12,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, Handler
 from understudy.remoting.errors import ConnectFailedError, RemotingError
 from understudy.remoting.limits import ConnectionLimits
+from understudy.runtime.background import open_background
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
@@ -175,11 +176,8 @@ async def open_client(
         handlers: answers to requests that servers send, by code.
         limits: bounds of each connection.
     """
-    async with trio.open_nursery() as nursery:
+    async with open_background() as nursery:
         client = RemotingClient(world, nursery, limits or ConnectionLimits())
         for code, handler in (handlers or {}).items():
             client.register(code, handler)
-        try:
-            yield client
-        finally:
-            nursery.cancel_scope.cancel()
+        yield client

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from understudy.runtime.background import open_background
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 
@@ -100,9 +101,5 @@ class Supervisor:
 @asynccontextmanager
 async def open_supervisor(clock: Clock, owner: str) -> AsyncIterator[Supervisor]:
     """Open a lifetime for services; leaving the block cancels those that still run."""
-    async with trio.open_nursery() as nursery:
-        supervisor = Supervisor(nursery, clock, owner)
-        try:
-            yield supervisor
-        finally:
-            nursery.cancel_scope.cancel()
+    async with open_background() as nursery:
+        yield Supervisor(nursery, clock, owner)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -128,6 +129,19 @@ class SimStream:
         pipe.in_flight_bytes -= len(taken)
         pipe.wake()
         return bytes(taken)
+
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        pipe, incoming = self._outgoing, self._incoming
+        reset = incoming.broken_at is not None and incoming.broken_at <= trio.current_time()
+        if self._closed or reset:
+            return 0
+        part = b"".join(buffers)[: max(0, pipe.WINDOW_BYTES - pipe.in_flight_bytes)]
+        if part:
+            pipe.in_flight_bytes += len(part)
+            self._network.sent_bytes += len(part)
+            pipe.chunks.append((pipe.arrival(len(part)), part))
+            pipe.wake()
+        return len(part)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()

@@ -1,0 +1,79 @@
+"""JSON as Java peers write it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.runtime.json_dialect import JsonError, ObjectKey, dumps, loads
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text("abc\"'\\,:{}[]é0 1", max_size=6), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(plain)
+def test_standard_json_survives_a_round_trip(value: object) -> None:
+    assert value == loads(dumps(value))
+    assert value == json.loads(dumps(value))
+
+
+@given(plain)
+def test_the_tolerant_reader_reads_what_the_standard_one_reads(value: object) -> None:
+    text = dumps(value).decode()
+    assert [value] == loads("[" + text + ",,]")  # the stray commas keep the standard reader out
+
+
+@given(st.dictionaries(st.integers(0, 1000), st.integers(), max_size=5))
+def test_numeric_keys_are_written_bare_or_quoted_and_read_alike(table: dict[int, int]) -> None:
+    expected = {str(key): value for key, value in table.items()}
+    assert expected == loads(dumps(table, bare_keys=True)) == loads(dumps(table))
+
+
+def test_objects_as_keys() -> None:
+    queue = {"topic": "t", "brokerName": "b", "queueId": 0}
+    text = '{"brokerName":"b","queueId":0,"topic":"t"}'
+
+    assert b'{{"brokerName":"b","queueId":0,"topic":"t"}:1}' == dumps({ObjectKey(queue): 1}, bare_keys=True)
+    assert {text: 1} == loads(dumps({ObjectKey(queue): 1}, bare_keys=True)) == loads(dumps({ObjectKey(queue): 1}))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{0:1,1:2}", {"0": 1, "1": 2}),
+        ("{-1:1}", {"-1": 1}),
+        ("{a:'x\\'y',b:[1,2,],}", {"a": "x'y", "b": [1, 2]}),
+        ('{"$ref":"$.a",}', {"$ref": "$.a"}),
+        ('{a:"\\u00e9\\ud83d\\ude00\\n"}', {"a": "é😀\n"}),
+        ("[1.5e3,-2,true,false,null,]", [1500.0, -2, True, False, None]),
+    ],
+)
+def test_the_dialect(text: str, value: object) -> None:
+    assert value == loads(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "{a", "{a:", "[1", '"x', "{a:1}}", "nul", "{a:\\}", "[" * 100_000, "{'\\ud83d\\u12"]
+)
+def test_damaged_text_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(JsonError, match=r"character|levels"):
+        loads(text)
+
+
+@given(st.text("{}[]:,\"'\\0aétrue- 1u", max_size=30))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        loads(text)
+    except JsonError as error:
+        assert str(error)
