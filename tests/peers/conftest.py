@@ -67,7 +67,10 @@ def servers_kind() -> str:
 
 
 @pytest.fixture(scope="session")
-def cluster(servers_kind: str, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerCluster]:
+def cluster(
+    servers_kind: str, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeerCluster]:
     """A name server and one master in processes of their own, shared by all tests with real clients."""
-    with peer_processes.peer_cluster(servers_kind, tmp_path_factory.mktemp("cluster"), port_blocks) as running:
+    folder = tmp_path_factory.mktemp("cluster")
+    with peer_processes.peer_cluster(servers_kind, servers_kind, folder, port_blocks) as running:
         yield running

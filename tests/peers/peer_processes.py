@@ -1,4 +1,4 @@
-"""Servers of either kind (ours or the real Java ones) and real clients, run as processes of their own with bounded lives."""
+"""Servers of either kind (ours or the real Java ones) and real clients, as processes of their own with bounded lives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ STOP_LIMIT_S = 40
 FIRST_PORT, LAST_PORT = 24_000, 24_900
 
 OURS, JAVA = "understudy", "java"
-OUR_COMMANDS = {"namesrv": "mqnamesrv", "broker": "mqbroker", "container": "mqbrokercontainer", "controller": "mqcontroller"}
+OUR_COMMANDS = {
+    "namesrv": "mqnamesrv",
+    "broker": "mqbroker",
+    "container": "mqbrokercontainer",
+    "controller": "mqcontroller",
+}
 JAVA_HEAPS = {"namesrv": "128m", "broker": "512m", "container": "768m", "controller": "128m"}
 
 
@@ -62,15 +67,11 @@ def filled_template(template: str, **values: object) -> str:
     """Returns a configuration file of `bench/java/conf` with its placeholders filled in and other keys appended."""
     pairs = [f"{key}={value}" for key, value in values.items()]
     done = subprocess.run(
-        [ROCKETMQ, "conf", template, *pairs], capture_output=True, text=True, env=java_environment(), timeout=30
+        [ROCKETMQ, "conf", template, *pairs], capture_output=True, text=True, env=peer_environment(), timeout=30
     )
     if done.returncode:
         raise PeerFailure(done.stderr.strip())
     return done.stdout
-
-
-def java_environment() -> dict[str, str]:
-    return peer_environment()
 
 
 @dataclass
@@ -114,7 +115,9 @@ class ServerProcess:
         deadline = time.monotonic() + limit_s
         while BOOT_MARK not in self.output():
             if self.process.poll() is not None:
-                raise PeerFailure(f"{self.name} ended with {self.process.returncode} at its start:\n{self.output()[-3000:]}")
+                raise PeerFailure(
+                    f"{self.name} ended with {self.process.returncode} at its start:\n{self.output()[-3000:]}"
+                )
             if time.monotonic() > deadline:
                 raise PeerFailure(f"{self.name} printed no boot line within {limit_s} s:\n{self.output()[-3000:]}")
             time.sleep(0.02)
@@ -129,7 +132,9 @@ class ServerProcess:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise PeerFailure(f"{self.name} was still there {limit_s} s after SIGTERM:\n{self.output()[-3000:]}") from None
+            raise PeerFailure(
+                f"{self.name} was still there {limit_s} s after SIGTERM:\n{self.output()[-3000:]}"
+            ) from None
 
     def kill(self) -> None:
         """Ends the process with SIGKILL, whatever state it is in."""
@@ -174,9 +179,8 @@ def running(*servers: ServerProcess) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PeerCluster:
-    """A name server and brokers of one kind, as a client sees them."""
+    """A name server and brokers, as a client sees them."""
 
-    kind: str
     namesrv: str
     brokers: dict[str, str]
     servers: dict[str, ServerProcess]
@@ -184,26 +188,28 @@ class PeerCluster:
 
 @contextlib.contextmanager
 def peer_cluster(
-    kind: str, folder: Path, ports: PortBlocks, broker_names: tuple[str, ...] = ("broker-a",), **more: object
+    namesrv_kind: str,
+    broker_kind: str,
+    folder: Path,
+    ports: PortBlocks,
+    broker_names: tuple[str, ...] = ("broker-a",),
+    **more: object,
 ) -> Iterator[PeerCluster]:
-    """Runs a name server and masters of the given kind with the configuration of `bench/java/conf`."""
+    """Runs a name server and masters of the given kinds with the configuration of `bench/java/conf`."""
     port = ports.take()
     namesrv = f"127.0.0.1:{port}"
-    servers = {"namesrv": server(kind, "namesrv", "namesrv", folder / "namesrv", _namesrv_text(port, folder / "namesrv"))}
+    text = filled_template("namesrv", PORT=port, DIR=folder / "namesrv")
+    servers = {"namesrv": server(namesrv_kind, "namesrv", "namesrv", folder / "namesrv", text)}
     brokers = {}
     for name in broker_names:
         port = ports.take() + 10
         text = filled_template(
             "broker", NAME=name, PORT=port, HA_PORT=port + 2, NAMESRV=namesrv, DIR=folder / name, **more
         )
-        servers[name] = server(kind, "broker", name, folder / name, text)
+        servers[name] = server(broker_kind, "broker", name, folder / name, text)
         brokers[name] = f"127.0.0.1:{port}"
     with running(*servers.values()):
-        yield PeerCluster(kind, namesrv, brokers, servers)
-
-
-def _namesrv_text(port: int, folder: Path) -> str:
-    return filled_template("namesrv", PORT=port, DIR=folder)
+        yield PeerCluster(namesrv, brokers, servers)
 
 
 # ------------------------------------------------------------------------------------------------------ real clients
@@ -225,17 +231,31 @@ def run_client(command: list[str], limit_s: float, stdin: str = "", **environmen
 def run_interop(namesrv: str, scenarios: list[str], limit_s: float = 300) -> dict[str, dict[str, Any]]:
     """Runs scenarios of the Java driver in one JVM; returns {scenario: {ok, detail, ms}}.
 
-    Waits are doubled: at its first heartbeat the Java client now and then misses its own registration and then rebalances
-    only after 20 seconds, against the real broker as well.
+    Waits are doubled: at its first heartbeat the Java client now and then misses its own registration and then
+    rebalances only after 20 seconds, against the real broker as well.
     """
-    command = [ROCKETMQ, "interop", "--namesrv", namesrv, "--timeout", "90", "--parallel", "4", "--patience", "2", *scenarios]
+    command = [
+        ROCKETMQ,
+        "interop",
+        "--namesrv",
+        namesrv,
+        "--timeout",
+        "90",
+        "--parallel",
+        "4",
+        "--patience",
+        "2",
+        *scenarios,
+    ]
     lines = run_client(command, limit_s)
     return {line["name"]: line for line in lines if "name" in line}
 
 
 def run_admin(namesrv: str, commands: list[str], limit_s: float = 240) -> list[dict[str, Any]]:
     """Runs commands of the real mqadmin in one JVM; returns one {command, output, errors, timed_out, ms} each."""
-    lines = run_client([ROCKETMQ, "admin-batch"], limit_s, stdin="".join(f"{line}\n" for line in commands), NAMESRV_ADDR=namesrv)
+    lines = run_client(
+        [ROCKETMQ, "admin-batch"], limit_s, stdin="".join(f"{line}\n" for line in commands), NAMESRV_ADDR=namesrv
+    )
     if len(lines) != len(commands):
         raise PeerFailure(f"{len(commands)} commands, {len(lines)} answers")
     return lines

@@ -15,7 +15,7 @@ SMOKE = Path(__file__).parent / "smoke_cpp.py"
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the package holds a library for Linux only")
 def test_the_cpp_client_works_unchanged(cpp_python: Path, cluster: PeerCluster, tmp_path: Path) -> None:
-    # given an unknown topic, created by the first send; when 10 messages are sent and a push consumer subscribes to their tag
+    # given a topic that the first send creates; when 10 messages are sent and a push consumer subscribes to their tag
     command = [str(cpp_python), str(SMOKE), cluster.namesrv, "SmokeCpp", "GID_smoke_cpp", "10"]
     lines = peer_processes.run_client(command, limit_s=90, HOME=peer_processes.bare_home(tmp_path / "home"))
     # then every message arrived once

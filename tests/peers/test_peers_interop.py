@@ -1,4 +1,4 @@
-"""What the cluster means to the real Java client: every scenario of the driver in `bench/java`, one JVM for all of them."""
+"""What the cluster means to the real Java client: every scenario of the driver in `bench/java`, in one JVM."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def interop_results(request: pytest.FixtureRequest, java_home: Path, cluster: Pe
     selected = [
         item.callspec.params["scenario"]
         for item in request.session.items
-        if isinstance(item, pytest.Function) and item.originalname == test_scenario.__name__ and hasattr(item, "callspec")
+        if isinstance(item, pytest.Function)
+        and item.originalname == test_scenario.__name__
+        and hasattr(item, "callspec")
     ]
     return peer_processes.run_interop(cluster.namesrv, selected)
 

@@ -16,7 +16,14 @@ HERE = Path(__file__).parent
 def test_the_javascript_client_works_unchanged(node_modules: Path, cluster: PeerCluster) -> None:
     # given a topic (this client does not create any); when 10 messages are sent and consumed
     peer_processes.run_tool([sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, "SmokeJavaScript"])
-    command = ["node", str(HERE / "smoke_javascript.js"), cluster.namesrv, "SmokeJavaScript", "GID_smoke_javascript", "10"]
+    command = [
+        "node",
+        str(HERE / "smoke_javascript.js"),
+        cluster.namesrv,
+        "SmokeJavaScript",
+        "GID_smoke_javascript",
+        "10",
+    ]
     lines = peer_processes.run_client(command, limit_s=90, NODE_PATH=str(node_modules))
     # then every message arrived once
     result = lines[-1]

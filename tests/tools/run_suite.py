@@ -1,0 +1,65 @@
+"""Runs the test suite: `./understudy test [--no-peers | --install-only] [PYTEST ARGUMENTS]`.
+
+First installs the real clients and servers that tests talk to (Java, Go, C++, JavaScript), as far as their tools are on
+this machine, and says what will be skipped and why; then becomes pytest, so that pytest's last line is the last line.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PEER_TESTS = ROOT / "tests" / "peers"
+sys.path.insert(0, str(PEER_TESTS))
+
+import peer_installation  # noqa: E402 - lives beside the tests that use it
+
+HANG_DUMP_S = 300
+
+
+def say(text: str) -> None:
+    print(f"understudy test: {text}", file=sys.stderr, flush=True)
+
+
+def names_paths(arguments: list[str]) -> list[Path]:
+    """Returns the test files and folders among pytest's arguments."""
+    words = [argument.partition("::")[0] for argument in arguments if not argument.startswith("-")]
+    return [Path(word).resolve() for word in words if Path(word).exists()]
+
+
+def needs_peers(arguments: list[str]) -> bool:
+    """Whether a run with these arguments can reach the tests with real clients."""
+    paths = names_paths(arguments)
+    related = (path == PEER_TESTS or path in PEER_TESTS.parents or PEER_TESTS in path.parents for path in paths)
+    return not paths or any(related)
+
+
+def install_peers() -> None:
+    for name in peer_installation.PEERS:
+        if not peer_installation.find(name).is_ready:
+            say(f"installing the {name} peer into {peer_installation.peers_home()}")
+        peer = peer_installation.install(name)
+        say(f"{name}: {peer.place}" if peer.is_ready else f"{name}: its tests are skipped: {peer.reason}")
+
+
+def main(arguments: list[str]) -> None:
+    if "--install-only" in arguments:
+        install_peers()
+        return
+    without_peers = "--no-peers" in arguments
+    arguments = [argument for argument in arguments if argument != "--no-peers"]
+    if without_peers:
+        say("real clients and servers are left out, as asked")
+        arguments.append(f"--ignore={PEER_TESTS}")
+    elif needs_peers(arguments):
+        install_peers()
+    if not names_paths(arguments):
+        os.chdir(ROOT)
+    options = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-o", f"faulthandler_timeout={HANG_DUMP_S}"]
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *arguments])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
