@@ -1,0 +1,1 @@
+"""A trio client for RocketMQ clusters: producers, consumers and admin calls."""

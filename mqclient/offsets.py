@@ -1,0 +1,181 @@
+"""Where a consumer's progress is kept: at the brokers for shared groups, in a file for broadcasting ones."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable
+from typing import Protocol
+
+from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import Session
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.runtime.disk import Disk
+from understudy.runtime.json_dialect import ObjectKey, loads
+from understudy.runtime.log import get_logger
+from understudy.runtime.table import load_table, save_table
+
+log = get_logger("mqclient.offsets")
+
+
+class OffsetStore(Protocol):
+    """Progress by queue. The offset is the position of the next message to consume."""
+
+    def known(self, queue: MessageQueue) -> int | None:
+        """Return the newest offset in memory."""
+        ...
+
+    def update(self, queue: MessageQueue, offset: int, *, only_forward: bool = False) -> None:
+        """Remember *offset* in memory; with *only_forward* a smaller one is ignored."""
+        ...
+
+    async def stored(self, queue: MessageQueue) -> int | None:
+        """Return the durable offset, ``None`` when there is none. Raises :class:`ClientError` when it cannot be read."""
+        ...
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        """Make the offsets in memory of *queues* durable; failures are logged and tried again with the next call."""
+        ...
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Drop the offset in memory."""
+        ...
+
+
+class _InMemory:
+    def __init__(self) -> None:
+        self._offsets: dict[MessageQueue, int] = {}
+        self._dirty: set[MessageQueue] = set()
+
+    def known(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    def update(self, queue: MessageQueue, offset: int, *, only_forward: bool = False) -> None:
+        before = self._offsets.get(queue)
+        if before == offset or (only_forward and before is not None and offset < before):
+            return
+        self._offsets[queue] = offset
+        self._dirty.add(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+        self._dirty.discard(queue)
+
+
+class BrokerOffsets(_InMemory):
+    """Offsets at the brokers (RemoteBrokerOffsetStore.java).
+
+    Args:
+        session: the client.
+        group: consumer group.
+    """
+
+    def __init__(self, session: Session, group: str) -> None:
+        super().__init__()
+        self._session = session
+        self._group = group
+
+    async def stored(self, queue: MessageQueue) -> int | None:
+        group = self._session.broker(queue.broker_name)
+        address = group.any_address() if group else None
+        if address is None:
+            raise ClientError(f"broker {queue.broker_name} has no address at the moment")
+        answer = await self._session.call(
+            address,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            {"consumerGroup": self._group, **queue_fields(queue)},
+            accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        return int((answer.ext or {})["offset"])
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        for queue in queues:
+            offset = self._offsets.get(queue)
+            if offset is None or queue not in self._dirty:
+                continue
+            try:
+                await self.write(queue, offset)
+            except ClientError as error:
+                log.warning("offset not stored", group=self._group, queue=queue, offset=offset, why=error)
+                continue
+            if self._offsets.get(queue) == offset:
+                self._dirty.discard(queue)
+
+    async def write(self, queue: MessageQueue, offset: int) -> None:
+        """Store *offset* at the broker now. Raises :class:`ClientError`."""
+        group = self._session.broker(queue.broker_name)
+        address = group.any_address() if group else None
+        if address is None:
+            raise ClientError(f"broker {queue.broker_name} has no address at the moment")
+        ext = {"consumerGroup": self._group, "commitOffset": offset, **queue_fields(queue)}
+        try:
+            await self._session.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:  # the topic was deleted: nobody will ask for the offset
+                raise
+
+
+class FileOffsets(_InMemory):
+    """Offsets of one broadcasting client in a file (LocalFileOffsetStore.java).
+
+    Args:
+        disk: where the file is.
+        folder: folder of this client and group; created when missing.
+    """
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        super().__init__()
+        self._disk = disk
+        self._path = os.path.join(folder, "offsets.json")
+
+    async def load(self) -> None:
+        """Read the file. Raises :class:`TableDamagedError` when it and its backup are unreadable."""
+
+        def read() -> dict[MessageQueue, int]:
+            self._disk.make_folder(os.path.dirname(self._path))
+            table = load_table(self._disk, self._path).data or {}
+            found = {}
+            for key, offset in (table.get("offsetTable") or {}).items():
+                queue = loads(key)
+                found[MessageQueue(queue["topic"], queue["brokerName"], int(queue["queueId"]))] = int(offset)
+            return found
+
+        self._offsets = await self._disk.in_thread(read)
+
+    async def stored(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        if not self._dirty:
+            return
+        self._dirty.clear()
+        table = {"offsetTable": {queue_key(queue): offset for queue, offset in sorted(self._offsets.items())}}
+        await self._disk.in_thread(lambda: save_table(self._disk, self._path, table))
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Keep the offset: the queue may come back, and no broker remembers it."""
+
+
+def queue_fields(queue: MessageQueue) -> dict[str, object]:
+    """Return the header fields that name *queue*."""
+    return {"topic": queue.topic, "queueId": queue.queue_id, "bname": queue.broker_name}
+
+
+def queue_key(queue: MessageQueue) -> ObjectKey:
+    """Return *queue* as a key of a JSON map."""
+    return ObjectKey({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic})
+
+
+def queue_body(queue: MessageQueue) -> dict[str, object]:
+    """Return *queue* as a JSON object."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def parse_queue(value: object) -> MessageQueue:
+    """Return the queue in *value*, a JSON object or its text. Raises :class:`ClientError`."""
+    fields = loads(value) if isinstance(value, (str, bytes)) else value
+    if not isinstance(fields, dict):
+        raise ClientError(f"{value!r} is no message queue")
+    return MessageQueue(str(fields.get("topic")), str(fields.get("brokerName")), int(fields.get("queueId", -1)))

@@ -1,0 +1,184 @@
+"""One pull request and what came of it, and the offset queries around it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import attrs
+
+from understudy.mqclient.errors import NotConnectedError
+from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.offsets import queue_fields
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.records import decode_records
+from understudy.mqclient.session import Session
+from understudy.mqclient.subscription import Subscription
+from understudy.remoting.codes import RequestCode, ResponseCode
+
+COMMIT = 1
+SUSPEND = 2
+SUBSCRIPTION = 4
+LITE = 16
+
+_HEADROOM_MS = 15_000  # a held request is answered late by a busy broker; only then the connection is doubted
+
+
+class PullStatus(Enum):
+    """What a pull found."""
+
+    FOUND = "FOUND"
+    NOTHING_NEW = "NO_NEW_MSG"
+    NOTHING_MATCHED = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NOTHING_NEW,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NOTHING_MATCHED,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@attrs.frozen
+class PullResult:
+    """The answer to a pull.
+
+    Attributes:
+        status: see :class:`PullStatus`.
+        next_offset: where to pull next.
+        min_offset: lowest offset the broker has.
+        max_offset: offset of the next message that will arrive.
+        messages: those the subscription accepts, in order.
+        suggested_broker_id: replica to pull from next time.
+    """
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: list[ReceivedMessage]
+    suggested_broker_id: int
+
+
+@attrs.frozen
+class PullRequest:
+    """What to pull.
+
+    Attributes:
+        group: consumer group.
+        queue: from where.
+        offset: first offset.
+        subscription: what to accept.
+        max_messages: most messages of one answer.
+        max_bytes: most bytes of one answer.
+        commit_offset: offset to store for the group with this request, ``None`` stores nothing.
+        hold_ms: how long the broker may keep the request when there is nothing; 0 answers at once.
+        send_subscription: put the subscription into the request instead of relying on heartbeats.
+        lite: use the code and thread pool of pull consumers.
+    """
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    subscription: Subscription
+    max_messages: int = 32
+    max_bytes: int = 256 * 1024
+    commit_offset: int | None = None
+    hold_ms: int = 15_000
+    send_subscription: bool = False
+    lite: bool = False
+
+
+async def pull(session: Session, address: str, wanted: PullRequest) -> PullResult:
+    """Ask the broker at *address* for messages.
+
+    Raises:
+        BrokerError: the broker refused (no permission, unknown group, ...).
+        NotConnectedError: no answer.
+        RecordDamagedError: a record of the answer failed its checks.
+    """
+    flags = 0
+    if wanted.commit_offset is not None:
+        flags |= COMMIT
+    if wanted.hold_ms:
+        flags |= SUSPEND
+    if wanted.send_subscription:
+        flags |= SUBSCRIPTION
+    if wanted.lite:
+        flags |= LITE
+    ext = {
+        "consumerGroup": wanted.group,
+        **queue_fields(wanted.queue),
+        "queueOffset": wanted.offset,
+        "maxMsgNums": wanted.max_messages,
+        "maxMsgBytes": wanted.max_bytes,
+        "sysFlag": flags,
+        "commitOffset": 0 if wanted.commit_offset is None else wanted.commit_offset,
+        "suspendTimeoutMillis": wanted.hold_ms,
+        "subscription": wanted.subscription.expression if wanted.send_subscription else None,
+        "subVersion": wanted.subscription.version,
+        "expressionType": wanted.subscription.expression_type,
+    }
+    answer = await session.call(
+        address,
+        RequestCode.LITE_PULL_MESSAGE if wanted.lite else RequestCode.PULL_MESSAGE,
+        ext,
+        timeout_ms=wanted.hold_ms + _HEADROOM_MS,
+        accept=_STATUS,
+    )
+    header = answer.ext or {}
+    messages: list[ReceivedMessage] = []
+    if answer.code == ResponseCode.SUCCESS:
+        messages = decode_records(answer.body, wanted.queue.broker_name)
+        if wanted.subscription.tags:
+            messages = [message for message in messages if wanted.subscription.accepts(message.tags)]
+    return PullResult(
+        _STATUS[ResponseCode(answer.code)],
+        int(header.get("nextBeginOffset") or wanted.offset),
+        int(header.get("minOffset") or 0),
+        int(header.get("maxOffset") or 0),
+        messages,
+        int(header.get("suggestWhichBrokerId") or 0),
+    )
+
+
+async def max_offset(session: Session, queue: MessageQueue) -> int:
+    """Return the offset that the next message of *queue* will get. Raises :class:`ClientError`."""
+    answer = await session.call(master_of(session, queue), RequestCode.GET_MAX_OFFSET, queue_fields(queue))
+    return int((answer.ext or {})["offset"])
+
+
+async def min_offset(session: Session, queue: MessageQueue) -> int:
+    """Return the lowest offset that *queue* has. Raises :class:`ClientError`."""
+    answer = await session.call(master_of(session, queue), RequestCode.GET_MIN_OFFSET, queue_fields(queue))
+    return int((answer.ext or {})["offset"])
+
+
+async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, boundary: str = "LOWER") -> int:
+    """Return the offset of the first message of *queue* stored at *timestamp_ms* or later. Raises :class:`ClientError`.
+
+    Args:
+        session: the client.
+        queue: where to search.
+        timestamp_ms: wall time in milliseconds.
+        boundary: ``LOWER`` for the first, ``UPPER`` for the last message of that time.
+    """
+    ext = {**queue_fields(queue), "timestamp": timestamp_ms, "boundaryType": boundary}
+    answer = await session.call(master_of(session, queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+    return int((answer.ext or {})["offset"])
+
+
+async def earliest_store_time_ms(session: Session, queue: MessageQueue) -> int:
+    """Return when the first message of *queue* was stored, -1 when it has none. Raises :class:`ClientError`."""
+    answer = await session.call(master_of(session, queue), RequestCode.GET_EARLIEST_MSG_STORETIME, queue_fields(queue))
+    return int((answer.ext or {})["timestamp"])
+
+
+def master_of(session: Session, queue: MessageQueue) -> str:
+    """Return the address of the master of *queue*, or of the smallest id that is there."""
+    group = session.broker(queue.broker_name)
+    address = group.any_address() if group else None
+    if address is None:
+        raise NotConnectedError(f"broker {queue.broker_name} has no address at the moment")
+    return address

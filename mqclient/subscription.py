@@ -1,0 +1,76 @@
+"""What a consumer wants of a topic, and the hash by which brokers filter tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from understudy.mqclient.errors import InvalidMessageError
+
+ALL_TAGS = "*"
+TAG = "TAG"
+SQL92 = "SQL92"
+
+
+@attrs.frozen
+class Subscription:
+    """One topic's subscription (SubscriptionData.java, FilterAPI.java).
+
+    Attributes:
+        topic: the topic.
+        expression: ``*``, ``TagA || TagB`` or a SQL92 condition.
+        version: wall time in milliseconds at which it was made; a broker keeps the newest.
+        expression_type: ``TAG`` or ``SQL92``.
+        tags: the tags named by the expression; empty means all.
+    """
+
+    topic: str
+    expression: str
+    version: int
+    expression_type: str = TAG
+    tags: tuple[str, ...] = ()
+
+    def accepts(self, tag: str | None) -> bool:
+        """Return whether a message with *tag* is wanted; brokers filter by hash only, so collisions end here."""
+        return not self.tags or tag in self.tags
+
+    def body(self) -> dict[str, Any]:
+        """Return the form that heartbeats carry."""
+        return {
+            "classFilterMode": False,
+            "codeSet": [string_hash(tag) for tag in self.tags],
+            "expressionType": self.expression_type,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": list(self.tags),
+            "topic": self.topic,
+        }
+
+
+def subscription(topic: str, expression: str, version: int, expression_type: str = TAG) -> Subscription:
+    """Parse *expression*. Raises :class:`InvalidMessageError` when it names no tag at all."""
+    if expression_type != TAG:
+        return Subscription(topic, expression, version, expression_type)
+    text = expression.strip() or ALL_TAGS
+    if text == ALL_TAGS:
+        return Subscription(topic, ALL_TAGS, version)
+    tags = tuple(dict.fromkeys(tag for tag in (part.strip() for part in text.split("||")) if tag))
+    if not tags:
+        raise InvalidMessageError(f"subscription {expression!r} of topic {topic} names no tag; write 'TagA || TagB' or '*'")
+    return Subscription(topic, expression, version, TAG, tags)
+
+
+def string_hash(text: str) -> int:
+    """Return Java's ``String.hashCode`` of *text*, a signed 32-bit number."""
+    value = 0
+    for unit in _utf16_units(text):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def _utf16_units(text: str) -> list[int]:
+    if text.isascii():
+        return list(text.encode())
+    data = text.encode("utf-16-be", "surrogatepass")
+    return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]
