@@ -1,4 +1,4 @@
-"""Servers of either kind (ours or the real Java ones) and real clients, as processes of their own with bounded lives."""
+"""Servers of either kind (ours or the real Java ones) and real clients, each in a process with a bounded life."""
 
 from __future__ import annotations
 

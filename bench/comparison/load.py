@@ -1,0 +1,92 @@
+"""The load client of `bench/java` as a child process, and the steps it plays against each side."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TOOL = str(Path(__file__).resolve().parents[1] / "java" / "rocketmq")
+SETUP = str(Path(TOOL).with_name("setup.sh"))
+RESULT_LIMIT_S = 400
+
+
+def load(*arguments: object, limit_s: float = 600) -> dict[str, Any]:
+    """Runs the load client to its end; returns its JSON line, or {"failed": reason}."""
+    command = [TOOL, "load", *map(str, arguments)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+        result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done within {limit_s} s"}
+    except (IndexError, ValueError):
+        return {"failed": f"no result: {done.stderr.strip()[-200:]}"}
+    return result
+
+
+class Watch:
+    """A load client started before what it watches: it looks once this object exists, `result` is its JSON line."""
+
+    def __init__(self, *arguments: object) -> None:
+        command = [TOOL, "load", *map(str, arguments)]
+        self._child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._child.stdout is not None
+        first = json.loads(self._child.stdout.readline() or "{}")
+        if "looping" not in first:
+            self._child.kill()
+            raise RuntimeError(f"the load client did not start: {first}")
+
+    def result(self) -> dict[str, Any]:
+        out, _ = self._child.communicate(timeout=RESULT_LIMIT_S)
+        answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+        return answer
+
+
+@dataclass(frozen=True)
+class Step:
+    """One measurement under load: its key in the figures and the load client's arguments."""
+
+    key: str
+    arguments: tuple[str, ...]
+
+
+def _step(key: str, *arguments: object) -> Step:
+    return Step(key, tuple(map(str, arguments)))
+
+
+def load_steps(threads: Iterable[int], seconds: int, warmup: int, size: int) -> list[Step]:
+    """Returns the steps in their order; a backlog is consumed after the step that made it."""
+    timing = ("--seconds", seconds, "--warmup", warmup)
+    sending = (*timing, "--size", size)
+    steps = [_step(f"send_sync_{n}", "send", "--topic", f"BaseSync{n}", "--threads", n, *sending) for n in threads]
+    return [
+        *steps,
+        _step(
+            "send_async",
+            "send",
+            "--topic",
+            "BaseAsync",
+            "--mode",
+            "async",
+            "--threads",
+            2,
+            "--inflight",
+            1024,
+            *sending,
+        ),
+        _step("send_batch32", "send", "--topic", "BaseBatch", "--batch", 32, "--threads", 4, *sending),
+        _step("consume_backlog", "consume", "--topic", "BaseAsync", "--timeout", 180),
+        _step("pull_one_queue", "pull", "--topic", "BaseAsync", "--seconds", seconds, "--warmup", warmup // 2),
+        _step("latency", "latency", "--topic", "BaseLatency", *sending),
+    ]
+
+
+def sync_flush_step(seconds: int, warmup: int, size: int, threads: int = 64) -> Step:
+    """Returns the step for brokers that flush every message before they acknowledge it."""
+    timing = ("--seconds", seconds, "--warmup", warmup)
+    return _step(
+        f"send_sync_flush_{threads}", "send", "--topic", "BaseFlush", "--threads", threads, *timing, "--size", size
+    )

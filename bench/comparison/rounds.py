@@ -1,0 +1,172 @@
+"""One round of the comparison: both sides start on empty stores, play every step in turn, are killed and restart."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.comparison.load import Step, Watch, load, load_steps, sync_flush_step
+from bench.comparison.processes import Cluster
+from bench.comparison.targets import Figures
+
+SETTLE_S = 5
+IDLE_SETTLE_S = 20
+IDLE_MEASURE_S = 30
+CONTAINERS, BROKERS_EACH = 3, 3
+CONSUME = "consume_backlog"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a round measures and for how long (seconds, bytes, messages)."""
+
+    threads: tuple[int, ...]
+    seconds: int
+    warmup: int
+    size: int
+    backlog: int
+    pause_other: bool
+    with_sync_flush: bool
+
+
+def log(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def brief(result: Figures) -> str:
+    if "failed" in result:
+        return f"FAILED {result['failed']}"
+    text = f"{result['msgs_s']}/s " if "msgs_s" in result else ""
+    text += f"p50 {result['p50_ms']:.2f} p99 {result['p99_ms']:.2f} ms " if "p50_ms" in result else ""
+    cpu = result.get("server_cpu_s_per_100k")
+    text += f"server CPU {cpu} s/100k" if cpu is not None else ""
+    return text + (f" errors {result['errors']}" if result.get("errors") else "")
+
+
+def play(side: Cluster, step: Step, figures: Figures, settings: Settings) -> None:
+    """Plays one step against one side and keeps its result, with the CPU time that the side's servers spent on it."""
+    extra: tuple[object, ...] = ()
+    if step.key == CONSUME:
+        sent = figures.get("send_async", {}).get("acked_with_warmup", 0)
+        extra = ("--count", min(sent, settings.backlog) or 1)
+    before_s = side.cpu_s()
+    result = load(*step.arguments, "--namesrv", side.namesrv, *extra)
+    # Warm-up counts on both sides of the fraction, where the client tells how much it did there.
+    handled = result.get("acked_with_warmup") or (result.get("count") if step.key == CONSUME else None)
+    if handled:
+        result["server_cpu_s_per_100k"] = round((side.cpu_s() - before_s) / handled * 1e5, 3)
+    figures[step.key] = result
+    log(f"{side.name}: {step.key}: {brief(result)}")
+
+
+def play_all(sides: Sequence[Cluster], figures: dict[str, Figures], settings: Settings) -> None:
+    """Plays every step against every side; the order of the sides is swapped at every step."""
+    for number, step in enumerate(load_steps(settings.threads, settings.seconds, settings.warmup, settings.size)):
+        for side in sides if number % 2 == 0 else sides[::-1]:
+            others = [other for other in sides if other is not side] if settings.pause_other else []
+            for other in others:
+                other.pause(True)
+            try:
+                play(side, step, figures[side.name], settings)
+            finally:
+                for other in others:
+                    other.pause(False)
+
+
+def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Figures]:
+    """Returns {side: figures} of one round; every side is ended when it returns or raises."""
+    figures: dict[str, Figures] = {side.name: {} for side in sides}
+    try:
+        for side in sides:
+            shutil.rmtree(side.folder, ignore_errors=True)
+            figures[side.name]["start_to_first_ack_ms"] = side.timed_start()
+            log(f"{side.name}: start to first ack: {figures[side.name]['start_to_first_ack_ms']} ms")
+        time.sleep(SETTLE_S)
+        for side in sides:
+            figures[side.name]["anon_idle_mb"] = {"all": side.memory_mb()}
+        play_all(sides, figures, settings)
+        for side in sides:
+            figures[side.name]["anon_after_mb"] = {"all": side.memory_mb()}
+            idle, loaded = figures[side.name]["anon_idle_mb"]["all"], figures[side.name]["anon_after_mb"]["all"]
+            log(f"{side.name}: RssAnon {idle} MB idle, {loaded} MB after the load")
+        for side in sides:
+            side.end(signal.SIGKILL)
+            figures[side.name]["restart_killed_ms"] = side.timed_start()
+            log(f"{side.name}: restart after SIGKILL: {figures[side.name]['restart_killed_ms']} ms")
+            side.end()
+        if settings.with_sync_flush:
+            for side in sides:
+                measure_sync_flush(side, figures[side.name], settings)
+    finally:
+        for side in sides:
+            side.end(signal.SIGKILL)
+            shutil.rmtree(side.folder / "master", ignore_errors=True)
+    return figures
+
+
+def measure_sync_flush(side: Cluster, figures: Figures, settings: Settings) -> None:
+    """Starts the side on an empty store with synchronous flush and plays the one step that belongs to it."""
+    shutil.rmtree(side.folder, ignore_errors=True)
+    try:
+        side.timed_start(flushDiskType="SYNC_FLUSH")
+    except LookupError as reason:
+        log(f"{side.name}: synchronous flush not measured: {reason}")
+        return
+    play(side, sync_flush_step(settings.seconds, settings.warmup, settings.size), figures, settings)
+    side.end()
+
+
+def measure_nine_idle(side: Cluster) -> Figures:
+    """Returns what nine idle brokers in three containers cost: {cpu_percent of one core, anon_mb}."""
+    shutil.rmtree(side.folder, ignore_errors=True)
+    try:
+        side.start_containers(CONTAINERS, BROKERS_EACH)
+        ready = load("first", "--namesrv", side.namesrv, "--topic", "BaseIdle", "--timeout", 120)
+        if "failed" in ready:
+            return ready
+        time.sleep(IDLE_SETTLE_S)
+        before_s, begin = side.cpu_s(), time.monotonic()
+        time.sleep(IDLE_MEASURE_S)
+        percent = (side.cpu_s() - before_s) / (time.monotonic() - begin) * 100
+        return {"cpu_percent": round(percent, 2), "anon_mb": side.memory_mb()}
+    except LookupError as reason:
+        return {"failed": str(reason)}
+    finally:
+        side.end()
+        shutil.rmtree(side.folder, ignore_errors=True)
+
+
+def replicate(side: Cluster, megabytes: int) -> dict[str, Any]:
+    """Fills a master, then attaches an empty slave: returns how fast the log crosses.
+
+    Keep the log below 1 GiB: a real master gives an empty slave only its last log file.
+    """
+    shutil.rmtree(side.folder, ignore_errors=True)
+    body = 16384
+    try:
+        side.timed_start()
+        count = int(megabytes * 1e6 / (body + 200))
+        limits = ("--warmup", 0, "--count", count, "--limit", 240)
+        sending = ("--mode", "async", "--inflight", 128, "--size", body, *limits)
+        filled = load("send", "--namesrv", side.namesrv, "--topic", "BaseFill", *sending)
+        if "failed" in filled or filled["count"] == 0:
+            return {"failed": f"fill: {filled}"}
+        addresses = ("--master", side.broker_address, "--slave", side.slave_address)
+        watch = Watch("catchup", "--namesrv", side.namesrv, *addresses)
+        begin = time.time()
+        side.start_slave()
+        result = watch.result()
+        if "failed" not in result:
+            result["attach_to_caught_up_ms"] = round(result["done_epoch_ms"] - begin * 1000)
+            result["attach_mb_s"] = result["bytes"] / 1e3 / result["attach_to_caught_up_ms"]
+        return result
+    except (LookupError, RuntimeError) as reason:
+        return {"failed": str(reason)}
+    finally:
+        side.end()
+        shutil.rmtree(side.folder, ignore_errors=True)
