@@ -53,6 +53,7 @@ class _Pipe:
         self.broken_at: float | None = None
         self.last_arrival = 0.0
         self.held = False
+        self.abandoned = False
         self.changed = trio.Event()
 
     def wake(self) -> None:
@@ -153,15 +154,32 @@ class SimStream:
             broken_at = self._incoming.broken_at
             if broken_at is not None and self._incoming.next_arrival() is not None and broken_at <= trio.current_time():
                 raise trio.BrokenResourceError("connection reset by peer")
+            if pipe.abandoned and broken_at is None and not self._network.is_cut(pipe.source, pipe.target):
+                # the far host came back without this connection and answers with a reset
+                self._incoming.broken_at = self._incoming.arrival(0)
+                self._incoming.wake()
             room = pipe.WINDOW_BYTES - pipe.in_flight_bytes
             if room <= 0:
                 await pipe.changed.wait()
                 continue
             part, rest = rest[:room], rest[room:]
-            pipe.in_flight_bytes += len(part)
-            self._network.sent_bytes += len(part)
-            pipe.chunks.append((pipe.arrival(len(part)), part))
-            pipe.wake()
+            self._put(part)
+
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        pipe = self._outgoing
+        if self._closed or pipe.abandoned or self._incoming.broken_at is not None:
+            return 0
+        data = b"".join(buffers)[: max(0, pipe.WINDOW_BYTES - pipe.in_flight_bytes)]
+        if data:
+            self._put(data)
+        return len(data)
+
+    def _put(self, data: bytes) -> None:
+        pipe = self._outgoing
+        pipe.in_flight_bytes += len(data)
+        self._network.sent_bytes += len(data)
+        pipe.chunks.append((pipe.arrival(len(data)), data))
+        pipe.wake()
 
     async def aclose(self) -> None:
         self.close()
@@ -186,8 +204,10 @@ class SimStream:
         if not silently:
             self._outgoing.broken_at = self._outgoing.arrival(0)
             self._outgoing.wake()
-        self._incoming.wake()
+        self._incoming.abandoned = True
+        self._incoming.in_flight_bytes = 0
         self._incoming.chunks.clear()
+        self._incoming.wake()
 
 
 class SimListener:

@@ -25,3 +25,7 @@ class FatalError(Exception):
 
 class DamagedFileError(FatalError):
     """A durable file cannot be trusted; the message says which, what is wrong and how to rejoin."""
+
+
+class QuorumBusyError(Exception):
+    """Too many commands wait for replication; try again later."""

@@ -188,9 +188,9 @@ PeerMessage: TypeAlias = (
 )
 
 _encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
-_peer_decoder = msgspec.msgpack.Decoder(PeerMessage, strict=True)
+_peer_decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage, strict=True)
 _hello_decoder = msgspec.msgpack.Decoder(Hello, strict=True)
-_answer_decoder = msgspec.msgpack.Decoder(Welcome | Refusal, strict=True)
+_answer_decoder: msgspec.msgpack.Decoder[Welcome | Refusal] = msgspec.msgpack.Decoder(Welcome | Refusal, strict=True)
 _LENGTH = struct.Struct(">I")
 
 

@@ -35,8 +35,8 @@ def check_sources(folder: Path, expected: dict[str, str]) -> None:
         found = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "missing"
         if found != digest:
             raise ConsensusLibraryError(
-                f"pysyncobj file {path} is not the audited one of {VERSION} (sha256 {found[:16]}, expected {digest[:16]}); "
-                f"run: pip install --force-reinstall pysyncobj=={VERSION}"
+                f"pysyncobj file {path} is not the audited one of {VERSION} (sha256 {found[:16]}, expected "
+                f"{digest[:16]}); run: pip install --force-reinstall pysyncobj=={VERSION}"
             )
 
 
@@ -49,11 +49,11 @@ def _folder() -> Path:
 
 check_sources(_folder(), SOURCE_SHA256)
 
-import pysyncobj.config as _config  # type: ignore[import-untyped]  # noqa: E402
-import pysyncobj.journal as _journal  # type: ignore[import-untyped]  # noqa: E402
-import pysyncobj.node as _node  # type: ignore[import-untyped]  # noqa: E402
-import pysyncobj.syncobj as _syncobj  # type: ignore[import-untyped]  # noqa: E402
-import pysyncobj.transport as _transport  # type: ignore[import-untyped]  # noqa: E402
+import pysyncobj.config as _config  # noqa: E402
+import pysyncobj.journal as _journal  # noqa: E402
+import pysyncobj.node as _node  # noqa: E402
+import pysyncobj.syncobj as _syncobj  # noqa: E402
+import pysyncobj.transport as _transport  # noqa: E402
 
 
 class _Refused:

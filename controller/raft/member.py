@@ -1,0 +1,502 @@
+"""The actor: one task owns a consensus object, and nothing leaves it before it is durable.
+
+A turn: take what arrived, let the consensus act, sync the journal once, then send messages and answer callers. A turn
+starts when something arrives or a deadline passes; there is no polling.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import attrs
+import trio
+
+from understudy.controller.raft.consensus import Consensus, Ticket
+from understudy.controller.raft.core import Timing
+from understudy.controller.raft.errors import (
+    CommandRefusedError,
+    FatalError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    QuorumBusyError,
+)
+from understudy.controller.raft.facts import Event, Facts
+from understudy.controller.raft.journal import Journal
+from understudy.controller.raft.links import Links
+from understudy.controller.raft.messages import Hello, PeerMessage, Refusal, Welcome
+from understudy.controller.raft.security import MemberSecurity, TlsFiles
+from understudy.controller.raft.sessions import (
+    ACTIVATE,
+    COMMAND,
+    OK,
+    Envelope,
+    Machine,
+    ReplicatedState,
+    encode_envelope,
+)
+from understudy.controller.raft.snapshot import SnapshotStore
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("controller.raft")
+T = TypeVar("T")
+
+MAX_INBOX_MESSAGES = 10_000
+MAX_WAITING_PROPOSALS = 10_000
+MESSAGES_PER_TURN = 256
+
+
+@attrs.frozen
+class QuorumSettings:
+    """What makes a member of a quorum.
+
+    Args:
+        cluster: name of the quorum; equal on all members.
+        member: own id, one of *addresses*.
+        addresses: host and port of every member's raft listener; equal on all members.
+        folder: where log and snapshot live; locked while the member runs.
+        listen_host: where to listen.
+        timing: election timing, equal on all members.
+        compaction_entries: the log is cut to a snapshot when it is longer.
+        features: newest feature version this program can apply.
+        tls: files for mutual TLS, or ``None``.
+        sync_in_thread: sync in a worker thread, so that a slow disk does not freeze everything else in the process.
+    """
+
+    cluster: str
+    member: str
+    addresses: dict[str, tuple[str, int]]
+    folder: str
+    listen_host: str = "0.0.0.0"
+    timing: Timing = attrs.field(factory=Timing)
+    compaction_entries: int = 5000
+    features: int = 1
+    tls: TlsFiles | None = None
+    sync_in_thread: bool = True
+
+
+class _Waiter(Generic[T]):
+    """One caller's answer, set by the actor after the sync."""
+
+    def __init__(self) -> None:
+        self.done = trio.Event()
+        self.value: T | None = None
+        self.error: Exception | None = None
+
+    def deliver(self, value: T | None, error: Exception | None) -> None:
+        self.value, self.error = value, error
+        self.done.set()
+
+
+class QuorumMember:
+    """One durable member of the quorum. Run :meth:`run`; everything else may be called from other tasks meanwhile.
+
+    Args:
+        world: the outside world.
+        settings: see :class:`QuorumSettings`.
+        machine: the replicated state machine; only this object calls it.
+        observer: hears events after what they speak of is durable; must not raise.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        settings: QuorumSettings,
+        machine: Machine,
+        observer: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.world = world
+        self.settings = settings
+        self.state = ReplicatedState(machine, settings.features)
+        self.problem = ""
+        self.links: Links | None = None
+        self.turn_count = 0
+        self._observer = observer
+        self._consensus: Consensus | None = None
+        self._journal: Journal | None = None
+        self._wake = trio.Event()
+        self._changed = trio.Event()
+        self._seen: tuple[object, ...] = ()
+        self._inbox: deque[tuple[str, PeerMessage]] = deque()
+        self._link_changes: deque[tuple[str, bool]] = deque()
+        self._proposals: deque[tuple[bytes, Ticket]] = deque()
+        self._calls: deque[tuple[Callable[[Consensus], Any], _Waiter[Any]]] = deque()
+        self._activating_term = -1
+        self._refusals: dict[str, str] = {}
+        self._fatal: str = ""
+
+    # -- lifetime ------------------------------------------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part in the quorum until cancelled.
+
+        *Errors*: :class:`FatalError` (with :class:`DamagedFileError`) when this member must not go on,
+        ``DiskLockedError`` when another process holds the folder, ``ListenError`` when the port cannot be had.
+        """
+        settings, disk = self.settings, self.world.disk
+        security = MemberSecurity(settings.tls) if settings.tls is not None else None
+        disk.make_folder(settings.folder)
+        lock = disk.lock(settings.folder + "/lock")
+        try:
+            consensus = self._consensus = await disk.in_thread(self._open)
+            self._links_of(security)
+            assert self.links is not None
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.links.run)
+                task_status.started()
+                await self._take_turns(consensus)
+        except BaseExceptionGroup as group:
+            error = _only(group)
+            self.problem = str(error)
+            raise error from None
+        except FatalError as error:
+            self.problem = str(error)
+            raise
+        finally:
+            self._give_up()
+            lock.release()
+
+    def _open(self) -> Consensus:
+        settings = self.settings
+        incarnation = f"{self.world.random.getrandbits(96):024x}"
+        journal = Journal(
+            self.world.disk, settings.folder + "/raft.log", settings.cluster, settings.member, incarnation
+        )
+        self._journal = journal
+        if journal.cut_bytes:
+            log.warning("torn tail cut", file=journal.path, bytes=journal.cut_bytes)
+        snapshots = SnapshotStore(self.world.disk, settings.folder + "/raft.snapshot", settings.member, self.state)
+        consensus = Consensus(
+            settings.member,
+            [member for member in settings.addresses if member != settings.member],
+            journal,
+            snapshots,
+            self.state,
+            settings.timing,
+            self.world.random,
+            self.world.clock.monotonic(),
+            settings.compaction_entries,
+        )
+        journal.sync()
+        return consensus
+
+    def _links_of(self, security: MemberSecurity | None) -> None:
+        settings = self.settings
+        self.links = Links(
+            self.world,
+            self,
+            settings.cluster,
+            settings.member,
+            settings.addresses,
+            settings.listen_host,
+            security,
+        )
+
+    async def _take_turns(self, consensus: Consensus) -> None:
+        clock = self.world.clock
+        while True:
+            self._wake = trio.Event()
+            self.turn_count += 1
+            answers = self._take_inputs(consensus, clock.monotonic())
+            consensus.tick()
+            await self._make_durable(consensus)
+            self._let_out(consensus, answers)
+            if self._fatal:
+                raise FatalError(self._fatal)
+            if consensus.busy() or self._inbox or self._link_changes or self._calls or self._proposals:
+                await trio.lowlevel.checkpoint()
+                continue
+            with trio.move_on_at(consensus.next_deadline()):
+                await self._wake.wait()
+
+    def _take_inputs(self, consensus: Consensus, now: float) -> list[tuple[_Waiter[Any], Any, Exception | None]]:
+        consensus.at(now)
+        while self._link_changes:
+            peer, up = self._link_changes.popleft()
+            if up:
+                consensus.connect(peer)
+            else:
+                consensus.disconnect(peer)
+        for _ in range(min(len(self._inbox), MESSAGES_PER_TURN)):
+            consensus.receive(*self._inbox.popleft())
+        answers: list[tuple[_Waiter[Any], Any, Exception | None]] = []
+        while self._calls:
+            call, waiter = self._calls.popleft()
+            try:
+                answers.append((waiter, call(consensus), None))
+            except (NotLeaderError, ValueError) as error:
+                answers.append((waiter, None, error))
+        while self._proposals:
+            command, ticket = self._proposals.popleft()
+            try:
+                consensus.propose(command, ticket)
+            except (NotLeaderError, ValueError) as error:
+                ticket.deliver(None, error)
+        return answers
+
+    async def _make_durable(self, consensus: Consensus) -> None:
+        journal, snapshots = consensus.journal, consensus.snapshots
+        if not journal.dirty and not snapshots.pending:
+            return
+
+        def write() -> None:
+            journal.sync()
+            snapshots.write_pending()
+
+        if self.settings.sync_in_thread:
+            await self.world.disk.in_thread(write)
+        else:
+            write()
+
+    def _let_out(self, consensus: Consensus, answers: list[tuple[_Waiter[Any], Any, Exception | None]]) -> None:
+        assert self.links is not None
+        for peer, message in consensus.take_outbox():
+            self.links.send(peer, message)
+        for ticket, value, error in consensus.take_results():
+            ticket.deliver(value, error)
+        for waiter, value, error in answers:
+            waiter.deliver(value, error)
+        while consensus.events:
+            event = consensus.events.popleft()
+            if event.kind in ("role", "round", "voter", "snapshot"):
+                log.info(f"quorum {event.kind}", member=event.member, term=event.term, detail=event.detail)
+            if self._observer is not None:
+                self._observer(event)
+        seen = (consensus.core.role(), consensus.core.term(), consensus.core.leader(), consensus.leads())
+        if seen != self._seen:
+            self._seen = seen
+            self._changed.set()
+            self._changed = trio.Event()
+        self._activate_features(consensus)
+
+    def _activate_features(self, consensus: Consensus) -> None:
+        """Propose a newer feature version once every member has shown that it can apply it."""
+        if not consensus.leads() or self._activating_term == consensus.core.term():
+            return
+        if any(peer not in consensus.features for peer in consensus.peers):
+            return
+        version = min([self.settings.features, *consensus.features.values()])
+        if version <= self.state.features:
+            return
+        self._activating_term = consensus.core.term()
+        envelope = Envelope(ACTIVATE, version, "features", version, self.world.clock.wall_ms(), b"")
+        self._proposals.append((encode_envelope(envelope), Ticket(lambda _value, _error: None)))
+        self._wake.set()
+
+    def _give_up(self) -> None:
+        """Leave no caller waiting for an actor that is gone."""
+        self._consensus = None
+        if self._journal is not None:
+            self._journal.close()
+        for _, ticket in self._proposals:
+            ticket.deliver(None, NotLeaderError(None))
+        for _, waiter in self._calls:
+            waiter.deliver(None, NotLeaderError(None))
+        self._proposals.clear()
+        self._calls.clear()
+        self._changed.set()
+        self._changed = trio.Event()
+
+    # -- what callers do -----------------------------------------------------------------------------------------
+
+    async def propose(self, client: str, sequence: int, payload: bytes, timeout_seconds: float = 3.0) -> bytes:
+        """Replicate and apply a command; returns the machine's result once it is committed.
+
+        Args:
+            client: session name; one command at a time per client.
+            sequence: grows by one per command of *client*; repeating one returns the first result.
+            payload: the command, at most 60 000 bytes with its envelope.
+            timeout_seconds: how long to wait.
+
+        *Errors*: :class:`NotLeaderError` (surely not applied), :class:`OutcomeUnknownError` (repeat with the same
+        client and sequence), :class:`CommandRefusedError` (refused alike by every member), :class:`QuorumBusyError`.
+        """
+        consensus = self._running()
+        if consensus.core.role() != 2:
+            raise NotLeaderError(consensus.core.leader())
+        if len(self._proposals) >= MAX_WAITING_PROPOSALS:
+            raise QuorumBusyError(f"{MAX_WAITING_PROPOSALS} commands wait already")
+        envelope = Envelope(COMMAND, self.state.features, client, sequence, self.world.clock.wall_ms(), payload)
+        waiter: _Waiter[tuple[int, bytes]] = _Waiter()
+        self._proposals.append((encode_envelope(envelope), Ticket(waiter.deliver)))
+        self._wake.set()
+        with trio.move_on_after(timeout_seconds):
+            await waiter.done.wait()
+        if not waiter.done.is_set():
+            raise OutcomeUnknownError(f"no majority answered within {timeout_seconds:g} s")
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.value is not None
+        status, result = waiter.value
+        if status != OK:
+            raise CommandRefusedError(result.decode())
+        return result
+
+    async def read_barrier(self, timeout_seconds: float = 2.0) -> int:
+        """Return once the state here holds everything committed anywhere before the call.
+
+        *Errors*: :class:`NotLeaderError` when this member does not lead or could not prove it in time.
+        """
+        self._running()
+        waiter: _Waiter[int] = _Waiter()
+        ticket = Ticket(waiter.deliver)
+        opened: _Waiter[None] = _Waiter()
+        self._calls.append((lambda consensus: consensus.open_barrier(ticket), opened))
+        self._wake.set()
+        with trio.move_on_after(timeout_seconds):
+            await opened.done.wait()
+            if opened.error is not None:
+                raise opened.error
+            await waiter.done.wait()
+        if waiter.error is not None:
+            raise waiter.error
+        if waiter.value is None:
+            if self._consensus is not None:
+                self._consensus.close_barrier(ticket)
+            raise NotLeaderError(None)
+        return waiter.value
+
+    async def in_turn(self, call: Callable[[Consensus], T]) -> T:
+        """Run *call* inside the next turn and return its result after that turn's sync."""
+        self._running()
+        waiter: _Waiter[T] = _Waiter()
+        self._calls.append((call, waiter))
+        self._wake.set()
+        await waiter.done.wait()
+        if waiter.error is not None:
+            raise waiter.error
+        return waiter.value  # type: ignore[return-value]
+
+    async def hand_over(self, member: str | None = None) -> str | None:
+        """Ask another member to lead. Returns what stands against it, or ``None`` when it was asked."""
+        return await self.in_turn(lambda consensus: consensus.hand_over(member))
+
+    async def compact(self) -> None:
+        """Write a snapshot and cut the log."""
+        await self.in_turn(lambda consensus: consensus.compact())
+
+    async def forget(self, member: str) -> bool:
+        """Forget which disk *member* has, so that it may return on a new one; returns whether one was known."""
+
+        def forget(consensus: Consensus) -> bool:
+            known = member in consensus.journal.peers
+            consensus.journal.set_peer(member, "")
+            consensus.virgins.pop(member, None)
+            return known
+
+        known = await self.in_turn(forget)
+        if self.links is not None:
+            self.links.drop(member)
+        return known
+
+    def leads(self) -> bool:
+        """Whether this member leads and has applied everything of earlier terms."""
+        return self._consensus is not None and self._consensus.leads()
+
+    def leader(self) -> str | None:
+        """Return the member believed to lead, or ``None``."""
+        return None if self._consensus is None else self._consensus.core.leader()
+
+    def term(self) -> int:
+        """Return the current term; 0 while not running."""
+        return 0 if self._consensus is None else self._consensus.core.term()
+
+    async def wait_change(self) -> None:
+        """Wait until role, term, leader or readiness changes."""
+        await self._changed.wait()
+
+    def facts(self) -> Facts:
+        """Return this member's view; role DOWN while it does not run."""
+        consensus = self._consensus
+        if consensus is not None:
+            problem = self.problem or "; ".join(f"{peer}: {why}" for peer, why in sorted(self._refusals.items()))
+            return consensus.facts(problem)
+        return Facts(
+            self.settings.member, "DOWN", 0, None, None, 0, 0, 0, 0, False, False, False, (), {}, 0, 0.0, (), 0, 0,
+            self.problem,
+        )  # fmt: skip
+
+    def _running(self) -> Consensus:
+        if self._consensus is None:
+            raise NotLeaderError(None)
+        return self._consensus
+
+    # -- what links ask (see LinkOwner) --------------------------------------------------------------------------
+
+    def greeting_for(self, peer: str) -> Hello:
+        assert self._journal is not None
+        return Hello(
+            self.settings.cluster,
+            self.settings.member,
+            peer,
+            self._journal.incarnation,
+            self._journal.last_index(),
+            self.settings.features,
+        )
+
+    async def admit(self, hello: Hello) -> Welcome | Refusal:
+        return await self.in_turn(lambda consensus: self._admit(consensus, hello))
+
+    def _admit(self, consensus: Consensus, hello: Hello) -> Welcome | Refusal:
+        problem = _pin(consensus.journal, hello.source, hello.incarnation)
+        if problem:
+            return Refusal(problem, False)
+        lost = consensus.lost_entries(hello.source, hello.last_index)
+        if lost:
+            return Refusal(
+                f"the log of {hello.source} ends at {hello.last_index} but it had confirmed entries up to {lost}: its "
+                "disk lost synced data; treat it as a new disk",
+                True,
+            )
+        consensus.features[hello.source] = hello.features
+        return Welcome(consensus.journal.incarnation, self.settings.features, consensus.journal.virgin)
+
+    async def welcomed(self, peer: str, welcome: Welcome) -> str:
+        def judge(consensus: Consensus) -> str:
+            problem = _pin(consensus.journal, peer, welcome.incarnation)
+            if not problem:
+                self._refusals.pop(peer, None)
+                consensus.welcomed(peer, welcome.virgin, welcome.features)
+            return problem
+
+        return await self.in_turn(judge)
+
+    def refused(self, peer: str, refusal: Refusal) -> None:
+        self._refusals[peer] = refusal.reason
+        if refusal.fatal:
+            assert self._journal is not None
+            self._fatal = f"{self._journal.path}: member {peer} says: {refusal.reason}"
+            self._wake.set()
+
+    def link(self, peer: str, up: bool) -> None:
+        self._link_changes.append((peer, up))
+        self._wake.set()
+
+    def deliver(self, peer: str, message: PeerMessage) -> None:
+        if len(self._inbox) < MAX_INBOX_MESSAGES:
+            self._inbox.append((peer, message))
+            self._wake.set()
+
+
+def _pin(journal: Journal, peer: str, incarnation: str) -> str:
+    """Remember the disk of *peer*, or say that it is another one than before."""
+    known = journal.peers.get(peer)
+    if known == incarnation:
+        return ""
+    if known is None:
+        journal.set_peer(peer, incarnation)
+        return ""
+    return (
+        f"member {peer} comes with another disk ({incarnation[:8]}, known is {known[:8]}); if it really lost its disk, "
+        f"run 'mqadmin updateControllerConfig -k controllerForgetMember -v {peer}' with the addresses of the others"
+    )
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the one exception inside *group*, or the group when there are several."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,118 @@
+"""Mutual TLS between members: each proves with its certificate that it is the member it says it is."""
+
+from __future__ import annotations
+
+import ssl
+
+import attrs
+import trio
+
+from understudy.runtime.network import ByteStream
+
+
+class SecurityError(Exception):
+    """Certificates could not be used, or name another member; the message says which."""
+
+
+@attrs.frozen
+class TlsFiles:
+    """Paths in PEM format.
+
+    Args:
+        certificate: own certificate; one of its DNS names must be this member's id.
+        key: its private key.
+        authority: who signs the members' certificates; nothing else is trusted.
+    """
+
+    certificate: str
+    key: str
+    authority: str
+
+
+class MemberSecurity:
+    """The two sides of mutual TLS, built once from :class:`TlsFiles`.
+
+    *Errors*: :class:`SecurityError` naming the files when they cannot be loaded.
+    """
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._dialling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for context in (self._accepting, self._dialling):
+            try:
+                context.load_cert_chain(files.certificate, files.key)
+                context.load_verify_locations(files.authority)
+            except (OSError, ssl.SSLError) as error:
+                raise SecurityError(
+                    f"cannot use certificate {files.certificate}, key {files.key} and authority "
+                    f"{files.authority}: {error}"
+                ) from None
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+    async def dial(self, stream: ByteStream, member: str) -> TlsStream:
+        """Secure an outgoing connection; the other side must hold *member*'s certificate."""
+        return await self._handshake(
+            trio.SSLStream(_Transport(stream), self._dialling, server_hostname=member), stream, member
+        )
+
+    async def accept(self, stream: ByteStream) -> TlsStream:
+        """Secure an incoming connection; ask the result for the names in the other side's certificate."""
+        return await self._handshake(trio.SSLStream(_Transport(stream), self._accepting, server_side=True), stream, "")
+
+    async def _handshake(self, secured: trio.SSLStream[_Transport], stream: ByteStream, member: str) -> TlsStream:
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            reason = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+            whom = f"member {member}" if member else f"the dialler at {stream.peer[0]}:{stream.peer[1]}"
+            raise SecurityError(f"no mutual TLS with {whom}: {reason}") from None
+        except ssl.CertificateError as error:
+            raise SecurityError(f"no mutual TLS with {member or stream.peer}: {error}") from None
+        return TlsStream(secured, stream)
+
+
+class TlsStream:
+    """A byte stream under TLS."""
+
+    def __init__(self, secured: trio.SSLStream[_Transport], stream: ByteStream) -> None:
+        self._secured = secured
+        self._stream = stream
+        self.local: tuple[str, int] = stream.local
+        self.peer: tuple[str, int] = stream.peer
+
+    def names(self) -> frozenset[str]:
+        """Return the DNS names in the other side's certificate."""
+        certificate = self._secured.getpeercert()
+        return frozenset(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        try:
+            return bytes(await self._secured.receive_some(max_bytes))
+        except ssl.SSLError as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._secured.send_all(bytes(data))
+
+    async def aclose(self) -> None:
+        await trio.aclose_forcefully(self._secured)
+
+
+class _Transport(trio.abc.Stream):
+    """Shows a byte stream of ours to trio's TLS."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self._stream.receive_some(max_bytes or 65_536)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
