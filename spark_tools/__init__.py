@@ -1,0 +1,1 @@
+"""Offset reconciliation and store verification on Spark; importing this package needs neither Spark nor Java."""

@@ -1,0 +1,133 @@
+"""Everything that is wrong with the files of one store, found part by part so that parts can be read in parallel."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from understudy.spark_tools import layout as layouts
+from understudy.spark_tools.kernels import consumequeue, index, progress, tables
+from understudy.spark_tools.kernels.commitlog import Chunk
+from understudy.spark_tools.kernels.damage import WARNING, Damage
+from understudy.spark_tools.kernels.records import crc_matches
+from understudy.spark_tools.layout import TABLES, Layout, LogFile, Queue, Store, read_layout
+from understudy.spark_tools.storage import local_path, map_range, read_file
+from understudy.spark_tools.windows import read_records
+
+UNITS_PER_READ = 1 << 20
+
+
+def small_file_parts(layout: Layout) -> list[str]:
+    """Names of the parts of a store besides its log: tables, small files, one part per topic and per index file."""
+    parts = ["tables"]
+    parts += [f"topic:{topic}:{int(batched)}" for topic, batched in layouts.topics(layout.store)]
+    return parts + [f"index:{entry.path}:{entry.size_bytes}" for entry in layout.indexes]
+
+
+def part_faults(store: Store, kind: str, file: LogFile | None, start: int, stop: int, verify: bool) -> list[Damage]:
+    """Faults of one part of a store; a file that vanishes or cannot be read is a fault as well."""
+    try:
+        if kind == "log" and file is not None:
+            return log_faults(file, start, stop, verify)
+        if kind == "layout":
+            return read_layout(store).damages
+        if kind == "tables":
+            return table_faults(store)
+        what, _, rest = kind.partition(":")
+        name, _, number = rest.rpartition(":")
+        if what == "topic":
+            return topic_faults(store, name, number == "1")
+        return index.faults(map_range(name, 0, int(number))[0], name)[0]
+    except OSError as error:
+        path = error.filename or (file.path if file else store.path)
+        return [Damage(str(path), 0, -1, "unreadable", error.strerror or str(error))]
+
+
+def log_faults(file: LogFile, start: int, stop: int, verify: bool) -> list[Damage]:
+    """Faults of one split of a commit-log file; `verify` also checks every body against its CRC."""
+    found: list[Damage] = []
+    for window, item in read_records(file, start, stop):
+        if isinstance(item, Damage):
+            found.append(item)
+        elif verify and isinstance(item, Chunk):
+            for row in np.flatnonzero(~crc_matches(window, item)):
+                position = window.base + int(item.positions[row])
+                found.append(
+                    Damage(file.path, position, int(item.header["size"][row]), "bad-crc", "the body does not match its CRC")
+                )
+    local = local_path(file.path)
+    if local is not None and os.stat(local).st_mtime_ns != file.modified_ns:
+        detail = "the file changed while it was read: a broker is writing this store"
+        found.append(Damage(file.path, start, stop - start, "growing-file", detail, WARNING))
+    return found
+
+
+def topic_faults(store: Store, topic: str, batched: bool) -> list[Damage]:
+    """Faults of the queue files of one topic."""
+    found: list[Damage] = []
+    for queue in layouts.queues(store, topic, batched, found):
+        found += queue_faults(queue)
+    return found
+
+
+def queue_faults(queue: Queue) -> list[Damage]:
+    """Faults of the files of one queue: invalid units, holes, units after the end of the queue."""
+    dtype = consumequeue.BATCH_UNIT if queue.batched else consumequeue.UNIT
+    width = dtype.itemsize
+    found: list[Damage] = []
+    ended: str | None = None
+    for file in queue.files:
+        if file.size_bytes % width:
+            found += consumequeue.faults(np.empty(0, dtype), file.path, 0, file.size_bytes, width)
+        step = UNITS_PER_READ * width
+        for at in range(0, file.size_bytes - width + 1, step):
+            length = min(step, file.size_bytes - at)
+            data, base = map_range(file.path, at, length)
+            array = consumequeue.units(memoryview(data)[at - base : at - base + length], dtype)
+            valid = consumequeue.valid_count(array)
+            if ended and valid:
+                found.append(Damage(file.path, at, width, "hole", f"units after the end of the queue in {ended}"))
+                ended = None
+            found += consumequeue.faults(array, file.path, at, file.size_bytes - file.size_bytes % width, width)
+            if valid < len(array) and ended is None:
+                ended = file.path
+    return found
+
+
+def table_faults(store: Store) -> list[Damage]:
+    """Faults of the JSON tables and the small binary files."""
+    layout = read_layout(store)
+    found: list[Damage] = []
+    for name in TABLES:
+        entry = layout.tables.get(name)
+        if entry is None:
+            continue
+        data = read_file(entry.path)
+        if not data:
+            found.append(Damage(entry.path, 0, 0, "empty-table", "0 bytes"))
+            continue
+        try:
+            table = tables.loads(data)
+        except tables.TableError as error:
+            found.append(Damage(entry.path, error.offset_bytes, len(data) - error.offset_bytes, "bad-json", str(error)))
+            continue
+        if not isinstance(table, dict):
+            found.append(Damage(entry.path, 0, len(data), "bad-json", "the table is no JSON object"))
+        elif name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+            found += [Damage(entry.path, 0, len(data), "bad-offset-entry", text) for text in tables.offset_rows(table)[1]]
+    if layout.commit_log and not any(name in layout.tables for name in ("consumerOffset.json", "lmqConsumerOffset.json")):
+        path = f"{store.path}/config/consumerOffset.json"
+        found.append(Damage(path, 0, 0, "missing-table", "the store has a log but no consumer offsets", WARNING))
+    small = layout.small_files
+    if "checkpoint" in small:
+        found += progress.read_checkpoint(read_file(small["checkpoint"].path, 4096), small["checkpoint"].path)[1]
+    if "epochFileCheckpoint" in small:
+        path = small["epochFileCheckpoint"].path
+        found += progress.read_epochs(read_file(path), path)[1]
+    if "timercheck" in layout.tables:
+        path = layout.tables["timercheck"].path
+        found += progress.read_timer_check(read_file(path, 4096), path)[1]
+    for file in layout.timer_log:
+        found += progress.read_timer_log(read_file(file.path), file.path, file.start_offset)[1]
+    return found

@@ -1,0 +1,390 @@
+"""Finding the records of a commit log: where each starts, how long it is, where the file is damaged.
+
+Laws of this file:
+
+* A record belongs to the split in which its first byte lies, so splits never overlap and never lose a record.
+* A split that starts inside a file finds its first record by itself: it looks back for the last record before its
+  start (magic, and PHYSICALOFFSET equal to the place it was found at) and walks forward from there. What the split
+  before sees at the border and what this one sees is therefore the same.
+* The chain of sizes is serial. Records of equal size are stepped over in one strided comparison; the others cost one
+  small read each. Everything else is done for thousands of records at once.
+* Damage never ends a walk: it is reported and the walk goes on at the next record that proves itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from understudy.spark_tools.kernels.damage import WARNING, Damage
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+MAGIC_BLANK = 0xCBD43194
+SMALLEST_RECORD_BYTES = 91
+LOOK_BACK_BYTES = 8 * 1024 * 1024
+RECORDS_PER_CHUNK = 4096
+
+_HEAD = struct.Struct(">iI")
+_PHYSICAL_OFFSET = struct.Struct(">q")
+_MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]  # both versions share it
+_SEARCH_PIECE = 1 << 20
+_PROBE_RECORDS = 16
+
+Int64 = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+HEADER = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp", ">i8"),
+    ]
+)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A run of valid records: start of each in the window, and the columns needed to find the rest of its fields."""
+
+    positions: Int64
+    header: npt.NDArray[np.void]
+    store_timestamp_at: Int64
+    body_length: Int64
+    body_at: Int64
+    topic_length: Int64
+    topic_at: Int64
+    properties_length: Int64
+    properties_at: Int64
+
+
+@dataclass(slots=True)
+class Window:
+    """Part of one commit-log file: `data` holds the bytes from `base` on, both measured from the file's start.
+
+    `reaches_end` says that the file has nothing but zeros (or nothing at all) after `data`.
+    """
+
+    path: str
+    file_offset_bytes: int
+    file_size_bytes: int
+    base: int
+    data: bytes | memoryview
+    reaches_end: bool = True
+    array: Bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.array = np.frombuffer(self.data, dtype=np.uint8)
+
+
+def gather(array: Bytes, positions: Int64, kind: str | np.dtype[np.void]) -> npt.NDArray[np.generic]:
+    """Reads one value of the given dtype at each position, whatever its alignment.
+
+    Errors: IndexError when a position (plus the width) lies outside the array.
+    """
+    dtype = np.dtype(kind)
+    count = array.shape[0] - dtype.itemsize + 1
+    if count <= 0:
+        if len(positions):
+            raise IndexError("position outside of the buffer")
+        return np.empty(0, dtype)
+    view: npt.NDArray[np.generic] = np.ndarray((count,), dtype, buffer=array, strides=(1,))
+    return view[positions]
+
+
+def _proves_itself(window: Window, at: int) -> bool:
+    """Whether a record with the magic and its own address starts at byte `at` of the window."""
+    data = window.data
+    if at < 0 or at + 36 > len(data):
+        return False
+    size, magic = _HEAD.unpack_from(data, at)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return False
+    if size < SMALLEST_RECORD_BYTES or window.base + at + size > window.file_size_bytes:
+        return False
+    (physical,) = _PHYSICAL_OFFSET.unpack_from(data, at + 28)
+    return bool(physical == window.file_offset_bytes + window.base + at)
+
+
+def find_record(window: Window, start: int, stop: int) -> int:
+    """First record that proves itself and starts in [start, stop) of the window, or -1."""
+    limit = min(stop + 7, len(window.data))
+    for at in range(max(start, 0) + 4, limit, _SEARCH_PIECE):
+        end = min(at + _SEARCH_PIECE + 3, limit)
+        if not window.array[at:end].any():
+            continue
+        block = bytes(window.data[at:end])
+        hit = block.find(_MAGIC_PREFIX)
+        while hit >= 0:
+            position = at + hit - 4
+            if position < stop and _proves_itself(window, position):
+                return position
+            hit = block.find(_MAGIC_PREFIX, hit + 1)
+    return -1
+
+
+def _last_record_before(window: Window, start: int) -> int:
+    """Start of the last record that proves itself in the part of the window before `start`, or -1."""
+    stop = min(start + 7, len(window.data))
+    piece = 1 << 16
+    while stop > 7:
+        low = max(0, stop - piece)
+        block = bytes(window.data[low:stop])
+        hit = block.rfind(_MAGIC_PREFIX)
+        while hit >= 0:
+            position = low + hit - 4
+            if position < start and _proves_itself(window, position):
+                return position
+            hit = block.rfind(_MAGIC_PREFIX, 0, hit + 2)
+        if low == 0:
+            return -1
+        stop = low + 3
+        piece = min(piece * 4, 1 << 22)
+    return -1
+
+
+def _chain(window: Window, at: int, stop: int, limit: int, most: int) -> list[int]:
+    """Starts of up to `most` records from `at` on, following the sizes; the last ones may lie behind `stop`.
+
+    Only the magic is looked at here; `examine` proves every record. A size of zero or below therefore only repeats or
+    goes back for the rest of the chunk, and is found there.
+    """
+    data = window.data
+    positions: list[int] = []
+    append = positions.append
+    unpack = _HEAD.unpack_from
+    try:
+        for _ in repeat(None, min(most, _PROBE_RECORDS)):
+            size, magic = unpack(data, at)
+            if magic != MAGIC_V1 and magic != MAGIC_V2:
+                return positions
+            append(at)
+            at += size
+        if size == at - positions[-1] and positions[-1] - positions[-2] == size:
+            # records of one size: compare the heads of many of them at once
+            while SMALLEST_RECORD_BYTES <= size and at < stop and len(positions) < most:
+                count = min((limit - at) // size, (stop - at + size - 1) // size, most - len(positions))
+                if count <= 0:
+                    break
+                words = np.ndarray((count,), ">u8", buffer=window.array, offset=at, strides=(size,))
+                same = words == np.uint64(size << 32 | magic)
+                run = count if same.all() else int(same.argmin())
+                positions.extend(range(at, at + run * size, size))
+                at += run * size
+                if run < count:
+                    break
+        for _ in repeat(None, most - len(positions)):
+            size, magic = unpack(data, at)
+            if magic != MAGIC_V1 and magic != MAGIC_V2:
+                break
+            append(at)
+            at += size
+    except struct.error:  # the chain left the window
+        pass
+    return positions
+
+
+def examine(window: Window, positions: Int64) -> tuple[Chunk, int]:
+    """Reads the headers of records and checks each against itself.
+
+    Returns: the columns of the leading records that hold together, and how many those are (all of `positions`, or the
+    index of the first whose address, lengths or total size disagree).
+    """
+    array = window.array
+    inside = positions <= array.shape[0] - HEADER.itemsize
+    if not inside.all():
+        positions = positions[: int(inside.argmin())]
+    header = gather(array, positions, HEADER)
+    assert header.dtype.names is not None
+    size = header["size"].astype(np.int64)
+    sys_flag = header["sys_flag"].astype(np.int64)
+    end = positions + size
+    store_timestamp_at = positions + np.where(sys_flag & 0x10, 68, 56)
+    body_length_at = store_timestamp_at + np.where(sys_flag & 0x20, 40, 28)
+    last = array.shape[0]
+    good = header["physical_offset"] == positions + (window.file_offset_bytes + window.base)
+    good &= (size >= SMALLEST_RECORD_BYTES) & (body_length_at + 4 <= end)
+    good &= end <= min(last, window.file_size_bytes - window.base)
+
+    def read(at: Int64, kind: str, width: int) -> Int64:
+        safe = np.minimum(at, last - width)
+        return gather(array, np.maximum(safe, 0), kind).astype(np.int64)
+
+    body_length = read(body_length_at, ">i4", 4)
+    body_at = body_length_at + 4
+    topic_length_at = body_at + body_length
+    good &= (body_length >= 0) & (topic_length_at + 3 <= end)
+    second = header["magic"] == MAGIC_V2
+    topic_length_at = np.where(good, topic_length_at, positions)
+    topic_length = read(topic_length_at, "i1", 1)
+    if second.any():
+        topic_length = np.where(second, read(topic_length_at, ">i2", 2), topic_length)
+    topic_at = topic_length_at + np.where(second, 2, 1)
+    properties_length_at = topic_at + topic_length
+    good &= (topic_length >= 0) & (properties_length_at + 2 <= end)
+    properties_length_at = np.where(good, properties_length_at, positions)
+    properties_length = read(properties_length_at, ">i2", 2)
+    properties_at = properties_length_at + 2
+    good &= (properties_length >= 0) & (properties_at + properties_length == end)
+    count = len(positions) if good.all() else int(good.argmin())
+    cut = slice(0, count)
+    chunk = Chunk(
+        positions[cut],
+        header[cut],
+        store_timestamp_at[cut],
+        body_length[cut],
+        body_at[cut],
+        topic_length[cut],
+        topic_at[cut],
+        properties_length[cut],
+        properties_at[cut],
+    )
+    return chunk, count
+
+
+def _why(window: Window, at: int, limit: int) -> str:
+    if at + 8 > limit:
+        return f"only {limit - at} bytes remain where a record should start"
+    size, magic = _HEAD.unpack_from(window.data, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        if magic in (0xA720A3DA, 0xAB20A3DA):
+            return "wrong byte order: the magic is little endian"
+        return f"unknown magic 0x{magic:08X} where a record should start"
+    if size < SMALLEST_RECORD_BYTES or at + size > limit:
+        return f"record size {size} does not fit (a record has at least {SMALLEST_RECORD_BYTES} bytes, {limit - at} remain)"
+    (physical,) = _PHYSICAL_OFFSET.unpack_from(window.data, at + 28)
+    expected = window.file_offset_bytes + window.base + at
+    if physical != expected:
+        return f"the record says physical offset {physical}, it lies at {expected}"
+    return "body, topic and properties lengths do not add up to the record size"
+
+
+def _first_nonzero(array: Bytes) -> int:
+    step = 1 << 20
+    for at in range(0, array.shape[0], step):
+        piece = array[at : at + step]
+        if piece.any():
+            return at + int((piece != 0).argmax())
+    return -1
+
+
+def walk(window: Window, start: int, stop: int) -> Iterator[Chunk | Damage]:
+    """Yields the records whose first byte lies in [start, stop) of the file, in order, and every fault on the way.
+
+    Args:
+        window: bytes of the file; must reach from at most `start - LOOK_BACK_BYTES` (or 0) to beyond the last record.
+        start, stop: the split, in bytes from the file's start.
+
+    A zero tail is the normal end of a log and is reported as a warning of kind "end-of-log" with the byte where it
+    begins; a blank marker ends the file silently.
+    """
+    base, limit = window.base, min(len(window.data), window.file_size_bytes - window.base)
+    stop_at = min(stop - base, limit)
+    at = start - base
+    if start > 0:
+        before = _last_record_before(window, at)
+        if before >= 0:
+            at = before
+        else:
+            at = find_record(window, at, stop_at)
+            if at < 0:
+                return
+    first = start - base
+    while at < stop_at:
+        positions = _chain(window, at, stop_at, limit, RECORDS_PER_CHUNK)
+        if positions:
+            starts = np.array(positions, dtype=np.int64)
+            chunk, count = examine(window, starts)
+            if count:
+                following = int(chunk.positions[-1]) + int(chunk.header["size"][-1])
+                low, high = np.searchsorted(chunk.positions, (first, stop_at))
+                if low or high < count:
+                    chunk = cut(chunk, int(low), int(high))
+                if len(chunk.positions):
+                    yield chunk
+                at = following
+            if count == len(positions):
+                continue
+        if at >= stop_at:
+            return
+        found = _fault(window, at, limit)
+        if found is None:
+            return
+        fault, resume = found
+        if at >= first:
+            yield fault
+        if resume < 0:
+            return
+        at = resume
+
+
+def _fault(window: Window, at: int, limit: int) -> tuple[Damage, int] | None:
+    """What is wrong at `at`, and where to go on (-1: nowhere in this window); None for a proper blank marker."""
+    file_at = window.base + at
+    if at + 8 <= limit:
+        size, magic = _HEAD.unpack_from(window.data, at)
+        if magic == MAGIC_BLANK:
+            if size == window.file_size_bytes - file_at:
+                return None
+            detail = f"blank marker says {size} bytes, {window.file_size_bytes - file_at} remain"
+            return Damage(window.path, file_at, 8, "bad-blank", detail), -1
+    resume = find_record(window, at + 1, limit)
+    tail = window.array[at : limit if resume < 0 else resume]
+    nonzero = _first_nonzero(tail)
+    if nonzero < 0 and resume < 0:
+        length = window.file_size_bytes - file_at if window.reaches_end else -1
+        detail = f"zeros from here on, {length} bytes" if length >= 0 else "zeros from here on"
+        return Damage(window.path, file_at, length, "end-of-log", detail, WARNING), -1
+    if nonzero < 0:
+        detail = f"{len(tail)} zero bytes, records go on at byte {window.base + resume}"
+        return Damage(window.path, file_at, len(tail), "hole", detail), resume
+    why = _why(window, at, limit)
+    if resume < 0:
+        length = window.file_size_bytes - file_at if window.reaches_end else -1
+        return Damage(window.path, file_at, length, "damaged-tail", why + "; no record follows"), -1
+    return (
+        Damage(window.path, file_at, resume - at, "damaged", f"{why}; records go on at byte {window.base + resume}"),
+        resume,
+    )
+
+
+def cut(chunk: Chunk, start: int, stop: int | None = None) -> Chunk:
+    """The records [start, stop) of a chunk."""
+    part = slice(start, stop)
+    return Chunk(
+        chunk.positions[part],
+        chunk.header[part],
+        chunk.store_timestamp_at[part],
+        chunk.body_length[part],
+        chunk.body_at[part],
+        chunk.topic_length[part],
+        chunk.topic_at[part],
+        chunk.properties_length[part],
+        chunk.properties_at[part],
+    )
+
+
+def select(chunk: Chunk, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Chunk:
+    """The chosen records of a chunk."""
+    return Chunk(
+        chunk.positions[rows],
+        chunk.header[rows],
+        chunk.store_timestamp_at[rows],
+        chunk.body_length[rows],
+        chunk.body_at[rows],
+        chunk.topic_length[rows],
+        chunk.topic_at[rows],
+        chunk.properties_length[rows],
+        chunk.properties_at[rows],
+    )

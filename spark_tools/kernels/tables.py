@@ -1,0 +1,152 @@
+"""JSON tables of `config/` in fastjson's dialect, their DataVersion, and writing them back.
+
+fastjson writes maps with integer keys without quotes (`{0:7}`) and may leave trailing commas; a strict parser refuses
+both. Integer keys stay strings here, as the other keys are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\d+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
+
+
+class TableError(ValueError):
+    """A table that is no JSON even by fastjson's rules; `offset_bytes` says where."""
+
+    def __init__(self, message: str, offset_bytes: int) -> None:
+        super().__init__(message)
+        self.offset_bytes = offset_bytes
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataVersion:
+    """Version of a table; the order of the fields is the order of comparison (DataVersion.java)."""
+
+    state_version: int
+    counter: int
+    timestamp: int
+
+    @classmethod
+    def of(cls, value: object) -> DataVersion:
+        """The version out of a parsed table; missing or malformed parts count as 0."""
+        parts = value if isinstance(value, dict) else {}
+        numbers = [parts.get(name, 0) for name in ("stateVersion", "counter", "timestamp")]
+        return cls(*(number if isinstance(number, int) else 0 for number in numbers))
+
+    def next(self, now_ms: int) -> DataVersion:
+        """The version after one more change at `now_ms`."""
+        return DataVersion(self.state_version, self.counter + 1, now_ms)
+
+    def as_json(self) -> dict[str, int]:
+        """The version as the tables hold it."""
+        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
+
+
+def _repair(match: re.Match[str]) -> str:
+    key = match.group(1)
+    if key is not None:
+        return f'"{key}"'
+    text = match.group(0)
+    return "" if text == "," else text
+
+
+def loads(data: bytes | str) -> Any:
+    """Parses a table.
+
+    Errors: TableError with the byte offset, in the original data, of the first character that fits no rule.
+    """
+    if isinstance(data, bytes):
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TableError(f"not UTF-8: {error.reason}", error.start) from None
+    else:
+        text = data
+    repaired = _TOKEN.sub(_repair, text)
+    try:
+        return json.loads(repaired)
+    except json.JSONDecodeError as error:
+        at = _original_offset(text, error.pos)
+        raise TableError(error.msg, len(text[:at].encode())) from None
+
+
+def _original_offset(text: str, repaired_at: int) -> int:
+    # the repaired text is longer by two quotes per unquoted key and shorter by one per trailing comma
+    shift = 0
+    for match in _TOKEN.finditer(text):
+        if match.start() + shift >= repaired_at:
+            break
+        if match.group(1) is not None:
+            shift += 2
+        elif match.group(0) == ",":
+            shift -= 1
+    return max(0, min(len(text), repaired_at - shift))
+
+
+def dumps(value: Any) -> str:
+    """Writes a table as fastjson pretty-prints it: tabs, keys in the given order, integer keys without quotes."""
+    pieces: list[str] = []
+    _write(value, "", pieces)
+    return "".join(pieces)
+
+
+def _write(value: Any, indent: str, pieces: list[str]) -> None:
+    if isinstance(value, dict):
+        deeper = indent + "\t"
+        pieces.append("{\n")
+        for number, (key, item) in enumerate(value.items()):
+            pieces.append(",\n" + deeper if number else deeper)
+            plain = isinstance(key, int) or key.lstrip("-").isdigit()
+            pieces.append(f"{key}:" if plain else json.dumps(key, ensure_ascii=False) + ":")
+            _write(item, deeper, pieces)
+        pieces.append(f"\n{indent}}}" if value else f"{deeper}\n{indent}}}")
+    elif isinstance(value, list):
+        deeper = indent + "\t"
+        pieces.append("[")
+        for number, item in enumerate(value):
+            pieces.append((",\n" if number else "\n") + deeper)
+            _write(item, deeper, pieces)
+        pieces.append(f"\n{indent}]" if value else "]")
+    else:
+        pieces.append(json.dumps(value, ensure_ascii=False))
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRow:
+    """One committed offset of one replica's table."""
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+
+def offset_rows(table: Any) -> tuple[list[tuple[str, str, int, int]], list[str]]:
+    """The entries of a consumer offset table as (topic, group, queue, offset), and what could not be read.
+
+    The key is `topic@group`; a topic never contains `@`, so it is split at the first one.
+    """
+    rows: list[tuple[str, str, int, int]] = []
+    odd: list[str] = []
+    entries = table.get("offsetTable", {}) if isinstance(table, dict) else None
+    if not isinstance(entries, dict):
+        return rows, ["offsetTable is missing or is no map"]
+    for key, queues in entries.items():
+        topic, separator, group = key.partition("@")
+        if not separator or not isinstance(queues, dict):
+            odd.append(f"offsetTable entry {key!r} is not topic@group with a map of queues")
+            continue
+        for queue, offset in queues.items():
+            if not _is_integer(queue) or not isinstance(offset, int) or isinstance(offset, bool):
+                odd.append(f"offsetTable entry {key!r} queue {queue!r} has offset {offset!r}")
+                continue
+            rows.append((topic, group, int(queue), offset))
+    return rows, odd
+
+
+def _is_integer(text: str) -> bool:
+    return text.isdigit() or (text.startswith("-") and text[1:].isdigit())

@@ -1,0 +1,138 @@
+"""Where store files lie and how a part of one is read: local paths mapped, `hdfs:` and `s3a:` paths by ranges.
+
+Local files are never read as a whole: only the asked range is mapped, so that a task's memory does not grow with the
+size of its file. Other schemes go through Arrow's file systems (libhdfs and S3), which every executor needs then.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Entry:
+    """One file of a directory."""
+
+    name: str
+    path: str
+    size_bytes: int
+    modified_ns: int
+
+
+def local_path(path: str) -> str | None:
+    """The path on this machine, None when `path` is on another file system."""
+    parts = urlparse(path)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    return None if len(parts.scheme) > 1 else path
+
+
+def _remote(path: str) -> tuple[Any, str]:
+    from pyarrow import fs
+
+    uri = "s3" + path[3:] if path.startswith(("s3a:", "s3n:")) else path
+    return fs.FileSystem.from_uri(uri)
+
+
+def join(path: str, *names: str) -> str:
+    """A path below another one, for local paths and URIs alike."""
+    return "/".join([path.rstrip("/"), *names])
+
+
+def list_directory(path: str) -> tuple[list[Entry], list[str]]:
+    """Files (sorted by name) and names of the directories in `path`; both empty when it does not exist."""
+    local = local_path(path)
+    files: list[Entry] = []
+    directories: list[str] = []
+    if local is not None:
+        if not os.path.isdir(local):
+            return files, directories
+        with os.scandir(local) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    directories.append(entry.name)
+                else:
+                    status = entry.stat()
+                    files.append(Entry(entry.name, join(path, entry.name), status.st_size, status.st_mtime_ns))
+    else:
+        from pyarrow import fs
+
+        system, inner = _remote(path)
+        for info in system.get_file_info(fs.FileSelector(inner, allow_not_found=True)):
+            if info.type == fs.FileType.Directory:
+                directories.append(info.base_name)
+            else:
+                files.append(Entry(info.base_name, join(path, info.base_name), info.size, info.mtime_ns or 0))
+    return sorted(files), sorted(directories)
+
+
+def exists(path: str) -> bool:
+    """Whether a file or directory is there."""
+    local = local_path(path)
+    if local is not None:
+        return os.path.exists(local)
+    from pyarrow import fs
+
+    system, inner = _remote(path)
+    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
+
+
+def read_file(path: str, limit_bytes: int | None = None) -> bytes:
+    """The file's bytes, at most `limit_bytes` of them.
+
+    Errors: FileNotFoundError, and OSError of the file system.
+    """
+    local = local_path(path)
+    if local is not None:
+        with open(local, "rb") as file:
+            return file.read() if limit_bytes is None else file.read(limit_bytes)
+    system, inner = _remote(path)
+    with system.open_input_stream(inner) as stream:
+        return bytes(stream.read() if limit_bytes is None else stream.read(limit_bytes))
+
+
+
+def map_range(path: str, start: int, length: int) -> tuple[Any, int]:
+    """A range of a file and the position its first byte has in the file (local maps begin at a page border).
+
+    Resources: a local range is a memory map that goes away with the last reference to it.
+    """
+    local = local_path(path)
+    if local is None:
+        system, inner = _remote(path)
+        with system.open_input_file(inner) as file:
+            size = file.size()
+            wanted = max(0, min(length, size - start))
+            return bytes(file.read_at(wanted, start)), start
+    with open(local, "rb") as handle:
+        size = os.fstat(handle.fileno()).st_size
+        begin = start - start % mmap.ALLOCATIONGRANULARITY
+        wanted = min(start + length, size) - begin
+        if wanted <= 0:
+            return b"", begin
+        return mmap.mmap(handle.fileno(), wanted, offset=begin, access=mmap.ACCESS_READ), begin
+
+
+def data_end(path: str, size_bytes: int) -> int:
+    """Position after the last byte that was ever written; a preallocated file's untouched end is a hole.
+
+    Returns `size_bytes` where the file system cannot tell.
+    """
+    local = local_path(path)
+    if local is None or not hasattr(os, "SEEK_DATA"):
+        return size_bytes
+    end = 0
+    with open(local, "rb") as handle:
+        try:
+            while end < size_bytes:
+                end = os.lseek(handle.fileno(), os.lseek(handle.fileno(), end, os.SEEK_DATA), os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return end
+            return size_bytes
+    return min(end, size_bytes)
