@@ -131,19 +131,6 @@ class SimStream:
         pipe.wake()
         return bytes(taken)
 
-    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        pipe, incoming = self._outgoing, self._incoming
-        reset = incoming.broken_at is not None and incoming.broken_at <= trio.current_time()
-        if self._closed or reset:
-            return 0
-        part = b"".join(buffers)[: max(0, pipe.WINDOW_BYTES - pipe.in_flight_bytes)]
-        if part:
-            pipe.in_flight_bytes += len(part)
-            self._network.sent_bytes += len(part)
-            pipe.chunks.append((pipe.arrival(len(part)), part))
-            pipe.wake()
-        return len(part)
-
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await trio.lowlevel.checkpoint()
         pipe = self._outgoing
@@ -154,10 +141,6 @@ class SimStream:
             broken_at = self._incoming.broken_at
             if broken_at is not None and self._incoming.next_arrival() is not None and broken_at <= trio.current_time():
                 raise trio.BrokenResourceError("connection reset by peer")
-            if pipe.abandoned and broken_at is None and not self._network.is_cut(pipe.source, pipe.target):
-                # the far host came back without this connection and answers with a reset
-                self._incoming.broken_at = self._incoming.arrival(0)
-                self._incoming.wake()
             room = pipe.WINDOW_BYTES - pipe.in_flight_bytes
             if room <= 0:
                 await pipe.changed.wait()
@@ -167,7 +150,8 @@ class SimStream:
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         pipe = self._outgoing
-        if self._closed or pipe.abandoned or self._incoming.broken_at is not None:
+        broken_at = self._incoming.broken_at
+        if self._closed or (broken_at is not None and broken_at <= trio.current_time()):
             return 0
         data = b"".join(buffers)[: max(0, pipe.WINDOW_BYTES - pipe.in_flight_bytes)]
         if data:
@@ -175,7 +159,11 @@ class SimStream:
         return len(data)
 
     def _put(self, data: bytes) -> None:
-        pipe = self._outgoing
+        pipe, back = self._outgoing, self._incoming
+        if pipe.abandoned and back.broken_at is None and not self._network.is_cut(pipe.source, pipe.target):
+            # the far host came back without this connection and answers with a reset
+            back.broken_at = back.arrival(0)
+            back.wake()
         pipe.in_flight_bytes += len(data)
         self._network.sent_bytes += len(data)
         pipe.chunks.append((pipe.arrival(len(data)), data))
