@@ -65,8 +65,9 @@ def test_every_captured_frame_is_decoded_to_its_fields() -> None:
         if frame["opaque"] is None:  # sent without one on purpose: replaced by a number of our own
             continue
         command = decode(frame)
-        got = (command.code, command.opaque, command.flag, command.version or None, len(command.body))
-        assert (frame["code"], frame["opaque"], frame["flag"], frame["version"] or None, frame["body_len"]) == got
+        got = (command.code, command.opaque, command.flag, command.version, len(command.body))
+        sent = (frame["code"], frame["opaque"], frame["flag"] or 0, frame["version"] or 0, frame["body_len"])
+        assert sent == got
         assert (frame["remark"] or None) == (command.remark or None)
         assert texts(frame["header"] or {}) == (command.ext or {})
         if frame["language"] != "COBOL":

@@ -1,0 +1,76 @@
+"""Options, configuration files and printing shared by the broker and container programs."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from understudy.broker.config import parse_properties
+from understudy.runtime.log import configure
+from understudy.runtime.program import UsageError
+
+
+def parser(program: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options that every server of the reference takes."""
+    result = argparse.ArgumentParser(prog=program, description=description, add_help=False, allow_abbrev=False)
+    result.add_argument("-c", "--configFile", metavar="FILE", help="configuration, key=value lines")
+    result.add_argument("-n", "--namesrvAddr", metavar="LIST", help="name servers, host:port separated by ';'")
+    result.add_argument("-p", "--printConfigItem", action="store_true", help="print every key with its value and end")
+    result.add_argument("-m", "--printImportantConfig", action="store_true", help="print the important keys and end")
+    result.add_argument("-h", "--help", action="help", help="print this and end")
+    return result
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """Return the keys of a configuration file, none when *path* is ``None``.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="latin-1") as file:
+            text = file.read()
+    except OSError as error:
+        raise UsageError(f"configuration file {path} cannot be read: {error.strerror}") from None
+    return parse_properties(text, path)
+
+
+def with_name_servers(properties: Mapping[str, str], name_servers: str | None) -> dict[str, str]:
+    """Return *properties* with ``namesrvAddr`` as the option gave it, if it did."""
+    return {**properties, "namesrvAddr": name_servers} if name_servers else dict(properties)
+
+
+def print_keys(values: Mapping[str, str], only: Iterable[str] | None = None) -> None:
+    """Print ``key=value`` lines, sorted, as the reference's ``-p`` and ``-m`` do."""
+    wanted = set(only) if only is not None else None
+    for key in sorted(values):
+        if wanted is None or key in wanted:
+            print(f"{key}={values[key]}")
+
+
+def start_logging() -> None:
+    """Send log lines to standard error at the level of ``UNDERSTUDY_LOG`` (default INFO).
+
+    Raises:
+        UsageError: there is no such level.
+    """
+    level = os.environ.get("UNDERSTUDY_LOG", "INFO").upper()
+    if level not in logging.getLevelNamesMapping():
+        raise UsageError(f"UNDERSTUDY_LOG={level}: expected one of DEBUG, INFO, WARNING, ERROR")
+    configure(level)
+
+
+def boot_line(line: str) -> None:
+    """Print a boot line where scripts look for it: standard output, at once."""
+    print(line, flush=True)
+
+
+def warn(warnings: Sequence[str]) -> None:
+    """Print one line for each warning on standard error."""
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr, flush=True)

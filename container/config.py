@@ -1,0 +1,153 @@
+"""The container's own configuration: the reference's keys, types and defaults (BrokerContainerConfig.java)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from understudy.broker.config import (
+    ConfigError,
+    Machine,
+    NettyClientConfig,
+    NettyServerConfig,
+    nearest_name,
+    this_machine,
+)
+from understudy.broker.config_values import parse_value, value_text
+
+DEFAULT_LISTEN_PORT = 10811
+ALWAYS_FIXED = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})
+
+
+@attrs.define(kw_only=True, eq=False, order=False, repr=False)
+class BrokerContainerConfig:
+    """Keys of a container file that belong to the container itself."""
+
+    brokerConfigPaths: str | None = None
+    brokerContainerIP: str = "127.0.0.1"
+    configBlackList: str = "configBlackList;brokerConfigPaths"
+    fetchNameSrvAddrByDnsLookup: bool = False
+    fetchNamesrvAddrByAddressServer: bool = False
+    fetchNamesrvAddrInterval: int = 10000
+    namesrvAddr: str | None = None
+    rocketmqHome: str | None = None
+    updateNamesrvAddrInterval: int = 120000
+
+
+# Keys that are read and answered but change nothing, with the reason a user is told.
+_INERT = {
+    "fetchNamesrvAddrByAddressServer": "name servers are given by namesrvAddr only",
+    "fetchNamesrvAddrInterval": "there is no address server to ask",
+    "brokerContainerIP": "the address in logs only, as in the reference",
+}
+
+
+@attrs.define(eq=False)
+class ContainerOptions:
+    """The whole configuration of one container.
+
+    Attributes:
+        container: the container's own keys.
+        server: keys of the listening side.
+        client: keys of the calling side.
+        path: file that a live update is written to; ``None`` when the container was started without one.
+    """
+
+    container: BrokerContainerConfig = attrs.Factory(BrokerContainerConfig)
+    server: NettyServerConfig = attrs.Factory(NettyServerConfig)
+    client: NettyClientConfig = attrs.Factory(NettyClientConfig)
+    path: str | None = None
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, str], source: str = "configuration", *, machine: Machine | None = None
+    ) -> tuple[ContainerOptions, list[str]]:
+        """Build options from the text values of a file.
+
+        Args:
+            properties: key to text.
+            source: name of the file, for messages.
+            machine: where defaults come from; the real machine when ``None``.
+
+        Returns:
+            The options, and one warning line for each key that is unknown or changes nothing here.
+
+        Raises:
+            ConfigError: a value does not fit its key; one line for the user.
+        """
+        machine = machine if machine is not None else this_machine()
+        options = cls()
+        options.server.listenPort = DEFAULT_LISTEN_PORT
+        options.container.brokerContainerIP = machine.address
+        options.container.namesrvAddr = machine.name_servers
+        options.container.rocketmqHome = machine.home
+        warnings = []
+        for key, text in properties.items():
+            try:
+                options._set(key, text, source)
+            except KeyError:
+                nearest = nearest_name(key, options._names())
+                hint = f", the nearest known key is {nearest}" if nearest else ""
+                warnings.append(f"{source}: unknown key {key} is ignored{hint}")
+                continue
+            if key in _INERT and text not in ("", "false", value_text(getattr(cls().container, key))):
+                warnings.append(f"{source}: {key}={text} has no effect here: {_INERT[key]}")
+        paths = options.container.brokerConfigPaths
+        if paths is not None and not paths.strip():
+            raise ConfigError(
+                f"{source}: brokerConfigPaths is empty: name broker files separated by ':', or leave the key out for a "
+                "container without brokers"
+            )
+        return options, warnings
+
+    def update(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Change keys of a running container, all or none; unknown keys are skipped.
+
+        Returns:
+            The changed keys with their text.
+
+        Raises:
+            ConfigError: a value does not fit its key; nothing is changed.
+        """
+        trial = ContainerOptions()
+        known = {key: text for key, text in properties.items() if key in self._names()}
+        for key, text in known.items():
+            trial._set(key, text, "update")
+        for key, text in known.items():
+            self._set(key, text, "update")
+        return known
+
+    def properties(self) -> dict[str, str]:
+        """Return every key that has a value with its text, sorted (what GET_BROKER_CONFIG answers)."""
+        found = {}
+        for section in self._sections():
+            for field in attrs.fields(type(section)):
+                value = getattr(section, field.name)
+                if value is not None:
+                    found[field.name] = value_text(value)
+        return dict(sorted(found.items()))
+
+    def fixed_keys(self) -> frozenset[str]:
+        """Return the keys that may not be changed while the container runs."""
+        listed = {key.strip() for key in self.container.configBlackList.split(";") if key.strip()}
+        return ALWAYS_FIXED | listed
+
+    def broker_files(self) -> list[str]:
+        """Return the configuration files of the brokers to start, in order."""
+        return [path.strip() for path in (self.container.brokerConfigPaths or "").split(":") if path.strip()]
+
+    def _sections(self) -> tuple[attrs.AttrsInstance, ...]:
+        return (self.container, self.server, self.client)
+
+    def _names(self) -> list[str]:
+        return [field.name for section in self._sections() for field in attrs.fields(type(section))]
+
+    def _set(self, key: str, text: str, source: str) -> None:
+        sections = [section for section in self._sections() if hasattr(section, key)]
+        if not sections:
+            raise KeyError(key)
+        kind = str(attrs.fields_dict(type(sections[0]))[key].type)  # type: ignore[arg-type]
+        value = parse_value(source, key, text, kind)
+        for section in sections:
+            setattr(section, key, value)

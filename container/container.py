@@ -1,0 +1,337 @@
+"""A container: hosts brokers in one process, each with its own lifetime, and adds and removes them live.
+
+The laws:
+
+* A broker is one task with its own cancel scope. Whatever happens inside it, its neighbours and the container go on;
+  a broker that ends by itself is reported and leaves the table.
+* Adding and removing happen one at a time. A broker that could not start leaves nothing behind but the files it made.
+* All brokers of a container share one client, so that a name server sees one connection per container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import attrs
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.broker.config import BrokerOptions, ConfigError, Machine, parse_properties
+from understudy.container.config import ContainerOptions
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.log import get_logger
+from understudy.runtime.program import single_cause
+from understudy.runtime.supervisor import open_supervisor
+from understudy.runtime.world import World
+
+log = get_logger("container")
+
+_FIRST_NAME_SERVER_UPDATE_SECONDS = 10.0
+
+
+@attrs.frozen(order=True)
+class BrokerIdentity:
+    """What must be unique in a container (and in a cluster): cluster, broker name, broker id."""
+
+    cluster: str
+    name: str
+    broker_id: int
+
+    def __str__(self) -> str:
+        return f"{self.cluster}_{self.name}_{self.broker_id}"
+
+
+class AddBrokerError(Exception):
+    """A broker was not added; the message is the remark of the answer."""
+
+
+class BootHook(Protocol):
+    """Code of the embedding program that runs around the start of each broker; an exception refuses the broker."""
+
+    @property
+    def name(self) -> str: ...
+    async def before_start(self, broker: Broker, properties: Mapping[str, str]) -> None: ...
+    async def after_start(self, broker: Broker, properties: Mapping[str, str]) -> None: ...
+
+
+@attrs.define(eq=False)
+class HostedBroker:
+    """One broker of a container.
+
+    Attributes:
+        identity: its name in the tables.
+        broker: the broker itself.
+        scope: cancelling it stops the broker.
+        stopped: set when the broker is gone.
+        failure: why it ended by itself, ``""`` otherwise.
+    """
+
+    identity: BrokerIdentity
+    broker: Broker
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
+    stopped: trio.Event = attrs.field(factory=trio.Event, repr=False)
+    failure: str = ""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the broker is configured as the master of its group."""
+        return self.identity.broker_id == 0
+
+
+class BrokerContainer:
+    """Hosts brokers. Run it with ``await nursery.start(container.run)``.
+
+    Args:
+        world: clock, network, disk and randomness shared by all brokers of this host.
+        options: the container's configuration.
+        machine: where defaults of broker files come from; the real machine when ``None``.
+        hooks: run around the start of each broker, in order.
+        on_boot: called with a line for people whenever something is up (the reference's boot lines).
+    """
+
+    def __init__(
+        self,
+        world: World,
+        options: ContainerOptions,
+        *,
+        machine: Machine | None = None,
+        hooks: list[BootHook] | None = None,
+        on_boot: Callable[[str], None] | None = None,
+    ) -> None:
+        self.world = world
+        self.options = options
+        self.hooks: list[BootHook] = list(hooks or ())
+        self.server = RemotingServer(world, options.server.bindAddress, options.server.listenPort, name="container")
+        self._machine = machine
+        self._on_boot = on_boot or (lambda line: None)
+        self._hosted: dict[BrokerIdentity, HostedBroker] = {}
+        self._failed: dict[BrokerIdentity, str] = {}
+        self._changing = trio.Lock()
+        self._nursery: trio.Nursery | None = None
+        self._client: RemotingClient | None = None
+
+    # --- what there is -----------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """The container's own address, ``host:port``, for ADD_BROKER and REMOVE_BROKER."""
+        return f"{self.options.container.brokerContainerIP}:{self.server.address[1]}"
+
+    def brokers(self) -> list[HostedBroker]:
+        """Return the hosted brokers, masters first, then by identity."""
+        return sorted(self._hosted.values(), key=lambda each: (not each.is_master, each.identity))
+
+    def broker(self, identity: BrokerIdentity) -> Broker | None:
+        """Return the broker *identity*, or ``None``."""
+        hosted = self._hosted.get(identity)
+        return hosted.broker if hosted is not None else None
+
+    def failures(self) -> dict[BrokerIdentity, str]:
+        """Return the brokers that ended by themselves since they were last added, with the reason."""
+        return dict(self._failed)
+
+    # --- lifetime ----------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; started when the port is bound and every broker of the configuration is up.
+
+        Stopping: slaves first, then masters, each within its own bound.
+
+        Raises:
+            ListenError: the container's port cannot be had.
+            ConfigError, AddBrokerError: a broker of the configuration cannot start.
+        """
+        from understudy.container.processor import register_all
+
+        register_all(self)
+        await self.server.bind()
+        # The brokers' nursery is inside the client's: they still need it to say goodbye to the name servers.
+        async with open_client(self.world) as client, open_supervisor(self.world.clock, "container") as services:
+            self._client = client
+            self._refresh_name_servers()
+            services.start("remoting", self.server.run)
+            services.start("name server addresses", self._keep_name_servers_fresh)
+            self._on_boot(f"The broker container boot success. serializeType=JSON, address {self.address}")
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                try:
+                    for path in self.options.broker_files():
+                        await self.add_broker_file(path)
+                    task_status.started()
+                    await trio.sleep_forever()
+                finally:
+                    with trio.CancelScope(shield=True):
+                        await self._stop_all()
+                    self._nursery = None
+
+    async def _stop_all(self) -> None:
+        slaves = [each for each in self._hosted.values() if not each.is_master]
+        masters = [each for each in self._hosted.values() if each.is_master]
+        for group in (slaves, masters):
+            for hosted in group:
+                hosted.scope.cancel()
+            for hosted in group:
+                await hosted.stopped.wait()
+
+    # --- adding and removing -----------------------------------------------------------------------------------
+
+    async def add_broker_file(self, path: str) -> Broker:
+        """Start the broker whose configuration is the file *path* on this host.
+
+        Raises:
+            AddBrokerError: the file cannot be used or the broker cannot start.
+        """
+        if not path:
+            raise AddBrokerError("addBroker config path is empty")
+        try:
+            text = self.world.disk.read(path).decode("latin-1")
+        except OSError as error:
+            log.warning("broker file cannot be read", path=path, error=error)
+            raise AddBrokerError("addBroker properties empty") from None
+        properties = parse_properties(text, path)
+        if not properties:
+            raise AddBrokerError("addBroker properties empty")
+        return await self.add_broker(properties, source=path)
+
+    async def add_broker(self, properties: Mapping[str, str], *, source: str = "configuration") -> Broker:
+        """Start a broker.
+
+        Args:
+            properties: its configuration, the reference's keys to text.
+            source: name of the file, for messages; a live update of the configuration is written there.
+
+        Returns:
+            The broker, recovered, registered and serving.
+
+        Raises:
+            AddBrokerError: the message says why; nothing runs then.
+        """
+        async with self._changing:
+            options = self._broker_options(properties, source)
+            config = options.broker
+            identity = BrokerIdentity(config.brokerClusterName, config.brokerName, config.brokerId)
+            if identity in self._hosted:
+                raise AddBrokerError(f"{identity} has already been added to current broker container")
+            if self._nursery is None:
+                raise AddBrokerError("the container is stopping")
+            broker = Broker(self.world, options, client=self._client)
+            hosted = HostedBroker(identity, broker)
+            self._hosted[identity] = hosted
+            self._failed.pop(identity, None)
+            kind = "slave" if options.store.brokerRole == "SLAVE" else "master"
+            try:
+                for hook in self.hooks:
+                    await hook.before_start(broker, properties)
+                await self._nursery.start(self._host, hosted)
+                for hook in self.hooks:
+                    await hook.after_start(broker, properties)
+            except Exception as error:
+                cause = single_cause(error)
+                log.error("broker not added", exc=error, broker=identity, error=cause)
+                hosted.scope.cancel()
+                self._hosted.pop(identity, None)
+                raise AddBrokerError(f"Failed to initialize {kind} broker {identity}: {cause}") from error
+            self._on_boot(
+                f"The broker[{config.brokerName}, {broker.identity.address}] boot success. brokerId={config.brokerId}, "
+                f"serializeType=JSON and name server is {self.options.container.namesrvAddr or 'not configured'}"
+            )
+            return broker
+
+    async def remove_broker(self, identity: BrokerIdentity) -> bool:
+        """Stop broker *identity* and take it off the tables.
+
+        Returns:
+            Whether there was one.
+        """
+        async with self._changing:
+            hosted = self._hosted.get(identity)
+            if hosted is None:
+                return False
+            hosted.scope.cancel()
+            await hosted.stopped.wait()
+            self._hosted.pop(identity, None)
+            log.info("broker removed", broker=identity)
+            return True
+
+    def _broker_options(self, properties: Mapping[str, str], source: str) -> BrokerOptions:
+        """Check a broker's configuration as the reference's container does (BrokerContainerProcessor.java)."""
+        if properties.get("brokerRole", "").strip() == "SLAVE":
+            broker_id = properties.get("brokerId", "0").strip()
+            if broker_id.lstrip("-").isdecimal() and int(broker_id) <= 0:
+                raise AddBrokerError("slave broker id must be > 0")
+        text = dict(properties)
+        # A broker file's name servers and HA port are the container's business, as in the reference.
+        if self.options.container.namesrvAddr:
+            text["namesrvAddr"] = self.options.container.namesrvAddr
+        if text.get("listenPort", "").strip().isdecimal() and int(text["listenPort"]) > 0:
+            text["haListenPort"] = str(int(text["listenPort"]) + 1)
+        try:
+            options, warnings = BrokerOptions.from_properties(text, source, machine=self._machine)
+        except ConfigError as error:
+            raise AddBrokerError(str(error)) from None
+        for warning in warnings:
+            log.warning(warning)
+        store = options.store
+        if store.enableDLegerCommitLog:
+            raise AddBrokerError(
+                f"{source}: enableDLegerCommitLog=true is not supported; set enableControllerMode for failover"
+            )
+        if store.duplicationEnable:
+            raise AddBrokerError(f"{source}: duplicationEnable=true is not supported in a container")
+        if not store.totalReplicas >= store.inSyncReplicas >= store.minInSyncReplicas:
+            raise AddBrokerError("invalid replicas number")
+        if not options.broker.enableControllerMode and (options.broker.brokerId == 0) != (store.brokerRole != "SLAVE"):
+            raise AddBrokerError(
+                f"{source}: brokerId={options.broker.brokerId} does not fit brokerRole={store.brokerRole}: a master "
+                "has id 0, a slave an id above 0"
+            )
+        options.broker.isInBrokerContainer = True
+        options.path = source if self.world.disk.exists(source) else None
+        return options
+
+    async def _host(self, hosted: HostedBroker, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run one broker; after its start nothing of it leaves this task."""
+        started = _Started(task_status)
+        try:
+            with hosted.scope:
+                await hosted.broker.run(task_status=started)
+            if not started.happened:
+                raise AddBrokerError("stopped while it started")
+        except Exception as error:
+            if not started.happened:
+                raise
+            cause = single_cause(error)
+            hosted.failure = f"{type(cause).__name__}: {cause}"
+            self._failed[hosted.identity] = hosted.failure
+            self._hosted.pop(hosted.identity, None)
+            log.error("broker failed, its neighbours go on", exc=error, broker=hosted.identity, error=hosted.failure)
+        finally:
+            hosted.stopped.set()
+
+    # --- name servers ------------------------------------------------------------------------------------------
+
+    def _refresh_name_servers(self) -> None:
+        assert self._client is not None
+        addresses = [each for each in (self.options.container.namesrvAddr or "").split(";") if each.strip()]
+        if addresses != self._client.name_servers:
+            self._client.set_name_servers(addresses)
+
+    async def _keep_name_servers_fresh(self) -> None:
+        await self.world.clock.sleep(_FIRST_NAME_SERVER_UPDATE_SECONDS)
+        while True:
+            self._refresh_name_servers()
+            await self.world.clock.sleep(self.options.container.updateNamesrvAddrInterval / 1000)
+
+
+class _Started:
+    """A task status that remembers whether the start was reported."""
+
+    def __init__(self, inner: trio.TaskStatus[None]) -> None:
+        self._inner = inner
+        self.happened = False
+
+    def started(self, value: None = None) -> None:
+        self.happened = True
+        self._inner.started(value)

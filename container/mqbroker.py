@@ -1,0 +1,102 @@
+"""``mqbroker``: one broker as a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.broker.config import BrokerOptions, ConfigError
+from understudy.container import command_line
+from understudy.remoting.client import open_client
+from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.network import ListenError
+from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
+from understudy.runtime.table import TableDamagedError
+from understudy.runtime.world import World, real_world
+
+IMPORTANT_KEYS = (
+    "namesrvAddr",
+    "brokerIP1",
+    "brokerName",
+    "brokerClusterName",
+    "brokerId",
+    "brokerRole",
+    "autoCreateTopicEnable",
+    "autoCreateSubscriptionGroup",
+    "rejectTransactionMessage",
+    "fetchNamesrvAddrByAddressServer",
+    "fetchNameSrvAddrByDnsLookup",
+    "transactionTimeOut",
+    "transactionCheckMax",
+    "transactionCheckInterval",
+    "listenPort",
+    "storePathRootDir",
+    "storePathCommitLog",
+    "flushIntervalCommitLog",
+    "commitIntervalCommitLog",
+    "flushCommitLogTimed",
+    "deleteWhen",
+    "fileReservedTime",
+    "maxTransferBytesOnMessageInMemory",
+    "maxTransferCountOnMessageInMemory",
+    "maxTransferBytesOnMessageInDisk",
+    "maxTransferCountOnMessageInDisk",
+    "accessMessageInMemoryMaxRatio",
+    "messageIndexEnable",
+    "messageIndexSafe",
+    "haMasterAddress",
+    "flushDiskType",
+    "cleanFileForciblyEnable",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``mqbroker``.
+
+    Args:
+        argv: options; those of the process when ``None``.
+
+    Returns:
+        0 after a clean stop, 1 after one line on standard error, 2 for unknown options.
+    """
+    arguments = command_line.parser("mqbroker", "Runs one broker.").parse_args(argv)
+    try:
+        properties = command_line.read_properties(arguments.configFile)
+        properties = command_line.with_name_servers(properties, arguments.namesrvAddr)
+        source = arguments.configFile or "command line"
+        options, warnings = BrokerOptions.from_properties(properties, source)
+        options.path = arguments.configFile
+        if arguments.printConfigItem or arguments.printImportantConfig:
+            only = None if arguments.printConfigItem else IMPORTANT_KEYS
+            command_line.print_keys(options.properties(), only)
+            return 0
+        command_line.start_logging()
+    except (UsageError, ConfigError) as error:
+        print(f"mqbroker: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    command_line.warn(warnings)
+    return run_program(
+        "mqbroker",
+        lambda: serve(real_world(), options),
+        refusals=(ListenError, DiskLockedError, ConfigError, TableDamagedError),
+    )
+
+
+async def serve(world: World, options: BrokerOptions) -> None:
+    """Run one broker until cancelled and print the reference's boot line when it is up."""
+    async with open_client(world) as client:
+        client.set_name_servers((options.broker.namesrvAddr or "").split(";"))
+        async with trio.open_nursery() as nursery:
+            broker = Broker(world, options, client=client)
+            await nursery.start(broker.run)
+            servers = options.broker.namesrvAddr
+            tail = f" and name server is {servers}" if servers else ""
+            name, address = broker.identity.name, broker.identity.address
+            command_line.boot_line(f"The broker[{name}, {address}] boot success. serializeType=JSON{tail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

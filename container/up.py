@@ -1,0 +1,133 @@
+"""``understudy up``: a name server and a container with two broker groups, on embedded defaults, in one process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import trio
+
+from understudy.broker.config import ConfigError, Machine
+from understudy.container import command_line
+from understudy.container.config import ContainerOptions
+from understudy.container.container import AddBrokerError, BrokerContainer
+from understudy.container.live_table import show_live_table, show_plain_lines
+from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.server import NameServer
+from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.log import configure
+from understudy.runtime.network import ListenError
+from understudy.runtime.program import run_program
+from understudy.runtime.table import TableDamagedError
+from understudy.runtime.world import World, real_world
+
+BROKERS = ("broker-a", "broker-b")
+_PORTS_PER_BROKER = 10
+
+_HOW_TO_SEND = """
+Send to it with any RocketMQ client; topics are created on first use. Java:
+    DefaultMQProducer producer = new DefaultMQProducer("my-group");
+    producer.setNamesrvAddr("{address}");
+    producer.start();
+    producer.send(new Message("TopicTest", "hello".getBytes()));
+Look around:
+    .venv/bin/mqadmin clusterList -n {address}
+    .venv/bin/mqadmin sendMessage -n {address} -t TopicTest -p hello
+Data: {folder}    Stop: Ctrl-C
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``understudy up``.
+
+    Args:
+        argv: options; those of the process when ``None``.
+
+    Returns:
+        0 after a clean stop, 1 after one line on standard error, 2 for unknown options.
+    """
+    parser = argparse.ArgumentParser(prog="understudy up", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--data", default="data", metavar="FOLDER", help="where messages are kept (default: ./data)")
+    parser.add_argument("--host", metavar="IP", help="address that clients reach (default: 127.0.0.1)")
+    parser.add_argument("--namesrv-port", type=int, default=9876, help="port of the name server (default: 9876)")
+    parser.add_argument("--container-port", type=int, default=10811, help="port of the container (default: 10811)")
+    parser.add_argument("--broker-port", type=int, default=10911, help="port of the first broker (default: 10911)")
+    parser.add_argument("--plain", action="store_true", help="plain lines even on a terminal")
+    arguments = parser.parse_args(argv)
+    configure(os.environ.get("UNDERSTUDY_LOG", "WARNING"))
+    folder = os.path.abspath(arguments.data)
+    return run_program(
+        "understudy up",
+        lambda: serve(
+            real_world(),
+            folder,
+            host=arguments.host or "127.0.0.1",
+            namesrv_port=arguments.namesrv_port,
+            container_port=arguments.container_port,
+            broker_port=arguments.broker_port,
+            live=sys.stdout.isatty() and not arguments.plain,
+        ),
+        refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError),
+    )
+
+
+async def serve(
+    world: World, folder: str, *, host: str, namesrv_port: int, container_port: int, broker_port: int, live: bool
+) -> None:
+    """Run everything until cancelled.
+
+    Args:
+        world: clock, network, disk and randomness.
+        folder: where everything is kept; made when absent.
+        host: address that clients reach.
+        namesrv_port: port of the name server.
+        container_port: port of the container; its fast port is two below.
+        broker_port: port of the first broker; the next ones follow in steps of ten.
+        live: redraw a table instead of printing lines.
+
+    Raises:
+        OSError: the folder cannot be written.
+        ListenError: a port cannot be had.
+        AddBrokerError: a broker cannot start.
+    """
+    world.disk.make_folder(folder)
+    machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
+    container_options, _ = ContainerOptions.from_properties(
+        {"listenPort": str(container_port), "namesrvAddr": f"{host}:{namesrv_port}"}, machine=machine
+    )
+    name_server = NameServer(
+        world,
+        NamesrvConfig(
+            kv_config_path=os.path.join(folder, "namesrv", "kvConfig.json"),
+            config_store_path=os.path.join(folder, "namesrv", "namesrv.properties"),
+            listen_port=namesrv_port,
+            support_acting_master=True,
+        ),
+        "0.0.0.0",
+        namesrv_port,
+    )
+    async with trio.open_nursery() as outer:
+        await outer.start(name_server.run)
+        command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{namesrv_port}")
+        container = BrokerContainer(world, container_options, machine=machine, on_boot=command_line.boot_line)
+        # The container's own nursery inside the name server's: brokers say goodbye while there is somebody to hear it.
+        async with trio.open_nursery() as inner:
+            await inner.start(container.run)
+            for index, name in enumerate(BROKERS):
+                await container.add_broker(
+                    {
+                        "brokerClusterName": "DefaultCluster",
+                        "brokerName": name,
+                        "brokerId": "0",
+                        "brokerIP1": host,
+                        "listenPort": str(broker_port + index * _PORTS_PER_BROKER),
+                        "storePathRootDir": os.path.join(folder, name),
+                        "storePathCommitLog": os.path.join(folder, name, "commitlog"),
+                    },
+                    source=f"embedded default of {name}",
+                )
+            address = f"{host}:{namesrv_port}"
+            command_line.boot_line(_HOW_TO_SEND.format(address=address, folder=folder))
+            await (show_live_table if live else show_plain_lines)(world.clock, container)

@@ -1,0 +1,61 @@
+"""What every server program does around its work: signals, exit codes, one line for what went wrong."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import trio
+
+EXIT_FAILED = 1
+
+
+class UsageError(Exception):
+    """A program cannot do what it was asked; the message is the one line its user sees."""
+
+
+def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tuple[type[Exception], ...] = ()) -> int:
+    """Run *work* until it ends or SIGTERM or SIGINT arrives.
+
+    Args:
+        name: the program, for messages.
+        work: cancelled by the signals; what it does then must be bounded in time.
+        refusals: exceptions whose message is meant for the user (a port in use, a locked folder).
+
+    Returns:
+        The exit code: 0 after a clean end, 1 after one line on standard error.
+    """
+
+    async def until_signalled() -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def watch() -> None:
+                with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+                    nursery_ready.set()
+                    async for _ in received:
+                        nursery.cancel_scope.cancel()
+                        return
+
+            nursery_ready = trio.Event()
+            nursery.start_soon(watch)
+            await nursery_ready.wait()
+            await work()
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(until_signalled)
+    except BaseException as error:
+        cause = single_cause(error)
+        if isinstance(cause, (UsageError, OSError, *refusals)):
+            print(f"{name}: {cause}", file=sys.stderr, flush=True)
+            return EXIT_FAILED
+        raise
+    return 0
+
+
+def single_cause(error: BaseException) -> BaseException:
+    """Return the exception inside *error* when every group around it holds only one."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
