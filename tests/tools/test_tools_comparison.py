@@ -1,0 +1,71 @@
+"""The comparison with the real broker: how figures of several pairs become ratios and verdicts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from bench import main as bench_main
+from bench.comparison import targets
+from bench.comparison.targets import Verdict
+
+SEND_64 = next(target for target in targets.TARGETS if target.label == "send, 64 threads")
+START = next(target for target in targets.TARGETS if target.label == "start to first ack")
+
+
+def test_medians_are_taken_place_by_place_and_leave_out_failed_steps() -> None:
+    # given three pairs, one with a failed step
+    rounds: list[dict[str, Any]] = [
+        {"start": 7, "send": {"msgs_s": 10, "mode": "sync", "errors": {}}},
+        {"start": 5, "send": {"failed": "no result"}},
+        {"start": 6, "send": {"msgs_s": 30}},
+    ]
+    # when they are joined; then the failed one does not count as a number
+    assert {"start": 6, "send": {"msgs_s": 20, "errors": {}}} == targets.medians(rounds)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        (3.0, Verdict.GOAL),
+        (2.99, Verdict.PASS),
+        (2.0, Verdict.PASS),
+        (1.99, Verdict.MISS),
+        (None, Verdict.NOT_MEASURED),
+    ],
+)
+def test_more_messages_are_better(ratio: float | None, verdict: Verdict) -> None:
+    assert verdict == SEND_64.verdict(ratio)
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(0.05, Verdict.GOAL), (0.125, Verdict.PASS), (0.126, Verdict.MISS)])
+def test_less_time_is_better(ratio: float, verdict: Verdict) -> None:
+    assert verdict == START.verdict(ratio)
+
+
+def test_the_table_shows_both_sides_their_ratio_and_the_verdict() -> None:
+    # given figures of two steps; when the sides are compared
+    java = {"send_sync_64": {"msgs_s": 10_000, "p99_ms": 20.0}, "start_to_first_ack_ms": 7000}
+    ours = {"send_sync_64": {"msgs_s": 25_000, "p99_ms": 14.0}}
+    rows = {row.target.label: row for row in targets.compared(java, ours)}
+    # then a measured figure has a ratio, another has none
+    assert (2.5, Verdict.PASS) == (rows["send, 64 threads"].ratio, rows["send, 64 threads"].verdict)
+    assert (0.7, Verdict.MISS) == (rows["send p99, 64 threads"].ratio, rows["send p99, 64 threads"].verdict)
+    assert (None, Verdict.NOT_MEASURED) == (rows["start to first ack"].ratio, rows["start to first ack"].verdict)
+    lines = targets.table(rows.values()).splitlines()
+    assert len(targets.TARGETS) + 1 == len(lines)
+    assert "10,000.00" in lines[2] and "25,000.00" in lines[2] and "2.500" in lines[2]
+
+
+def test_an_unknown_benchmark_is_one_line_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == bench_main.main(["jawa"])
+    assert "understudy bench: unknown benchmark 'jawa'; did you mean 'java'?\n" == capsys.readouterr().err
+
+
+def test_every_benchmark_says_what_it_is() -> None:
+    assert all(bench_main.description(module) for module in bench_main.benchmarks().values())
