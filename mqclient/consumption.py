@@ -1,0 +1,233 @@
+"""Giving messages to the listener, and what happens to those it does not want now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from understudy.mqclient.assigned import AssignedQueue, Batch
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.heartbeat import MessageModel
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions
+from understudy.mqclient.locks import QueueLocks
+from understudy.mqclient.message import (
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    Message,
+    ReceivedMessage,
+)
+from understudy.mqclient.offsets import BrokerOffsets, FileOffsets
+from understudy.mqclient.producer import Producer, ProducerOptions
+from understudy.mqclient.queue import retry_topic
+from understudy.mqclient.session import Session
+from understudy.mqclient.statistics import ConsumeStatistics
+from understudy.remoting.codes import RequestCode
+from understudy.runtime.log import get_logger
+
+log = get_logger("mqclient.consumption")
+
+_LOCAL_RETRY_SECONDS = 5.0
+_DEFAULT_MAX_RECONSUME_TIMES = 16
+
+
+class Consumption:
+    """The listener of one consumer with its rules for failures.
+
+    Attributes:
+        statistics: figures by topic, for reports.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        listener: Listener,
+        options: PushConsumerOptions,
+        offsets: BrokerOffsets | FileOffsets,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.statistics = ConsumeStatistics(session.world.clock)
+        self._session = session
+        self._clock = session.world.clock
+        self._group = group
+        self._listener = listener
+        self._options = options
+        self._offsets = offsets
+        self._nursery = nursery
+        self._producer: Producer | None = None
+        self._together = trio.CapacityLimiter(options.consume_tasks)
+
+    async def ask(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
+        """Call the listener. Whatever it raises, and taking too long, is :attr:`ConsumeResult.LATER`."""
+        topic = messages[0].topic
+        began = self._clock.monotonic()
+        outcome: ConsumeResult | None = ConsumeResult.LATER
+        with self._clock.move_on_after(self._options.consume_timeout_ms / 1000) as scope:
+            try:
+                outcome = await self._listener(messages, context)
+            except Exception as error:
+                log.warning(
+                    "listener failed", group=self._group, queue=context.queue, first=messages[0].message_id,
+                    error=repr(error),
+                )  # fmt: skip
+        if scope.cancelled_caught:
+            log.warning("listener took too long", group=self._group, queue=context.queue, first=messages[0].message_id)
+        result = ConsumeResult.SUCCESS if outcome is None else outcome
+        took_ms = (self._clock.monotonic() - began) * 1000
+        self.statistics.consumed(topic, len(messages), result is ConsumeResult.SUCCESS, took_ms)
+        return result
+
+    # --- concurrent --------------------------------------------------------------------------------------------
+
+    async def run_concurrently(self, batches: trio.MemoryReceiveChannel[Batch]) -> None:
+        """Consume *batches* one after the other, for ever; run several of these tasks."""
+        async for batch in batches:
+            if not batch.assigned.dropped:
+                await self._consume(batch)
+
+    async def _consume(self, batch: Batch) -> None:
+        assigned = batch.assigned
+        assigned.busy += 1
+        try:
+            context = ConsumeContext(assigned.queue)
+            result = await self.ask(batch.messages, context)
+            assigned.last_consume_ms = self._clock.wall_ms()
+            if assigned.released or batch.window is not assigned.window:
+                return
+            finished = batch.messages
+            if result is ConsumeResult.LATER or context.succeeded is not None:
+                good = (context.succeeded or 0) if result is ConsumeResult.SUCCESS else 0
+                finished = batch.messages[:good] + await self._put_off(batch, batch.messages[good:], context)
+            if assigned.released or batch.window is not assigned.window:
+                return
+            offset = batch.window.finish(finished)
+            if offset >= 0:
+                self._offsets.update(assigned.queue, offset, only_forward=True)
+        finally:
+            assigned.busy -= 1
+            assigned.wake()
+
+    async def _put_off(
+        self, batch: Batch, messages: list[ReceivedMessage], context: ConsumeContext
+    ) -> list[ReceivedMessage]:
+        """Send *messages* back to the broker and return those that are off our hands; the rest is tried again here."""
+        if self._options.model is MessageModel.BROADCASTING:
+            for message in messages:
+                log.warning("broadcast message dropped after a failure", group=self._group, id=message.message_id)
+            return messages
+        done, left = [], []
+        for message in messages:
+            try:
+                await self.send_back(message, context.delay_level)
+                done.append(message)
+            except ClientError as error:
+                log.warning("message not sent back, tried again here", id=message.message_id, why=error)
+                message.reconsume_times += 1
+                left.append(message)
+        if left:
+            self._nursery.start_soon(self._again, Batch(batch.assigned, batch.window, left))
+        return done
+
+    async def _again(self, batch: Batch) -> None:
+        await self._clock.sleep(_LOCAL_RETRY_SECONDS)
+        if not batch.assigned.dropped:
+            await self._consume(batch)
+
+    async def send_back(self, message: ReceivedMessage, delay_level: int) -> None:
+        """Ask the broker to deliver *message* to the group again later, or to the dead letter topic.
+
+        Args:
+            message: a message of this consumer.
+            delay_level: level of the wait; 0 grows with each failure, -1 is the dead letter topic at once.
+
+        Raises:
+            ClientError: the broker did not take it.
+        """
+        ext = {
+            "offset": message.commit_log_offset,
+            "group": self._group,
+            "delayLevel": delay_level,
+            "originMsgId": message.message_id,
+            "originTopic": message.topic,
+            "unitMode": False,
+            "maxReconsumeTimes": self._max_reconsume_times(_DEFAULT_MAX_RECONSUME_TIMES),
+            "bname": message.broker_name,
+        }
+        # The broker that stored the message reads it from its own log, so no other address will do.
+        address = message.store_host
+        group = self._session.broker(message.broker_name)
+        if group is not None and group.master is not None:
+            address = group.master
+        await self._session.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, ext, timeout_ms=5000)
+
+    def _max_reconsume_times(self, unset: int) -> int:
+        return unset if self._options.max_reconsume_times < 0 else self._options.max_reconsume_times
+
+    # --- ordered -----------------------------------------------------------------------------------------------
+
+    async def run_in_order(self, assigned: AssignedQueue) -> None:
+        """Consume the queue front to back, one batch at a time, until it is dropped."""
+        while not assigned.dropped:
+            if not assigned.window:
+                await assigned.changed.wait()
+                continue
+            window = assigned.window
+            messages = window.take(self._options.consume_batch)
+            context = ConsumeContext(assigned.queue)
+            assigned.busy += 1
+            try:
+                async with self._together:
+                    if assigned.dropped or self._lock_expired(assigned):
+                        result = None
+                    else:
+                        result = await self.ask(messages, context)
+                        assigned.last_consume_ms = self._clock.wall_ms()
+                if result is ConsumeResult.LATER and not assigned.released and await self._give_up(messages):
+                    result = ConsumeResult.SUCCESS
+                if result is ConsumeResult.SUCCESS and not assigned.released and window is assigned.window:
+                    offset = window.finish(messages)
+                    if offset >= 0:
+                        self._offsets.update(assigned.queue, offset, only_forward=True)
+            finally:
+                assigned.busy -= 1
+                assigned.wake()
+            if result is None:
+                await self._clock.sleep(0.1)
+            elif result is ConsumeResult.LATER:
+                for message in messages:
+                    message.reconsume_times += 1
+                await self._clock.sleep(context.suspend_ms / 1000)
+
+    def _lock_expired(self, assigned: AssignedQueue) -> bool:
+        if self._options.model is MessageModel.BROADCASTING:
+            return False
+        return QueueLocks.expired(assigned.locked_at, self._clock.monotonic())
+
+    async def _give_up(self, messages: Sequence[ReceivedMessage]) -> bool:
+        """Move *messages* to the dead letter topic if they failed too often; return whether all of them went."""
+        limit = self._options.max_reconsume_times
+        if limit < 0 or any(message.reconsume_times < limit for message in messages):
+            return False
+        for message in messages:
+            try:
+                await self._send_to_retry_topic(message, limit)
+            except ClientError as error:
+                log.warning("message not moved to the dead letter topic", id=message.message_id, why=error)
+                return False
+        return True
+
+    async def _send_to_retry_topic(self, message: ReceivedMessage, limit: int) -> None:
+        # The broker turns a message of the retry topic that is above its limit into a dead letter.
+        if self._producer is None:
+            self._producer = Producer(self._session, f"{self._group}_retry"[-120:], ProducerOptions())
+        properties = dict(message.properties)
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
+        properties[RETRY_TOPIC] = message.topic
+        properties[RECONSUME_TIME] = str(message.reconsume_times + 1)
+        properties[MAX_RECONSUME_TIMES] = str(limit)
+        properties[DELAY] = str(3 + message.reconsume_times)
+        await self._producer.send(Message(retry_topic(self._group), message.body, properties, message.flag))

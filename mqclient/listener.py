@@ -1,0 +1,92 @@
+"""What an application gives a push consumer, and what it gets to see."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+
+import attrs
+
+from understudy.mqclient.allocation import AVERAGELY, Strategy
+from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
+from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import SessionOptions
+from understudy.mqclient.window import WindowLimits
+
+
+class ConsumeResult(Enum):
+    """What a listener says of a batch; returning nothing means success, raising means later."""
+
+    SUCCESS = "SUCCESS"
+    LATER = "LATER"
+
+
+@attrs.define
+class ConsumeContext:
+    """Beside the messages: where they come from, and knobs for this batch.
+
+    Attributes:
+        queue: the queue of the batch.
+        delay_level: when the batch fails: level of the wait before the next try, 0 lets the broker grow it, -1 sends
+            the messages to the dead letter topic at once. Not for ordered consumption.
+        succeeded: when the batch succeeds only in part: how many from the front; ``None`` means all.
+        suspend_ms: when an ordered batch fails: wait before it is tried again.
+    """
+
+    queue: MessageQueue
+    delay_level: int = 0
+    succeeded: int | None = None
+    suspend_ms: float = 1_000
+
+
+Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], Awaitable[ConsumeResult | None]]
+
+
+@attrs.frozen
+class PushConsumerOptions:
+    """How a push consumer works.
+
+    Attributes:
+        model: members of the group share the messages, or each gets all of them.
+        ordered: messages of one queue are consumed one batch after the other, under a lock at the broker.
+        consume_from: where a new group starts.
+        consume_timestamp_ms: wall time for ``ConsumeFrom.TIMESTAMP``.
+        strategy: who gets which queue; the same for all members.
+        consume_tasks: how many batches are consumed at the same time.
+        consume_batch: most messages in one batch.
+        consume_timeout_ms: a listener that takes longer is cancelled and its batch tried again later.
+        pull_batch: most messages of one pull.
+        limits: when pulling of a queue pauses.
+        hold_ms: how long a broker keeps a pull when there is nothing.
+        max_reconsume_times: failures after which a message goes to the dead letter topic; -1 means 16, and for ordered
+            consumption for ever.
+        persist_ms: how often progress is stored.
+        rebalance_ms: how often queues are compared although nothing happened.
+        lock_ms: how often the locks of ordered consumption are renewed.
+        pull_retry_ms: pause after a failed pull.
+        close_timeout_ms: how long leaving waits for listeners.
+        offset_folder: where a broadcasting consumer keeps its progress.
+        session: see :class:`SessionOptions`. A broadcasting consumer needs a ``client_id`` of its own that stays the
+            same, for its file is found by it.
+    """
+
+    model: MessageModel = MessageModel.CLUSTERING
+    ordered: bool = False
+    consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
+    consume_timestamp_ms: int = 0
+    strategy: Strategy = AVERAGELY
+    consume_tasks: int = 20
+    consume_batch: int = 1
+    consume_timeout_ms: float = 15 * 60_000
+    pull_batch: int = 32
+    limits: WindowLimits = attrs.field(factory=WindowLimits)
+    hold_ms: int = 15_000
+    max_reconsume_times: int = -1
+    persist_ms: float = 5_000
+    rebalance_ms: float = 20_000
+    lock_ms: float = 20_000
+    pull_retry_ms: float = 3_000
+    close_timeout_ms: float = 5_000
+    offset_folder: str = "rocketmq_offsets"
+    session: SessionOptions = attrs.field(factory=SessionOptions)

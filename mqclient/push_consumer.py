@@ -1,0 +1,365 @@
+"""Consuming with a listener: queues are shared out, pulled ahead within limits, and progress is stored.
+
+The story of a message: a pull (held by the broker until there is something) brings it into its queue's window; a task
+gives it to the listener; when everything below it is finished too, the window's lowest offset moves past it and is stored
+at the broker. A message that fails is sent back to the broker, which delivers it again later, and after too many
+failures keeps it in the dead letter topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.mqclient.assigned import AssignedQueue, Batch
+from understudy.mqclient.client_requests import serve_requests
+from understudy.mqclient.consumption import Consumption
+from understudy.mqclient.errors import BrokerError, ClientError, RecordDamagedError
+from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
+from understudy.mqclient.listener import Listener, PushConsumerOptions
+from understudy.mqclient.locks import QueueLocks
+from understudy.mqclient.membership import Membership
+from understudy.mqclient.offsets import BrokerOffsets, FileOffsets
+from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
+from understudy.mqclient.queue import RETRY_PREFIX, MessageQueue
+from understudy.mqclient.session import Session, bare_errors, open_session
+from understudy.remoting.codes import ResponseCode
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("mqclient.push_consumer")
+
+# Refusals of brokers that have forgotten the group or hold an older subscription: a heartbeat cures them.
+_HEARTBEAT_CURES = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+
+
+class PushConsumer:
+    """A consumer with a listener. Make it with :func:`open_push_consumer`.
+
+    Attributes:
+        session: the client below.
+        group: consumer group.
+        membership: this consumer's place in its group.
+        options: see :class:`PushConsumerOptions`.
+    """
+
+    def __init__(
+        self, session: Session, group: str, listener: Listener, options: PushConsumerOptions, nursery: trio.Nursery
+    ) -> None:
+        self.session = session
+        self.group = group
+        self.options = options
+        self.membership = Membership(
+            session, group, ConsumeType.PASSIVELY, options.model, options.consume_from, options.strategy,
+            options.rebalance_ms,
+        )  # fmt: skip
+        self.offsets: BrokerOffsets | FileOffsets
+        if options.model is MessageModel.BROADCASTING:
+            folder = f"{options.offset_folder}/{session.client_id}/{group}"
+            self.offsets = FileOffsets(session.world.disk, folder)
+        else:
+            self.offsets = BrokerOffsets(session, group)
+        self.locks = QueueLocks(session, group)
+        self.started_ms = session.world.clock.wall_ms()
+        self.consumption = Consumption(session, group, listener, options, self.offsets, nursery)
+        self._clock = session.world.clock
+        self._nursery = nursery
+        self._held: dict[MessageQueue, AssignedQueue] = {}
+        self._resumed = trio.Event()
+        self._resumed.set()
+        batches, self._batches = trio.open_memory_channel[Batch](options.consume_tasks)
+        self._submit = batches
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues held now."""
+        return tuple(sorted(queue for queue, assigned in self._held.items() if not assigned.dropped))
+
+    @property
+    def held(self) -> Mapping[MessageQueue, AssignedQueue]:
+        """State of the queues held now, for reports."""
+        return self._held
+
+    async def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
+        """Add or replace a subscription while running. Raises :class:`InvalidMessageError`."""
+        self.membership.subscribe(topic, expression, expression_type)
+        await self.session.send_heartbeats()
+        self.membership.rebalance_soon()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give up a topic; its queues go back with their progress stored."""
+        self.membership.subscriptions.pop(topic, None)
+        await self.session.send_heartbeats()
+        self.membership.rebalance_soon()
+
+    def pause(self) -> None:
+        """Stop pulling; what was pulled is still consumed."""
+        if self._resumed.is_set():
+            self._resumed = trio.Event()
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._resumed.set()
+
+    async def persist(self) -> None:
+        """Store the progress of all held queues now."""
+        await self.offsets.persist(list(self._held))
+
+    # --- the queues --------------------------------------------------------------------------------------------
+
+    async def take(self, queue: MessageQueue) -> None:
+        """Start consuming *queue*."""
+        assigned = self._held[queue] = AssignedQueue(queue)
+        self._nursery.start_soon(self._run_queue, assigned)
+
+    async def revoke(self, queue: MessageQueue) -> None:
+        """Stop consuming *queue*; it is given back when its listeners are done."""
+        assigned = self._held.get(queue)
+        if assigned is not None and not assigned.dropped:
+            assigned.drop()
+            self._nursery.start_soon(self._give_back, assigned)
+
+    async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from the given offsets, of those queues that are held."""
+        for queue, offset in offsets.items():
+            assigned = self._held.get(queue)
+            if assigned is None or assigned.dropped:
+                continue
+            log.info("offset reset", group=self.group, queue=queue, offset=offset)
+            assigned.drop()
+            with self._clock.move_on_after(self.options.close_timeout_ms / 1000):
+                await assigned.idle()
+            assigned.released = True
+            self.offsets.update(queue, offset)
+            await self.offsets.persist([queue])
+            await self._release(assigned)
+        self.membership.rebalance_soon()
+
+    async def _give_back(self, assigned: AssignedQueue) -> None:
+        # A new owner starts at the stored offset, so results that are nearly there are worth a short wait; an ordered
+        # batch must be over before another member may begin.
+        with self._clock.move_on_after(self.options.consume_timeout_ms / 1000 if self.options.ordered else 1.0):
+            await assigned.idle()
+        await self.offsets.persist([assigned.queue])
+        await self._release(assigned)
+        self.membership.rebalance_soon()
+
+    async def _release(self, assigned: AssignedQueue) -> None:
+        assigned.released = True
+        self._held.pop(assigned.queue, None)
+        self.offsets.forget(assigned.queue)
+        if self._locking and assigned.locked_at is not None:
+            await self.locks.unlock([assigned.queue])
+
+    @property
+    def _locking(self) -> bool:
+        return self.options.ordered and self.options.model is MessageModel.CLUSTERING
+
+    async def _run_queue(self, assigned: AssignedQueue) -> None:
+        try:
+            with assigned.pulling:
+                if self._locking:
+                    await self._wait_for_lock(assigned)
+                assigned.next_offset = await self._first_offset(assigned.queue)
+                if self.options.ordered:
+                    self._nursery.start_soon(self.consumption.run_in_order, assigned)
+                await self._pull_for_ever(assigned)
+        except Exception as error:  # one queue must not end the consumer: another rebalance takes it again
+            log.error("queue failed", exc=error, group=self.group, queue=assigned.queue, error=repr(error))
+            await self._clock.sleep(self.options.pull_retry_ms / 1000)
+            await self.revoke(assigned.queue)
+
+    async def _wait_for_lock(self, assigned: AssignedQueue) -> None:
+        while True:
+            asked_at = self._clock.monotonic()
+            if assigned.queue in await self.locks.lock([assigned.queue]):
+                assigned.locked_at = asked_at
+                return
+            await self._clock.sleep(1.0)
+
+    async def _first_offset(self, queue: MessageQueue) -> int:
+        while True:
+            try:
+                known = self.offsets.known(queue)
+                stored = known if known is not None else await self.offsets.stored(queue)
+                if stored is not None:
+                    return stored
+                first = await self._start_of_new_group(queue)
+                # Differs from the reference, which stores nothing until a message was consumed: a member that takes
+                # over before that would skip what arrived in between.
+                self.offsets.update(queue, first)
+                return first
+            except ClientError as error:
+                log.warning("start of queue unknown", group=self.group, queue=queue, why=error)
+                await self._clock.sleep(self.options.pull_retry_ms / 1000)
+
+    async def _start_of_new_group(self, queue: MessageQueue) -> int:
+        if queue.topic.startswith(RETRY_PREFIX) or self.options.consume_from is ConsumeFrom.FIRST_OFFSET:
+            return await min_offset(self.session, queue)
+        if self.options.consume_from is ConsumeFrom.TIMESTAMP:
+            return await offset_at(self.session, queue, self.options.consume_timestamp_ms)
+        return await max_offset(self.session, queue)
+
+    async def _pull_for_ever(self, assigned: AssignedQueue) -> None:
+        while True:
+            await self._resumed.wait()
+            while assigned.window.full(self.options.limits, ordered=self.options.ordered):
+                await assigned.changed.wait()
+            subscription = self.membership.subscriptions.get(assigned.queue.topic)
+            address = self._pull_address(assigned)
+            if subscription is None or address is None:
+                await self._clock.sleep(self.options.pull_retry_ms / 1000)
+                continue
+            commit = self.offsets.known(assigned.queue) if self.options.model is MessageModel.CLUSTERING else None
+            wanted = PullRequest(
+                self.group, assigned.queue, assigned.next_offset, subscription, self.options.pull_batch,
+                commit_offset=commit, hold_ms=self.options.hold_ms,
+            )  # fmt: skip
+            try:
+                result = await pull(self.session, address, wanted)
+            except (ClientError, RecordDamagedError) as error:
+                await self._after_failed_pull(assigned, address, error)
+                continue
+            assigned.last_pull_ms = self._clock.wall_ms()
+            assigned.replica = result.suggested_broker_id
+            await self._deliver(assigned, result)
+
+    def _pull_address(self, assigned: AssignedQueue) -> str | None:
+        group = self.session.broker(assigned.queue.broker_name)
+        if group is None:
+            return None
+        return group.addresses.get(assigned.replica) or group.any_address()
+
+    async def _after_failed_pull(self, assigned: AssignedQueue, address: str, error: ClientError) -> None:
+        pause_ms = self.options.pull_retry_ms
+        if isinstance(error, BrokerError) and error.code == ResponseCode.SYSTEM_BUSY:
+            pause_ms = min(20.0, pause_ms)
+        else:
+            log.warning("pull failed", group=self.group, queue=assigned.queue, broker=address, why=error)
+        await self._clock.sleep(pause_ms / 1000)
+        if not isinstance(error, BrokerError):
+            assigned.replica = 0
+            await self.session.renew_route(assigned.queue.topic)
+            address = self._pull_address(assigned) or address
+            await self.session.send_heartbeat(address)
+        elif error.code in _HEARTBEAT_CURES:
+            await self.session.send_heartbeat(address)
+
+    async def _deliver(self, assigned: AssignedQueue, result: PullResult) -> None:
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning(
+                "offset corrected",
+                group=self.group, queue=assigned.queue, asked=assigned.next_offset, corrected=result.next_offset,
+            )  # fmt: skip
+            assigned.restart(result.next_offset)
+            self.offsets.update(assigned.queue, result.next_offset)
+            await self.offsets.persist([assigned.queue])
+            return
+        assigned.next_offset = result.next_offset
+        fresh = assigned.window.add(result.messages)
+        if fresh:
+            assigned.wake()
+            if not self.options.ordered:
+                for start in range(0, len(fresh), self.options.consume_batch):
+                    messages = fresh[start : start + self.options.consume_batch]
+                    await self._submit.send(Batch(assigned, assigned.window, messages))
+        elif not assigned.window and not assigned.busy:
+            # Everything up to here was filtered out or is finished: the progress may move on.
+            self.offsets.update(assigned.queue, result.next_offset, only_forward=True)
+
+    # --- the loops ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Consume for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.session.refresh_routes)
+            nursery.start_soon(self.session.keep_alive)
+            nursery.start_soon(self.membership.run, lambda: list(self._held), self.revoke, self.take)
+            nursery.start_soon(self._persist_for_ever)
+            if self._locking:
+                nursery.start_soon(self._renew_locks)
+            if not self.options.ordered:
+                for _ in range(self.options.consume_tasks):
+                    nursery.start_soon(self.consumption.run_concurrently, self._batches)
+
+    async def _persist_for_ever(self) -> None:
+        while True:
+            await self._clock.sleep(self.options.persist_ms / 1000)
+            await self.persist()
+
+    async def _renew_locks(self) -> None:
+        while True:
+            await self._clock.sleep(self.options.lock_ms / 1000)
+            mine = {queue: held for queue, held in self._held.items() if held.locked_at is not None and not held.dropped}
+            asked_at = self._clock.monotonic()
+            answer = await self.locks.renew(mine)
+            for queue, assigned in mine.items():
+                if queue in answer.granted:
+                    assigned.locked_at = asked_at
+                elif queue in answer.refused or self.locks.expired(assigned.locked_at, self._clock.monotonic()):
+                    log.warning("lock lost", group=self.group, queue=queue)
+                    await self.revoke(queue)
+
+    async def close(self) -> None:
+        """Stop pulling, wait a bounded time for listeners, store the progress, release locks and sign off."""
+        for assigned in self._held.values():
+            assigned.drop()
+        with self._clock.move_on_after(self.options.close_timeout_ms / 1000):
+            for assigned in list(self._held.values()):
+                await assigned.idle()
+        await self.persist()
+        if self._locking:
+            await self.locks.unlock([queue for queue, held in self._held.items() if held.locked_at is not None])
+        await self.session.sign_off(consumer_group=self.group)
+
+
+@asynccontextmanager
+async def open_push_consumer(
+    world: World,
+    name_servers: str | Sequence[str],
+    group: str,
+    subscriptions: Mapping[str, str],
+    listener: Listener,
+    options: PushConsumerOptions | None = None,
+) -> AsyncIterator[PushConsumer]:
+    """Open a consumer that calls *listener*; leaving the block stores its progress and signs it off.
+
+    Args:
+        world: clock, network, disk and randomness.
+        name_servers: ``host:port`` of one or more, as a list or separated by semicolons.
+        group: consumer group.
+        subscriptions: ``*`` or ``TagA || TagB`` by topic.
+        listener: gets batches of one queue and their context.
+        options: see :class:`PushConsumerOptions`.
+
+    Raises:
+        InvalidMessageError: a name or subscription is not legal.
+        NotConnectedError: no name server answers.
+    """
+    chosen = options or PushConsumerOptions()
+    with bare_errors():
+        async with open_session(world, name_servers, chosen.session) as session, trio.open_nursery() as nursery:
+            consumer = PushConsumer(session, group, listener, chosen, nursery)
+            if isinstance(consumer.offsets, FileOffsets):
+                await consumer.offsets.load()
+            consumer.membership.subscribe_all(subscriptions)
+            serve_requests(consumer)
+            await consumer.membership.join()
+            nursery.start_soon(consumer.run)
+            try:
+                yield consumer
+            finally:
+                with world.clock.move_on_after(chosen.close_timeout_ms / 1000 + 3) as scope:
+                    scope.shield = True
+                    await consumer.close()
+                nursery.cancel_scope.cancel()
