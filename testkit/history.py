@@ -1,0 +1,159 @@
+"""What clients did and saw, and whether a messaging system may behave like that.
+
+The rules checked are the promises users rely on: what was acknowledged is delivered; nothing is delivered that was not
+sent; within one queue a group sees messages in the order of their offsets, and messages of one sequential sender in the
+order it sent them. Repeated deliveries are counted, and are a violation only where the caller says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+
+
+@attrs.frozen
+class Sent:
+    """One send.
+
+    Attributes:
+        key: unique identity of the message.
+        sender: a sender that waits for each answer before the next send; order is checked within one sender.
+        queue: topic, broker name and queue id it went to, as answered; ``None`` when there was no answer.
+        acknowledged: the answer said it is stored. Without one the message may or may not be there.
+    """
+
+    key: str
+    sender: str
+    queue: tuple[str, str, int] | None
+    acknowledged: bool
+
+
+@attrs.frozen
+class Delivered:
+    """One delivery of a message to a consumer group.
+
+    Attributes:
+        key: identity of the message.
+        group: consumer group.
+        queue: topic, broker name and queue id it came from.
+        offset: its position in the queue.
+    """
+
+    key: str
+    group: str
+    queue: tuple[str, str, int]
+    offset: int
+
+
+@attrs.frozen
+class Violation:
+    """One broken promise: which, and what shows it."""
+
+    rule: str
+    detail: str
+
+
+@attrs.frozen
+class Verdict:
+    """The result of a check.
+
+    Attributes:
+        sent: acknowledged sends.
+        delivered: different messages delivered, summed over the groups.
+        repeated: deliveries beyond the first of a message to a group.
+        violations: broken promises; none means the run was right.
+    """
+
+    sent: int
+    delivered: int
+    repeated: int
+    violations: tuple[Violation, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was violated."""
+        return not self.violations
+
+    def __str__(self) -> str:
+        lost = sum(violation.rule == "lost" for violation in self.violations)
+        disorder = sum(violation.rule == "order" for violation in self.violations)
+        return (
+            f"sent {self.sent}, delivered {self.delivered}, repeated {self.repeated}, lost {lost}, "
+            f"out of order {disorder}: {'ok' if self.ok else 'VIOLATED'}"
+        )
+
+
+class History:
+    """Collects events; :meth:`check` judges them."""
+
+    def __init__(self) -> None:
+        self.sends: list[Sent] = []
+        self.deliveries: list[Delivered] = []
+
+    def sent(self, key: str, sender: str, queue: tuple[str, str, int] | None, *, acknowledged: bool) -> None:
+        """Record a send and its outcome."""
+        self.sends.append(Sent(key, sender, queue, acknowledged))
+
+    def delivered(self, key: str, group: str, queue: tuple[str, str, int], offset: int) -> None:
+        """Record a delivery."""
+        self.deliveries.append(Delivered(key, group, queue, offset))
+
+    def check(
+        self, groups: list[str], *, complete: bool = True, ordered: bool = True, allow_repeats: bool = True
+    ) -> Verdict:
+        """Judge the run.
+
+        Args:
+            groups: consumer groups that were subscribed during the whole run.
+            complete: the groups had time to consume everything, so what is missing is lost.
+            ordered: messages of one sender in one queue must be first delivered in the order they were sent (not so
+                for groups that retry).
+            allow_repeats: a message may be delivered more than once to a group.
+        """
+        violations: list[Violation] = []
+        known = {sent.key for sent in self.sends}
+        acknowledged = {sent.key for sent in self.sends if sent.acknowledged}
+        doubled = [key for key, count in Counter(sent.key for sent in self.sends).items() if count > 1]
+        if doubled:
+            raise ValueError(f"keys must be unique, these are not: {doubled[:5]}")
+        seen_by: dict[str, Counter[str]] = {group: Counter() for group in groups}
+        for delivery in self.deliveries:
+            seen_by.setdefault(delivery.group, Counter())[delivery.key] += 1
+            if delivery.key not in known:
+                detail = f"{delivery.key} was delivered to {delivery.group} from {delivery.queue} but never sent"
+                violations.append(Violation("invented", detail))
+        for group in groups:
+            if complete:
+                violations.extend(
+                    Violation("lost", f"{key} was acknowledged and never delivered to {group}")
+                    for key in sorted(acknowledged - set(seen_by[group]))
+                )
+            if not allow_repeats:
+                for key, count in sorted(seen_by[group].items()):
+                    if count > 1:
+                        violations.append(Violation("repeated", f"{key} was delivered {count} times to {group}"))
+        if ordered:
+            violations.extend(self._disorder())
+        delivered = sum(len(counter) for counter in seen_by.values())
+        repeated = sum(counter.total() - len(counter) for counter in seen_by.values())
+        return Verdict(len(acknowledged), delivered, repeated, tuple(violations))
+
+    def _disorder(self) -> list[Violation]:
+        place = {sent.key: index for index, sent in enumerate(self.sends)}
+        sender = {sent.key: sent.sender for sent in self.sends}
+        newest: dict[tuple[str, tuple[str, str, int], str], tuple[int, str]] = {}
+        first_seen: set[tuple[str, str]] = set()
+        found = []
+        for delivery in self.deliveries:
+            if delivery.key not in place or (delivery.group, delivery.key) in first_seen:
+                continue
+            first_seen.add((delivery.group, delivery.key))
+            lane = (delivery.group, delivery.queue, sender[delivery.key])
+            before = newest.get(lane)
+            if before is not None and before[0] > place[delivery.key]:
+                detail = f"{delivery.key} was sent before {before[1]} but first delivered after it, to {delivery.group}"
+                found.append(Violation("order", f"{detail} from {delivery.queue}"))
+                continue
+            newest[lane] = (place[delivery.key], delivery.key)
+        return found

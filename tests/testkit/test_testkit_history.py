@@ -1,0 +1,75 @@
+"""The checker finds each kind of broken promise, and nothing in a right run."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.testkit.history import History
+
+QUEUE = ("t", "b", 0)
+
+
+def right_run(count: int) -> History:
+    history = History()
+    for number in range(count):
+        history.sent(f"m{number}", "s", QUEUE, acknowledged=True)
+    for number in range(count):
+        history.delivered(f"m{number}", "g", QUEUE, number)
+    return history
+
+
+def test_a_right_run_has_no_violation() -> None:
+    verdict = right_run(10).check(["g"], allow_repeats=False)
+    assert verdict.ok
+    assert "sent 10, delivered 10, repeated 0, lost 0, out of order 0: ok" == str(verdict)
+
+
+def test_an_unanswered_send_may_or_may_not_be_delivered() -> None:
+    history = right_run(3)
+    history.sent("maybe", "s", None, acknowledged=False)
+    assert history.check(["g"]).ok
+    history.delivered("maybe", "g", QUEUE, 3)
+    assert history.check(["g"]).ok
+
+
+@pytest.mark.parametrize(
+    ("rule", "spoil"),
+    [
+        ("lost", lambda history: history.deliveries.pop(4)),
+        ("invented", lambda history: history.delivered("ghost", "g", QUEUE, 10)),
+        ("repeated", lambda history: history.delivered("m3", "g", QUEUE, 3)),
+        ("order", lambda history: history.deliveries.insert(1, history.deliveries.pop(7))),
+    ],
+)
+def test_each_broken_promise_is_found(rule: str, spoil: object) -> None:
+    history = right_run(10)
+    spoil(history)  # type: ignore[operator]
+    verdict = history.check(["g"], allow_repeats=False)
+    assert {rule} == {violation.rule for violation in verdict.violations}
+    assert not verdict.ok
+
+
+def test_a_group_that_saw_nothing_lost_everything() -> None:
+    assert 5 == len(right_run(5).check(["g", "other"]).violations)
+
+
+def test_keys_must_be_unique() -> None:
+    history = right_run(1)
+    history.sent("m0", "s", QUEUE, acknowledged=True)
+    with pytest.raises(ValueError, match="m0"):
+        history.check([])
+
+
+@given(st.integers(1, 30), st.integers(0, 1000))
+def test_random_repeats_alone_never_count_as_loss_or_disorder(count: int, seed: int) -> None:
+    history, draw = right_run(count), random.Random(seed)
+    for _ in range(draw.randrange(10)):
+        number = draw.randrange(count)
+        history.delivered(f"m{number}", "g", QUEUE, number)
+    verdict = history.check(["g"])
+    assert verdict.ok
+    assert len(history.deliveries) - count == verdict.repeated
