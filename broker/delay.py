@@ -1,0 +1,111 @@
+"""Delay levels: where a delayed message is kept until it is due, and when that is.
+
+Pure. Source: ScheduleMessageService.java, HookUtils.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from understudy.broker.names import SCHEDULE_TOPIC
+from understudy.store.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK
+
+DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE = "REAL_QID"
+TIMER_DELIVER = "TIMER_DELIVER_MS"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
+TIMER_DELAY_SECONDS = "TIMER_DELAY_SEC"
+TIMER_OUT = "TIMER_OUT_MS"
+TIMER_DELETE = "TIMER_DEL_UNIQKEY"
+TIMER_REQUESTS = (TIMER_DELAY_SECONDS, TIMER_DELAY_MS, TIMER_DELIVER)
+
+
+def level_of(properties: dict[str, str]) -> int:
+    """Return the delay level a message asks for; 0 when none or unreadable."""
+    text = properties.get(DELAY)
+    if text is None:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def queue_of_level(level: int) -> int:
+    """Return the queue of the schedule topic that holds messages of *level*."""
+    return level - 1
+
+
+def delay_of_level(levels_ms: Sequence[int], level: int) -> int:
+    """Return the wait of *level* in milliseconds; 1000 for one that is not configured."""
+    return levels_ms[level - 1] if 1 <= level <= len(levels_ms) else 1000
+
+
+def redirect(
+    topic: str, queue_id: int, properties: dict[str, str], sys_flag: int, max_level: int
+) -> tuple[str, int]:
+    """Send a message with a delay level to the schedule topic.
+
+    Args:
+        topic: where it shall be in the end.
+        queue_id: its queue there.
+        properties: its properties; the level is clamped and the real place noted in them.
+        sys_flag: system flags; a half message is never delayed.
+        max_level: the highest configured level.
+
+    Returns:
+        Topic and queue to store it in now.
+    """
+    kind = sys_flag & FLAG_TRANSACTION_MASK
+    if kind not in (0, FLAG_TRANSACTION_COMMIT):
+        return topic, queue_id
+    level = level_of(properties)
+    if level <= 0 or max_level <= 0:
+        return topic, queue_id
+    for name in TIMER_REQUESTS:
+        properties.pop(name, None)
+    level = min(level, max_level)
+    properties[DELAY] = str(level)
+    properties[REAL_TOPIC] = topic
+    properties[REAL_QUEUE] = str(queue_id)
+    return SCHEDULE_TOPIC, queue_of_level(level)
+
+
+class TimerRefusedError(Exception):
+    """A timer message that cannot be kept; the text is the reference's remark.
+
+    Args:
+        illegal: the request itself is wrong; otherwise this broker has no timer.
+    """
+
+    def __init__(self, remark: str, illegal: bool) -> None:
+        super().__init__(remark)
+        self.illegal = illegal
+
+
+def check_timer(properties: dict[str, str], now_ms: int, max_delay_seconds: int) -> None:
+    """Refuse a message that asks for a delivery time in the future; one that is due already may be stored at once.
+
+    Raises:
+        TimerRefusedError: the time cannot be read, lies too far ahead, or lies ahead at all (there is no timer here).
+    """
+    if TIMER_OUT in properties or not any(name in properties for name in TIMER_REQUESTS):
+        return
+    illegal = (
+        f"timer message illegal, the delay time should not be bigger than the max delay {max_delay_seconds * 1000}ms; "
+        "or if set del msg, the delay time should be bigger than the current time"
+    )
+    try:
+        if TIMER_DELAY_SECONDS in properties:
+            deliver_ms = now_ms + int(properties[TIMER_DELAY_SECONDS]) * 1000
+        elif TIMER_DELAY_MS in properties:
+            deliver_ms = now_ms + int(properties[TIMER_DELAY_MS])
+        else:
+            deliver_ms = int(properties[TIMER_DELIVER])
+    except ValueError:
+        raise TimerRefusedError(illegal, True) from None
+    if deliver_ms - now_ms > max_delay_seconds * 1000 or (deliver_ms <= now_ms and TIMER_DELETE in properties):
+        raise TimerRefusedError(illegal, True)
+    if deliver_ms > now_ms:
+        raise TimerRefusedError("accurate timer message is not enabled, timerWheelEnable is false", False)

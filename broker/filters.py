@@ -1,0 +1,106 @@
+"""What a subscription wants: sets of tag hash codes that the consume queue can be asked for.
+
+Source: FilterAPI.java, ExpressionMessageFilter.java, SubscriptionData.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from understudy.store.properties import java_hash
+
+TAG, SQL92 = "TAG", "SQL92"
+
+
+class SubscriptionError(ValueError):
+    """A subscription text that means nothing."""
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Tell whether *expression_type* selects by tags; none given means tags."""
+    return expression_type is None or expression_type in ("", TAG)
+
+
+@lru_cache(maxsize=4096)
+def tag_codes(expression: str | None) -> frozenset[int] | None:
+    """Return the hash codes of the tags in *expression*, or ``None`` when it wants every message.
+
+    Raises:
+        SubscriptionError: nothing but separators.
+    """
+    if expression is None or expression in ("", "*"):
+        return None
+    parts = expression.split("||")
+    while parts and not parts[-1]:  # Java's split drops trailing empty parts
+        parts.pop()
+    if not parts:
+        raise SubscriptionError("subString split error")
+    return frozenset(java_hash(tag) for tag in (part.strip() for part in parts) if tag)
+
+
+@attrs.frozen
+class Subscription:
+    """One topic a group wants.
+
+    Attributes:
+        topic: the topic.
+        expression: the text the client sent (``subString``).
+        expression_type: ``TAG`` or ``SQL92``.
+        version: the client's version of it, milliseconds of its clock.
+        codes: hash codes of wanted tags; ``None`` wants all.
+        tags: the tags as the client listed them.
+        class_filter: the obsolete class filter mode.
+    """
+
+    topic: str
+    expression: str = "*"
+    expression_type: str = TAG
+    version: int = 0
+    codes: frozenset[int] | None = None
+    tags: tuple[str, ...] = ()
+    class_filter: bool = False
+
+    @property
+    def wanted(self) -> frozenset[int] | None:
+        """Hash codes a queue entry must have, or ``None`` when the queue entry cannot decide."""
+        return self.codes if self.expression_type == TAG and not self.class_filter else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the wire form (``SubscriptionData``)."""
+        return {
+            "classFilterMode": self.class_filter,
+            "codeSet": sorted(self.codes or ()),
+            "expressionType": self.expression_type,
+            "subString": self.expression,
+            "subVersion": self.version,
+            "tagsSet": list(self.tags),
+            "topic": self.topic,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Subscription:
+        """Read one entry of a heartbeat's ``subscriptionDataSet``.
+
+        Raises:
+            ValueError: the topic is missing or a field is no value of its kind.
+        """
+        topic = value.get("topic")
+        if not isinstance(topic, str) or not topic:
+            raise ValueError("subscriptionDataSet: an entry without topic")
+        raw = value.get("subString")
+        expression = "*" if raw is None else str(raw)
+        expression_type = str(value.get("expressionType") or TAG)
+        try:
+            version = int(value.get("subVersion") or 0)
+            codes = frozenset(int(code) for code in value.get("codeSet") or ())
+        except (TypeError, ValueError):
+            raise ValueError(f"subscriptionDataSet: subVersion and codeSet of {topic} must be numbers") from None
+        wanted: frozenset[int] | None = codes
+        if expression_type != TAG or expression in ("*", ""):
+            wanted = None
+        tags = tuple(str(tag) for tag in value.get("tagsSet") or ())
+        return cls(topic, expression, expression_type, version, wanted, tags, value.get("classFilterMode") is True)

@@ -1,0 +1,227 @@
+"""Consumer groups the broker knows: their rows, auto-creation, and topics forbidden to them.
+
+Source: SubscriptionGroupManager.java, SubscriptionGroupConfig.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker import names
+from understudy.broker.data_version import DataVersion
+
+
+@attrs.define
+class GroupConfig:
+    """One consumer group, with the reference's class defaults."""
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    retry_policy: dict[str, Any] = attrs.Factory(lambda: {"type": "CUSTOMIZED"})
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    subscriptions: list[dict[str, Any]] | None = None
+    attributes: dict[str, str] = attrs.Factory(dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row under its wire names."""
+        row: dict[str, Any] = {
+            "attributes": self.attributes,
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "consumeMessageOrderly": self.consume_message_orderly,
+            "consumeTimeoutMinute": self.consume_timeout_minute,
+            "groupName": self.name,
+            "groupRetryPolicy": self.retry_policy,
+            "groupSysFlag": self.sys_flag,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+        }
+        if self.subscriptions is not None:
+            row["subscriptionDataSet"] = self.subscriptions
+        row["whichBrokerWhenConsumeSlowly"] = self.which_broker_when_consume_slowly
+        return row
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], name: str | None = None) -> GroupConfig:
+        """Read a row as any peer writes it; absent fields get the class defaults.
+
+        Raises:
+            ValueError: a field is there but is no value of its kind.
+        """
+        row = cls(str(value.get("groupName") or name or ""))
+
+        def number(key: str, default: int) -> int:
+            found = value.get(key)
+            try:
+                return default if found is None else int(found)
+            except (TypeError, ValueError):
+                raise ValueError(f"group {row.name}: {key} must be a whole number, not {found!r}") from None
+
+        def truth(key: str, default: bool) -> bool:
+            found = value.get(key)
+            if found is None:
+                return default
+            return found if isinstance(found, bool) else str(found).lower() == "true"
+
+        row.consume_enable = truth("consumeEnable", True)
+        row.consume_from_min_enable = truth("consumeFromMinEnable", True)
+        row.consume_broadcast_enable = truth("consumeBroadcastEnable", True)
+        row.consume_message_orderly = truth("consumeMessageOrderly", False)
+        row.notify_consumer_ids_changed_enable = truth("notifyConsumerIdsChangedEnable", True)
+        row.retry_queue_nums = number("retryQueueNums", 1)
+        row.retry_max_times = number("retryMaxTimes", 16)
+        row.broker_id = number("brokerId", 0)
+        row.which_broker_when_consume_slowly = number("whichBrokerWhenConsumeSlowly", 1)
+        row.sys_flag = number("groupSysFlag", 0)
+        row.consume_timeout_minute = number("consumeTimeoutMinute", 15)
+        policy = value.get("groupRetryPolicy")
+        if isinstance(policy, Mapping):
+            row.retry_policy = dict(policy)
+        subscriptions = value.get("subscriptionDataSet")
+        if isinstance(subscriptions, list):
+            row.subscriptions = [dict(item) for item in subscriptions if isinstance(item, Mapping)]
+        attributes = value.get("attributes") or {}
+        if isinstance(attributes, Mapping):
+            row.attributes = {str(key).removeprefix("+"): str(text) for key, text in attributes.items()}
+        return row
+
+
+class GroupTable:
+    """Every consumer group of one broker.
+
+    Attributes:
+        rows: group name to its row; change it only through methods.
+        forbidden: group to topic to a set of forbidden permission bits (bit 2 = reading).
+        version: grows with every change.
+        on_change: called after every change.
+    """
+
+    READ_BIT = 2
+
+    def __init__(self, now_ms: Callable[[], int], created_limit: int = 1_000_000) -> None:
+        self._now_ms = now_ms
+        self.rows: dict[str, GroupConfig] = {}
+        self.forbidden: dict[str, dict[str, int]] = {}
+        self.version = DataVersion(timestamp=now_ms())
+        self.on_change: list[Callable[[], None]] = []
+        self.created_limit = created_limit
+        self.auto_create: Callable[[], bool] = lambda: True
+        self.create_system: Callable[[], bool] = lambda: True
+        self.state_version: Callable[[], int] = lambda: 0
+
+    def install(self) -> None:
+        """Add the groups that exist from the start; they are no news to others."""
+        for name in names.BUILT_IN_GROUPS:
+            self.rows[name] = GroupConfig(name)
+
+    def get(self, name: str) -> GroupConfig | None:
+        """Return the row of *name* and make it when groups are made on first use.
+
+        Returns:
+            ``None`` when the group does not exist and may not be made, or its name is illegal.
+        """
+        row = self.rows.get(name)
+        if row is not None:
+            return row
+        if not (self.auto_create() or (names.is_system_group(name) and self.create_system())):
+            return None
+        if names.group_name_error(name) is not None or len(self.rows) >= self.created_limit:
+            return None
+        row = GroupConfig(name)
+        self.rows[name] = row
+        self._changed()
+        return row
+
+    def find(self, name: str) -> GroupConfig | None:
+        """Return the row of *name* without making one."""
+        return self.rows.get(name)
+
+    def update(self, rows: Iterable[GroupConfig]) -> None:
+        """Put *rows* over what is there."""
+        changed = list(rows)
+        if not changed:
+            return
+        for row in changed:
+            self.rows[row.name] = row
+        self._changed()
+
+    def delete(self, name: str) -> bool:
+        """Take *name* and what is forbidden to it away; return whether it was there."""
+        forbidden = self.forbidden.pop(name, None)
+        row = self.rows.pop(name, None)
+        if row is None and forbidden is None:
+            return False
+        self._changed()
+        return row is not None
+
+    def is_forbidden(self, group: str, topic: str, bit: int = READ_BIT) -> bool:
+        """Tell whether permission *bit* of *topic* is taken from *group*."""
+        return bool(self.forbidden.get(group, {}).get(topic, 0) >> bit & 1)
+
+    def forbid(self, group: str, topic: str, forbidden: bool, bit: int = READ_BIT) -> None:
+        """Take permission *bit* of *topic* from *group*, or give it back."""
+        topics = self.forbidden.setdefault(group, {})
+        bits = topics.get(topic, 0)
+        bits = bits | 1 << bit if forbidden else bits & ~(1 << bit)
+        if bits:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self.forbidden[group]
+        self._changed()
+
+    def replace(self, rows: Iterable[GroupConfig], forbidden: Mapping[str, Mapping[str, int]]) -> None:
+        """Take over another replica's groups."""
+        self.rows = {row.name: row for row in rows}
+        self.forbidden = {group: dict(topics) for group, topics in forbidden.items()}
+        self._changed()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ``subscriptionGroup.json``."""
+        return {
+            "dataVersion": self.version.to_json(),
+            "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
+            "subscriptionGroupTable": {name: row.to_json() for name, row in self.rows.items()},
+        }
+
+    def merge_json(self, value: Mapping[str, Any]) -> None:
+        """Put a saved table over the built-in rows.
+
+        Raises:
+            ValueError: a row cannot be understood; the message names it.
+        """
+        table = value.get("subscriptionGroupTable") or {}
+        if not isinstance(table, Mapping):
+            raise ValueError("subscriptionGroupTable is no JSON object")
+        for name, row in table.items():
+            if not isinstance(row, Mapping):
+                raise ValueError(f"group {name}: its row is no JSON object")
+            self.rows[str(name)] = GroupConfig.from_json(row, str(name))
+        forbidden = value.get("forbiddenTable") or {}
+        if isinstance(forbidden, Mapping):
+            for group, topics in forbidden.items():
+                if isinstance(topics, Mapping):
+                    self.forbidden[str(group)] = {str(topic): int(bits) for topic, bits in topics.items()}
+        if "dataVersion" in value:
+            self.version = DataVersion.from_json(value["dataVersion"])
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._now_ms(), self.state_version())
+        for listener in self.on_change:
+            listener()

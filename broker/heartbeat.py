@@ -1,0 +1,112 @@
+"""What a client's heartbeat says, read with the tolerance the wire needs.
+
+Pure. Source: HeartbeatData.java, ConsumerData.java, ProducerData.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker.clients import CLUSTERING, CONSUME_PASSIVELY
+from understudy.broker.filters import Subscription
+from understudy.runtime.json_dialect import JsonError, loads
+
+
+class HeartbeatError(ValueError):
+    """A heartbeat that cannot be understood; the message says what is wrong."""
+
+
+@attrs.frozen
+class ConsumerBeat:
+    """One consumer group of a heartbeat."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: tuple[Subscription, ...]
+    unit_mode: bool
+
+
+@attrs.frozen
+class Heartbeat:
+    """A heartbeat.
+
+    Attributes:
+        client_id: the client.
+        consumers: its consumer groups.
+        producers: its producer groups.
+        fingerprint: hash of its subscriptions, 0 in the first heartbeat form.
+        without_subscriptions: the subscriptions were left out because the broker knows them.
+    """
+
+    client_id: str
+    consumers: tuple[ConsumerBeat, ...]
+    producers: tuple[str, ...]
+    fingerprint: int
+    without_subscriptions: bool
+
+
+def parse_heartbeat(body: bytes) -> Heartbeat:
+    """Read the body of HEART_BEAT.
+
+    Raises:
+        HeartbeatError: it is absent, no JSON, or misses what cannot be guessed.
+    """
+    data = _json_object(body)
+    client_id = data.get("clientID")
+    if not isinstance(client_id, str) or not client_id:
+        raise HeartbeatError("heartbeat without clientID")
+    try:
+        fingerprint = int(data.get("heartbeatFingerprint") or 0)
+    except (TypeError, ValueError):
+        raise HeartbeatError("heartbeatFingerprint is not a number") from None
+    consumers = tuple(_consumer(item) for item in _objects(data, "consumerDataSet"))
+    producers = tuple(
+        name for name in (item.get("groupName") for item in _objects(data, "producerDataSet")) if isinstance(name, str)
+    )
+    return Heartbeat(client_id, consumers, producers, fingerprint, _truth(data.get("withoutSub")))
+
+
+def _consumer(item: Mapping[str, Any]) -> ConsumerBeat:
+    group = item.get("groupName")
+    if not isinstance(group, str) or not group:
+        raise HeartbeatError("consumerDataSet: an entry without groupName")
+    try:
+        subscriptions = tuple(Subscription.from_json(each) for each in _objects(item, "subscriptionDataSet"))
+    except ValueError as error:
+        raise HeartbeatError(str(error)) from None
+    return ConsumerBeat(
+        group,
+        str(item.get("consumeType") or CONSUME_PASSIVELY),
+        str(item.get("messageModel") or CLUSTERING),
+        str(item.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
+        subscriptions,
+        _truth(item.get("unitMode")),
+    )
+
+
+def _json_object(body: bytes) -> Mapping[str, Any]:
+    if not body:
+        raise HeartbeatError("heartbeat without body")
+    try:
+        data = loads(body)
+    except JsonError as error:
+        raise HeartbeatError(f"heartbeat is no JSON: {error}") from None
+    if not isinstance(data, Mapping):
+        raise HeartbeatError("heartbeat is no JSON object")
+    return data
+
+
+def _objects(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = data.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(item, Mapping) for item in found):
+        raise HeartbeatError(f"{name} is no list of objects")
+    return found
+
+
+def _truth(value: object) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() == "true")

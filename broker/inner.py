@@ -1,0 +1,84 @@
+"""Messages the broker itself puts: copies for a retry, for the dead letters, and due delayed messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from understudy.broker import delay
+from understudy.store.message_store import MessageStore
+from understudy.store.properties import format_properties, parse_properties
+from understudy.store.record import Record
+from understudy.store.status import Appended
+
+
+@attrs.frozen
+class InnerMessage:
+    """A message on its way to some topic.
+
+    Attributes:
+        topic, queue_id: where it shall be.
+        body: its bytes.
+        properties: its properties string in UTF-8.
+        born_ms, born_host: when and where the producer made it.
+        flag, sys_flag, reconsume_times, prepared_transaction_offset: go into the record.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+Redelivery = Callable[[InnerMessage], Awaitable[bool]]
+"""Puts a due message where it belongs and returns whether it is safe there; False asks for another try later."""
+
+
+def copy_of(record: Record, topic: str, queue_id: int, properties: bytes, reconsume_times: int) -> InnerMessage:
+    """Return *record* as a new message for another place."""
+    return InnerMessage(
+        topic,
+        queue_id,
+        record.body,
+        properties,
+        record.born_ms,
+        record.born_host,
+        record.flag,
+        record.sys_flag,
+        reconsume_times,
+        record.prepared_transaction_offset,
+    )
+
+
+def append(store: MessageStore, message: InnerMessage) -> Appended:
+    """Store *message* where it says. Raises ``PutRejected``."""
+    return store.append(
+        message.topic,
+        message.queue_id,
+        message.body,
+        message.properties,
+        message.born_ms,
+        message.born_host,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
+
+
+def with_delay(message: InnerMessage, pairs: dict[str, str], max_level: int) -> InnerMessage:
+    """Return *message* with *pairs* as its properties, sent to the schedule topic when they hold a delay level."""
+    topic, queue_id = delay.redirect(message.topic, message.queue_id, pairs, message.sys_flag, max_level)
+    return attrs.evolve(message, topic=topic, queue_id=queue_id, properties=format_properties(pairs).encode())
+
+
+def pairs_of(record: Record) -> dict[str, str]:
+    """Return the properties of *record*."""
+    return parse_properties(record.properties_text)

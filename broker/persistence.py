@@ -1,0 +1,105 @@
+"""Saves the broker's tables soon after they changed, each as a whole and durably.
+
+A table is marked by :meth:`Persistence.changed`, which costs a set lookup; the service sleeps while nothing is marked.
+Several changes within a table's delay are one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import trio
+
+from understudy.runtime.log import get_logger
+from understudy.runtime.table import save_table
+from understudy.runtime.world import World
+
+log = get_logger("broker.persistence")
+
+RETRY_SECONDS = 5.0
+
+
+@attrs.define
+class SavedTable:
+    """One file.
+
+    Attributes:
+        name: short name, for logs and for marking.
+        path: the file.
+        snapshot: returns the content; must not share mutable parts with the table.
+        delay_ms: longest time from a change to its write in milliseconds, asked anew for each change.
+    """
+
+    name: str
+    path: str
+    snapshot: Callable[[], Any]
+    delay_ms: Callable[[], int]
+
+
+class Persistence:
+    """Every saved table of one broker."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._tables: dict[str, SavedTable] = {}
+        self._due: dict[str, float] = {}
+        self._wake = trio.Event()
+        self._writing = trio.Lock()
+
+    def add(self, table: SavedTable) -> None:
+        """Take *table* into care."""
+        self._tables[table.name] = table
+
+    def changed(self, name: str) -> None:
+        """Note that the table *name* differs from its file."""
+        if name not in self._due:
+            self._due[name] = self._world.clock.monotonic() + self._tables[name].delay_ms() / 1000
+            self._wake.set()
+
+    async def run(self) -> None:
+        """Write what is due until cancelled; asleep while nothing changes."""
+        while True:
+            if not self._due:
+                self._wake = trio.Event()
+                await self._wake.wait()
+                continue
+            soonest = min(self._due.values())
+            if soonest > self._world.clock.monotonic():
+                self._wake = trio.Event()
+                with self._world.clock.move_on_after(max(soonest - self._world.clock.monotonic(), 0)):
+                    await self._wake.wait()
+                continue
+            now = self._world.clock.monotonic()
+            for name in [name for name, due in self._due.items() if due <= now]:
+                try:
+                    await self.save(name)
+                except OSError as error:
+                    log.error("table not saved, trying again", table=name, path=self._tables[name].path, error=error)
+                    self._due[name] = self._world.clock.monotonic() + RETRY_SECONDS
+
+    async def save(self, name: str) -> None:
+        """Write the table *name* now; returns when it is durable.
+
+        Raises:
+            OSError: it could not be written; the old file and its backup are still there.
+        """
+        table = self._tables[name]
+        async with self._writing:
+            self._due.pop(name, None)
+            content = table.snapshot()
+            await self._world.disk.in_thread(lambda: save_table(self._world.disk, table.path, content))
+
+    async def save_changed(self) -> None:
+        """Write every table that differs from its file now."""
+        for name in list(self._due):
+            await self.save(name)
+
+    async def save_all(self) -> None:
+        """Write every table now; one that cannot be written is logged and the others are written all the same."""
+        for name in self._tables:
+            try:
+                await self.save(name)
+            except OSError as error:
+                log.error("table not saved", table=name, path=self._tables[name].path, error=error)

@@ -1,0 +1,175 @@
+"""Membership of clients: heartbeats (34), leaving (35), members of a group (38), check of a subscription (46).
+
+Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsumerIdsChangeListener.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from understudy.broker import filters, names
+from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel
+from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError, parse_heartbeat
+from understudy.broker.processors.pull import no_expression_filter
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional, required
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.json_dialect import JsonError, dumps, loads
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+HOUSEKEEPING_SECONDS = 10.0
+
+
+class MemberProcessor:
+    """Handlers of the membership codes of one broker, and the service that expires silent clients."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.options.broker
+        self._clock = broker.world.clock
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer the membership codes at *server* and learn when its connections end."""
+        server.register(RequestCode.HEART_BEAT, self.heartbeat)
+        server.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
+        server.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
+        server.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
+
+    def heartbeat(self, connection: Connection, command: Command) -> Command:
+        """Enter a client's groups; tell the members of consumer groups that changed."""
+        try:
+            beat = parse_heartbeat(command.body)
+        except HeartbeatError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        now_ms = self._clock.wall_ms()
+        second_form = beat.fingerprint != 0
+        changed = not second_form
+        for consumer in beat.consumers:
+            if second_form and self._broker.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
+                changed = True
+            if not self._enter_consumer(
+                connection, command, beat.client_id, consumer, beat.without_subscriptions, now_ms
+            ):
+                changed = True
+        if self._config.enableRegisterProducer:
+            for group in beat.producers:
+                channel = self._channel(connection, command, beat.client_id, now_ms)
+                self._broker.producers.register(group, channel)
+        return response(
+            command,
+            ext={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"},
+        )
+
+    def _enter_consumer(
+        self,
+        connection: Connection,
+        command: Command,
+        client_id: str,
+        beat: ConsumerBeat,
+        without_subscriptions: bool,
+        now_ms: int,
+    ) -> bool:
+        """Enter one consumer group; return whether its subscriptions are known now."""
+        broker = self._broker
+        if self._config.rejectPullConsumerEnable and beat.consume_type == CONSUME_ACTIVELY:
+            return True
+        row = broker.groups.get(beat.group)
+        if row is None:
+            return True
+        ordered = any(broker.topics.is_order(subscription.topic) for subscription in beat.subscriptions)
+        broker.topics.ensure(
+            names.retry_topic(beat.group),
+            row.retry_queue_nums,
+            names.PERM_READ | names.PERM_WRITE,
+            sys_flag=names.SYSFLAG_UNIT_SUBSCRIPTION if beat.unit_mode else 0,
+            order=ordered,
+        )
+        known = broker.consumers.get(beat.group)
+        unknown = without_subscriptions and (known is None or not known.subscriptions)
+        changed = broker.consumers.register(
+            beat.group,
+            self._channel(connection, command, client_id, now_ms),
+            beat.consume_type,
+            beat.message_model,
+            beat.consume_from_where,
+            None if without_subscriptions else beat.subscriptions,
+            now_ms,
+        )
+        if changed:
+            self.tell_members(beat.group)
+        # Differs because the reference lets a client go on without subscriptions after the broker was restarted.
+        return not unknown
+
+    def tell_members(self, group: str) -> None:
+        """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of *group* that shares queues with others."""
+        info = self._broker.consumers.get(group)
+        if info is None or info.broadcasting or not self._config.notifyConsumerIdsChangedEnable:
+            return
+        row = self._broker.groups.find(group)
+        if row is not None and not row.notify_consumer_ids_changed_enable:
+            return
+        for member in list(info.channels):
+            member.notify(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+
+    def unregister(self, connection: Connection, command: Command) -> Command:
+        """Take a client out of the groups it names."""
+        client_id = optional(command, "clientID")
+        producer_group = optional(command, "producerGroup")
+        consumer_group = optional(command, "consumerGroup")
+        if producer_group is not None:
+            self._broker.producers.unregister(producer_group, connection, client_id)
+        if consumer_group is not None and self._broker.consumers.unregister(consumer_group, connection, client_id):
+            self.tell_members(consumer_group)
+        return response(command, ext={})
+
+    def consumer_list(self, connection: Connection, command: Command) -> Command:
+        """Answer the ids of a group's members."""
+        group = required(command, "consumerGroup")
+        info = self._broker.consumers.get(group)
+        if info is None:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {})
+        return response(command, ext={}, body=dumps({"consumerIdList": info.client_ids()}))
+
+    def check_config(self, connection: Connection, command: Command) -> Command:
+        """Say whether the broker can serve a subscription."""
+        if not command.body:
+            return response(command)
+        try:
+            data = loads(command.body)
+        except JsonError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+        subscription = data.get("subscriptionData") if isinstance(data, Mapping) else None
+        if isinstance(subscription, Mapping):
+            kind = subscription.get("expressionType")
+            if not filters.is_tag_type(None if kind is None else str(kind)):
+                refusal = no_expression_filter(str(kind))
+                raise CommandError(refusal.code, refusal.remark)
+        return response(command)
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection that ended and tell the groups it was in."""
+        self._broker.hold.drop(connection)
+        self._broker.producers.close(connection)
+        for group in self._broker.consumers.close(connection):
+            self.tell_members(group)
+
+    async def run(self) -> None:
+        """Close connections of clients that fell silent, until cancelled."""
+        while True:
+            await self._clock.sleep(HOUSEKEEPING_SECONDS)
+            now_ms = self._clock.wall_ms()
+            silent = self._broker.consumers.expired(now_ms, self._config.channelExpiredTimeout)
+            for connection in {*silent, *self._broker.producers.expired(now_ms)}:
+                connection.close("no heartbeat")
+                self.closed(connection)
+            self._broker.locks.expire(now_ms)
+
+    def _channel(
+        self, connection: Connection, command: Command, client_id: str, now_ms: int
+    ) -> ClientChannel[Connection]:
+        return ClientChannel(connection, client_id, command.language or "OTHER", command.version, now_ms)

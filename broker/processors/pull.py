@@ -1,0 +1,271 @@
+"""Pulls (11, 361): read at once, or park until a message arrives.
+
+Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from understudy.broker import filters, names
+from understudy.broker.groups import GroupConfig
+from understudy.broker.hold import ParkedPull
+from understudy.broker.processors.send import FAQ
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer
+from understudy.remoting.fields import CommandError, required, required_int
+from understudy.remoting.frame import Buffer, encode, reply_head
+from understudy.remoting.server import RemotingServer
+from understudy.store.status import GetStatus
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16
+FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
+PULL_MAX_BYTES = 128 << 20
+"""The reference's cap of one answer; the store's own bounds are far below it."""
+
+_MOVED = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_RESET})
+_EMPTY = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
+_RETRY = frozenset({GetStatus.MESSAGE_WAS_REMOVING, GetStatus.NO_MATCHED_MESSAGE})
+_EXT = (
+    b'"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d",'
+    b'"topicSysFlag":"%d"'
+)
+
+Accept = Callable[[int], bool]
+
+
+class PullProcessor:
+    """Handlers of the pull codes of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.options.broker
+        self._store = broker.store
+        self._stats = broker.stats
+        self._clock = broker.world.clock
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer the pull codes at *server*."""
+        server.register(RequestCode.PULL_MESSAGE, self.pull)
+        server.register(RequestCode.LITE_PULL_MESSAGE, self.pull)
+
+    def pull(self, connection: Connection, command: Command) -> Answer:
+        """Answer a pull with messages or the reason why there are none; park it when it may wait."""
+        return self._pull(connection, command, True)
+
+    def again(self, parked: ParkedPull) -> None:
+        """Answer a pull that was parked, whatever there is now."""
+        connection, command = parked.connection, parked.command
+        try:
+            answer = self._pull(connection, command, False)
+        except CommandError as error:
+            connection.write(_refusal(command, error))
+            return
+        if answer is not None and not isinstance(answer, Command):
+            connection.write(answer)
+
+    def _pull(self, connection: Connection, command: Command, may_wait: bool) -> list[Buffer] | None:
+        ext = command.ext
+        try:
+            group = ext["consumerGroup"]  # type: ignore[index]  # an absent header is explained below
+            topic = ext["topic"]  # type: ignore[index]
+            queue_id = int(ext["queueId"])  # type: ignore[index]
+            offset = int(ext["queueOffset"])  # type: ignore[index]
+            wanted = int(ext["maxMsgNums"])  # type: ignore[index]
+            sys_flag = int(ext["sysFlag"])  # type: ignore[index]
+        except (KeyError, TypeError, ValueError):
+            raise _explain(command) from None
+        assert ext is not None
+        broker, config = self._broker, self._config
+        if not config.brokerPermission & names.PERM_READ:
+            raise _forbidden(f"the broker[{config.brokerIP1}] pulling message is forbidden", FORBIDDEN_BROKER)
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not config.litePullMessageEnable:
+            raise _forbidden(
+                f"the broker[{config.brokerIP1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER
+            )
+        row = broker.groups.rows.get(group)
+        if row is None:
+            row = self._group(group)
+        if not row.consume_enable:
+            raise _forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
+        place = broker.topics.rows.get(topic)
+        if place is None:
+            raise CommandError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {}
+            )
+        if not place.perm & names.PERM_READ:
+            raise _forbidden(f"the topic[{topic}] pulling message is forbidden", FORBIDDEN_TOPIC)
+        if not 0 <= queue_id < place.read_queue_nums:
+            raise CommandError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{place.read_queue_nums}] "
+                f"consumer:[/{connection.address}]",
+                {},
+            )
+        if sys_flag & SUBSCRIPTION:
+            codes = self._codes_of_header(ext)
+        else:
+            codes = self._codes_of_group(ext, group, topic, row)
+        accept = None if codes is None else codes.__contains__
+
+        offsets = broker.offsets
+        pending = offsets.take_reset(group, topic, queue_id) if offsets.reset else None
+        if pending is not None:
+            low = self._store.min_queue_offset(topic, queue_id)
+            high = self._store.max_queue_offset(topic, queue_id)
+            answer = _EXT % (0, row.sys_flag, pending, high, low, place.sys_flag)
+            offsets.record_pull(group, topic, queue_id, pending)
+            return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
+
+        found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, accept)
+        status = found.status
+        offsets.record_pull(group, topic, queue_id, found.next_begin_offset)
+        if may_wait and sys_flag & COMMIT_OFFSET:
+            self._commit(ext, group, topic, queue_id)
+        suggested = row.broker_id
+        if found.suggest_slave and config.slaveReadEnable:
+            suggested = row.which_broker_when_consume_slowly
+        elif not config.slaveReadEnable:
+            suggested = 0
+        if status is GetStatus.FOUND:
+            answer = _EXT % (
+                suggested, row.sys_flag, found.next_begin_offset, found.max_offset, found.min_offset, place.sys_flag
+            )
+            broker.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
+            self._stats.get_found += 1
+            self._stats.transferred += found.count
+            head = reply_head(command.opaque or 0, 0, answer, found.size_bytes, b"FOUND")
+            return [head, *found.parts]
+        self._stats.get_missed += 1
+        code = _code_of(status, offset)
+        if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:
+            self._park(connection, command, ext, topic, queue_id, offset, accept)
+            return None
+        if code == ResponseCode.PULL_OFFSET_MOVED and broker.is_slave and not broker.options.store.offsetCheckInSlave:
+            code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
+        answer = _EXT % (
+            suggested, row.sys_flag, found.next_begin_offset, found.max_offset, found.min_offset, place.sys_flag
+        )
+        return [reply_head(command.opaque or 0, code, answer, 0, status.value.encode())]
+
+    def _park(
+        self,
+        connection: Connection,
+        command: Command,
+        ext: dict[str, str],
+        topic: str,
+        queue_id: int,
+        offset: int,
+        accept: Accept | None,
+    ) -> None:
+        if self._config.longPollingEnable:
+            try:
+                wait_ms = int(ext.get("suspendTimeoutMillis") or 0)
+            except ValueError:
+                raise _explain(command) from None
+        else:
+            wait_ms = self._config.shortPollingTimeMills
+        # Nothing can arrive between the read above and here: neither yields.
+        self._broker.hold.park(ParkedPull(connection, command, accept), (topic, queue_id), wait_ms)
+
+    def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int) -> None:
+        try:
+            offset = int(ext.get("commitOffset") or -1)
+        except ValueError:
+            return
+        if offset >= 0:
+            self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
+
+    def _group(self, group: str) -> GroupConfig:
+        row = self._broker.groups.get(group)
+        if row is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}", {}
+            )
+        return row
+
+    def _codes_of_header(self, ext: dict[str, str]) -> frozenset[int] | None:
+        kind = ext.get("expressionType")
+        if not filters.is_tag_type(kind):
+            raise no_expression_filter(str(kind))
+        try:
+            return filters.tag_codes(ext.get("subscription"))
+        except filters.SubscriptionError:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                "parse the consumer's subscription failed: no tag between the separators",
+                {},
+            ) from None
+
+    def _codes_of_group(
+        self, ext: dict[str, str], group: str, topic: str, row: GroupConfig
+    ) -> frozenset[int] | None:
+        broker = self._broker
+        info = broker.consumers.groups.get(group)
+        if info is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}", {}
+            )
+        if info.broadcasting and not row.consume_broadcast_enable:
+            raise _forbidden(f"the consumer group[{group}] can not consume by broadcast way", FORBIDDEN_BROADCAST)
+        if broker.groups.forbidden and broker.groups.is_forbidden(group, topic):
+            raise _forbidden(
+                f"the consumer group[{group}] is forbidden for topic[{topic}]", FORBIDDEN_SUBSCRIPTION
+            )
+        subscription = info.subscriptions.get(topic)
+        if subscription is None:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}", {}
+            )
+        try:
+            version = int(ext.get("subVersion") or 0)
+        except ValueError:
+            version = 0
+        if subscription.version < version:
+            raise CommandError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest", {}
+            )
+        if not filters.is_tag_type(subscription.expression_type):
+            raise no_expression_filter(subscription.expression_type)
+        return subscription.wanted
+
+
+def no_expression_filter(kind: str) -> CommandError:
+    """Return the refusal of a subscription that is no set of tags; such messages are never sent unfiltered."""
+    return CommandError(
+        ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}", {}
+    )
+
+
+def _code_of(status: GetStatus, offset: int) -> int:
+    if status in _RETRY:
+        return ResponseCode.PULL_RETRY_IMMEDIATELY
+    if status in _MOVED or (status in _EMPTY and offset != 0):
+        return ResponseCode.PULL_OFFSET_MOVED
+    return ResponseCode.PULL_NOT_FOUND
+
+
+def _forbidden(remark: str, kind: int) -> CommandError:
+    return CommandError(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(kind)})
+
+
+def _explain(command: Command) -> CommandError:
+    """Return the refusal of a pull header that could not be read, naming the first field that is wrong."""
+    try:
+        for name in ("consumerGroup", "topic"):
+            required(command, name)
+        for name in ("queueId", "queueOffset", "maxMsgNums", "sysFlag"):
+            required_int(command, name)
+    except CommandError as error:
+        return error
+    return CommandError(ResponseCode.SYSTEM_ERROR, "field suspendTimeoutMillis is not a number")
+
+
+def _refusal(command: Command, error: CommandError) -> bytes:
+    return encode(response(command, error.code, error.remark, error.ext))

@@ -1,0 +1,98 @@
+"""Offsets: of consumers (14, 15) and of queues (29 to 32).
+
+Source: ConsumerManageProcessor.java, AdminBrokerProcessor.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+
+class OffsetProcessor:
+    """Handlers of the offset codes of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.options.broker
+        self._store = broker.store
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer the offset codes at *server*."""
+        server.register(RequestCode.QUERY_CONSUMER_OFFSET, self.query)
+        server.register(RequestCode.UPDATE_CONSUMER_OFFSET, self.update)
+        server.register(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, self.search)
+        server.register(RequestCode.GET_MAX_OFFSET, self.maximum)
+        server.register(RequestCode.GET_MIN_OFFSET, self.minimum)
+        server.register(RequestCode.GET_EARLIEST_MSG_STORETIME, self.earliest)
+
+    def query(self, connection: Connection, command: Command) -> Command:
+        """Answer where a group goes on in a queue."""
+        group, topic = required(command, "consumerGroup"), required(command, "topic")
+        queue_id = required_int(command, "queueId")
+        offset = self._broker.offsets.query(group, topic, queue_id)
+        if offset >= 0:
+            return response(command, ext={"offset": str(offset)})
+        if optional_bool(command, "setZeroIfNotFound") is False:
+            raise CommandError(
+                ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first", {}
+            )
+        # A group that is new on a young queue begins at its first message, whatever it is configured to do.
+        if self._store.min_queue_offset(topic, queue_id) <= 0 < self._store.max_queue_offset(topic, queue_id):
+            return response(command, ext={"offset": "0"})
+        raise CommandError(
+            ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first", {}
+        )
+
+    def update(self, connection: Connection, command: Command) -> Command:
+        """Commit a group's offset in a queue."""
+        group, topic = required(command, "consumerGroup"), required(command, "topic")
+        if self._broker.groups.find(group) is None:
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!", {})
+        if self._broker.topics.get(topic) is None:
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!", {})
+        if optional(command, "queueId") is None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}", {})
+        offset = optional_int(command, "commitOffset")
+        if offset is None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}", {})
+        queue_id = required_int(command, "queueId")
+        if self._config.useServerSideResetOffset:
+            self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
+        else:
+            self._broker.offsets.commit(group, topic, queue_id, offset)
+        return response(command, ext={})
+
+    def search(self, connection: Connection, command: Command) -> Command:
+        """Answer the queue offset that belongs to a store time."""
+        topic, queue_id = self._place(command)
+        timestamp_ms = required_int(command, "timestamp")
+        boundary = "upper" if (optional(command, "boundaryType") or "").lower() == "upper" else "lower"
+        offset = self._store.offset_by_time(topic, queue_id, timestamp_ms, boundary)
+        return response(command, ext={"offset": str(offset)})
+
+    def maximum(self, connection: Connection, command: Command) -> Command:
+        """Answer the queue offset of the next message."""
+        topic, queue_id = self._place(command)
+        return response(command, ext={"offset": str(self._store.max_queue_offset(topic, queue_id))})
+
+    def minimum(self, connection: Connection, command: Command) -> Command:
+        """Answer the queue offset of the first message."""
+        topic, queue_id = self._place(command)
+        return response(command, remark="", ext={"offset": str(self._store.min_queue_offset(topic, queue_id))})
+
+    def earliest(self, connection: Connection, command: Command) -> Command:
+        """Answer the store time of the first message."""
+        topic, queue_id = self._place(command)
+        return response(command, ext={"timestamp": str(self._store.earliest_store_time(topic, queue_id))})
+
+    def _place(self, command: Command) -> tuple[str, int]:
+        return required(command, "topic"), required_int(command, "queueId")

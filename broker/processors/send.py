@@ -1,0 +1,456 @@
+"""Sends: single messages (10, 310) and batches (320).
+
+The usual send of a known topic runs straight through :meth:`SendProcessor.send`: a few dict look-ups, a few searches in
+the properties text, one append, one template. Whatever is unusual (unknown topic, retry topic, delay, transaction,
+timer, properties that must be rewritten) leaves that path early.
+
+Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from understudy.broker import delay, names
+from understudy.broker.identity import host_bytes
+from understudy.broker.processors import send_header
+from understudy.broker.topics import MULTI_TAG, TopicConfig
+from understudy.broker.unique_id import UniqueIds
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer
+from understudy.remoting.fields import CommandError
+from understudy.remoting.frame import reply_head
+from understudy.remoting.server import RemotingServer
+from understudy.runtime import json_dialect
+from understudy.store.properties import format_properties, java_hash, parse_properties
+from understudy.store.status import PutRejected, PutStatus
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+RETRY_OVERRIDE_VERSION = 121  # clients from V3_4_9 on may choose how often a message is retried
+MULTI_TAGS_FLAG = 0x2
+_INT_LIMIT, _LONG_LIMIT = 1 << 31, 1 << 63
+
+_REJECTION_CODES = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+
+tags_hash = lru_cache(maxsize=8192)(java_hash)
+
+
+class TopicPlan:
+    """What a send needs to know of its topic, worked out once per change of the topic."""
+
+    __slots__ = ("count", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
+
+    def __init__(self, row: TopicConfig, count: Callable[[int, int, int], None]) -> None:
+        self.row = row
+        self.count = count
+        self.queue_limit = row.queue_limit
+        self.write_queues = row.write_queue_nums
+        self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
+        retry = row.name.startswith(names.RETRY_PREFIX)
+        compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
+        self.ordinary = not retry and not row.order and not compaction
+
+
+class SendProcessor:
+    """Handlers of the send codes of one broker.
+
+    Attributes:
+        refusal: when set, every send is answered with it (the broker does not accept sends in its role).
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.options.broker
+        self._store_config = broker.options.store
+        self._store = broker.store
+        self._clock = broker.world.clock
+        self._random = broker.world.random
+        self._plans: dict[str, TopicPlan] = {}
+        self._sync_flush = broker.options.store.flushDiskType == "SYNC_FLUSH"
+        self._ids = UniqueIds(broker.identity.host, broker.world.random)
+        self._id_head = host_bytes(broker.identity.host, broker.identity.port).hex().upper()
+        self._id_format = (self._id_head + "%016X").encode()
+        self._id_lists: dict[int, bytes] = {}
+        self._dressed_for: tuple[str, bool, str] | None = None
+        self._tail = ""
+        self._ext = b""
+        self.refusal: CommandError | None = None
+        broker.topics.on_change.append(self._forget_plans)
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer the send codes at *server*."""
+        server.register(RequestCode.SEND_MESSAGE_V2, self.send)
+        server.register(RequestCode.SEND_BATCH_MESSAGE, self.send)
+        server.register(RequestCode.SEND_MESSAGE, self.send_long)
+
+    def send_long(self, connection: Connection, command: Command) -> Answer:
+        """Answer code 10, whose header spells its fields out."""
+        command.ext = send_header.to_letters(command.ext)
+        return self.send(connection, command)
+
+    def send(self, connection: Connection, command: Command) -> Answer:
+        """Store one message or batch and answer, or take a place among those that wait for the flush."""
+        ext, body = command.ext, command.body
+        try:
+            topic = ext["b"]  # type: ignore[index]  # an absent header is explained below
+            queue_id = int(ext["e"])  # type: ignore[index]
+            sys_flag = int(ext["f"])  # type: ignore[index]
+            born_ms = int(ext["g"])  # type: ignore[index]
+            flag = int(ext["h"])  # type: ignore[index]
+            reconsume_times = int(ext.get("j") or 0)  # type: ignore[union-attr]
+            properties = ext.get("i") or ""  # type: ignore[union-attr]
+        except (KeyError, TypeError, ValueError):
+            raise send_header.explain(ext) from None
+        assert ext is not None
+        if not (
+            -_INT_LIMIT <= flag < _INT_LIMIT
+            and -_INT_LIMIT <= sys_flag < _INT_LIMIT
+            and -_INT_LIMIT <= queue_id < _INT_LIMIT
+            and -_INT_LIMIT <= reconsume_times < _INT_LIMIT
+            and -_LONG_LIMIT <= born_ms < _LONG_LIMIT
+        ):
+            raise send_header.explain(ext)
+        if not body:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
+        now_ms = self._clock.wall_ms()
+        if self.refusal is not None or self._config.startAcceptSendRequestTimeStamp > now_ms:
+            raise self._unready(now_ms)
+        plan = self._plans.get(topic)
+        if plan is None or not plan.ordinary:
+            plan = self._admit(connection, ext, topic)
+        if queue_id >= plan.queue_limit:
+            raise self._refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {plan.row.describe()} Producer: {connection.address}",
+            )
+        if queue_id < 0:
+            if plan.write_queues <= 0:
+                raise self._refused(
+                    ResponseCode.INVALID_PARAMETER, f"topic[{topic}] has no write queues; give it some with updateTopic"
+                )
+            queue_id = self._random.randrange(plan.write_queues)
+        sys_flag |= plan.sys_flag
+        waits = self._sync_flush and not command.flag & 2
+        if waits and self._broker.acknowledgements.full:
+            raise self._refused(
+                ResponseCode.SYSTEM_BUSY,
+                "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk",
+            )
+        born_host = connection.state.get("born_host")
+        if born_host is None:
+            born_host = connection.state["born_host"] = host_bytes(*connection.peer)
+        if ext.get("m") == "true":
+            return self._send_batch(
+                plan, connection, command, queue_id, properties, born_ms, born_host, sys_flag, reconsume_times, now_ms
+            )
+        if self._dressed_for != (self._config.regionId, self._config.traceOn, self._config.brokerClusterName):
+            self._dress()
+
+        if properties and properties[-1] != "\x02":
+            properties += "\x02"
+        at = properties.find("UNIQ_KEY\x01")
+        end = properties.find("\x02", at)
+        stored_topic, stored_queue = topic, queue_id
+        if (
+            at < 0
+            or end == at + 9
+            or (at > 0 and properties[at - 1] != "\x02")
+            or not plan.ordinary
+            or "DELAY\x01" in properties
+            or "TIMER_DE" in properties
+            or "TRAN_MSG\x01" in properties
+            or "POP_CK\x01" in properties
+            or "MSG_REGION\x01" in properties
+            or "TRACE_ON\x01" in properties
+            or "CLUSTER\x01" in properties
+            or "__CRC32#\x01" in properties
+        ):
+            stored_topic, stored_queue, pairs = self._rewrite(
+                command, plan, topic, queue_id, properties, sys_flag, reconsume_times, now_ms
+            )
+            properties = format_properties(pairs)
+            unique = pairs["UNIQ_KEY"]
+            tags, keys = pairs.get("TAGS"), pairs.get("KEYS")
+        else:
+            unique = properties[at + 9 : end]
+            tags = _value(properties, "TAGS\x01")
+            keys = _value(properties, "KEYS\x01")
+            properties += self._tail
+        try:
+            put = self._store.append(
+                stored_topic,
+                stored_queue,
+                body,
+                properties.encode(),
+                born_ms,
+                born_host,
+                flag=flag,
+                sys_flag=sys_flag,
+                reconsume_times=reconsume_times,
+                tags_code=tags_hash(tags) if tags else 0,
+                tags=tags,
+                keys=keys,
+                uniq_key=unique,
+                now_ms=now_ms,
+            )
+        except PutRejected as error:
+            raise self._rejected(error) from None
+        except UnicodeEncodeError:
+            raise self._refused(ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text") from None
+        physical, size, queue_offset = put
+        plan.count(queue_id, 1, size)
+        if command.flag & 2:
+            return None
+        answer_ext = self._ext % (
+            queue_id,
+            unique.encode() if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
+            self._id_format % physical,
+            queue_offset,
+        )
+        answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
+        if waits and "WAIT\x01false" not in properties:
+            late = reply_head(command.opaque or 0, ResponseCode.FLUSH_DISK_TIMEOUT, answer_ext, 0)
+            self._broker.acknowledgements.add(physical + size, connection, answer, late)
+            return None
+        return answer
+
+    # --- batches -----------------------------------------------------------------------------------------------
+
+    def _send_batch(
+        self,
+        plan: TopicPlan,
+        connection: Connection,
+        command: Command,
+        queue_id: int,
+        properties: str,
+        born_ms: int,
+        born_host: object,
+        sys_flag: int,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> Answer:
+        pairs = parse_properties(properties) if properties else {}
+        topic = plan.row.name
+        if topic.startswith(names.RETRY_PREFIX):
+            raise self._refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
+            )
+        if sys_flag & 0xC or delay.level_of(pairs) > 0:
+            raise self._refused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
+            )
+        try:
+            first, offsets, end = self._store.append_batch(
+                topic,
+                queue_id,
+                command.body,
+                born_ms,
+                born_host,  # type: ignore[arg-type]  # put there by send
+                sys_flag=sys_flag,
+                reconsume_times=reconsume_times,
+                now_ms=now_ms,
+            )
+        except PutRejected as error:
+            raise self._rejected(error) from None
+        count = len(offsets)
+        plan.count(queue_id, count, end - offsets[0] if offsets else 0)
+        if command.flag & 2:
+            return None
+        template = self._id_lists.get(count)
+        if template is None:
+            if len(self._id_lists) > 256:
+                self._id_lists.clear()
+            template = self._id_lists[count] = b",".join([self._id_format] * count)
+        unique = pairs.get("UNIQ_KEY")
+        answer_ext = b'"queueId":"%d",%b"msgId":"%b","TRACE_ON":"%b","MSG_REGION":%b,"queueOffset":"%d"' % (
+            queue_id,
+            b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
+            template % tuple(offsets),
+            b"true" if self._config.traceOn else b"false",
+            json_dialect.dumps(self._config.regionId),
+            first,
+        )
+        answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
+        if self._sync_flush and pairs.get("WAIT", "true") == "true":
+            late = reply_head(command.opaque or 0, ResponseCode.FLUSH_DISK_TIMEOUT, answer_ext, 0)
+            self._broker.acknowledgements.add(end, connection, answer, late)
+            return None
+        return answer
+
+    # --- what is unusual ---------------------------------------------------------------------------------------
+
+    def _admit(self, connection: Connection, ext: dict[str, str], topic: str) -> TopicPlan:
+        """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
+        config = self._config
+        rows = self._broker.topics
+        if not config.brokerPermission & names.PERM_WRITE and rows.is_order(topic):
+            raise self._refused(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.brokerIP1}] sending message is forbidden"
+            )
+        wrong = names.topic_name_error(topic)
+        if wrong is not None:
+            raise self._refused(ResponseCode.INVALID_PARAMETER, wrong)
+        if topic in names.CLOSED_TOPICS:
+            raise self._refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        row = rows.get(topic)
+        if row is None:
+            try:
+                queues = int(ext["d"])
+                template = ext["c"]
+            except (KeyError, TypeError, ValueError):
+                raise send_header.explain(ext) from None
+            row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.autoCreateTopicEnable)
+        if row is None:
+            raise self._refused(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
+            )
+        plan = self._plans.get(topic)
+        if plan is None:
+            plan = self._plans[topic] = TopicPlan(row, self._broker.stats.topic(topic).add)
+        return plan
+
+    def _rewrite(
+        self,
+        command: Command,
+        plan: TopicPlan,
+        topic: str,
+        queue_id: int,
+        text: str,
+        sys_flag: int,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> tuple[str, int, dict[str, str]]:
+        """Apply everything that changes a message on its way in; return where it goes and its properties."""
+        config = self._config
+        pairs = parse_properties(text)
+        pairs.pop("POP_CK", None)
+        pairs.pop("__CRC32#", None)
+        pairs["MSG_REGION"] = config.regionId
+        pairs["TRACE_ON"] = "true" if config.traceOn else "false"
+        pairs["CLUSTER"] = config.brokerClusterName
+        if not pairs.get("UNIQ_KEY"):
+            pairs["UNIQ_KEY"] = self._ids.next(now_ms)
+        if topic.startswith(names.RETRY_PREFIX):
+            topic, queue_id = self._dead_letter(command, topic, queue_id, pairs, reconsume_times, now_ms)
+        if plan.row.attributes.get("cleanup.policy") == "COMPACTION" and not pairs.get("KEYS", "").strip():
+            raise self._refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        level = delay.level_of(pairs)
+        if pairs.get("TRAN_MSG", "").lower() == "true" and not (reconsume_times > 0 and level > 0):
+            remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
+            if not config.rejectTransactionMessage:
+                remark += ": this broker serves no transactions; send it as an ordinary message"
+            raise self._refused(ResponseCode.NO_PERMISSION, remark)
+        if level <= 0:
+            try:
+                delay.check_timer(pairs, now_ms, self._store_config.timerMaxDelaySec)
+            except delay.TimerRefusedError as error:
+                code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
+                raise self._refused(code, str(error)) from None
+        stored_topic, stored_queue = delay.redirect(
+            topic, queue_id, pairs, sys_flag, len(self._broker.delay_levels_ms)
+        )
+        return stored_topic, stored_queue, pairs
+
+    def _dead_letter(
+        self, command: Command, topic: str, queue_id: int, pairs: dict[str, str], reconsume_times: int, now_ms: int
+    ) -> tuple[str, int]:
+        """Give a message that came back too often to the dead letter topic."""
+        group = names.group_of_retry_topic(topic)
+        row = self._broker.groups.get(group)
+        if row is None:
+            raise self._refused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}"
+            )
+        most = row.retry_max_times
+        wish = (command.ext or {}).get("l")
+        if wish is not None and command.version >= RETRY_OVERRIDE_VERSION:
+            try:
+                most = int(wish)
+            except ValueError:
+                raise send_header.explain(command.ext) from None
+        if reconsume_times <= most and not self._broker.locks.any_held(group, now_ms):
+            return topic, queue_id
+        target = names.dead_letter_topic(group)
+        if self._broker.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
+            raise self._refused(ResponseCode.SYSTEM_ERROR, f"topic[{target}] not exist")
+        if delay.DELAY in pairs:
+            pairs[delay.DELAY] = "-1"
+        self._broker.stats.given_up(group, topic)
+        return target, 0
+
+    def _forget_plans(self, rows: tuple[TopicConfig, ...]) -> None:
+        if not rows:
+            self._plans.clear()
+        for row in rows:
+            self._plans.pop(row.name, None)
+
+    def _dress(self) -> None:
+        """Work out what every stored message and every answer carries."""
+        config = self._config
+        self._dressed_for = (config.regionId, config.traceOn, config.brokerClusterName)
+        trace = "true" if config.traceOn else "false"
+        self._tail = format_properties(
+            {"MSG_REGION": config.regionId, "TRACE_ON": trace, "CLUSTER": config.brokerClusterName}
+        )
+        region = json_dialect.dumps(config.regionId).replace(b"%", b"%%")
+        self._ext = (
+            b'"queueId":"%d","transactionId":"%b","msgId":"%b","TRACE_ON":"'
+            + trace.encode()
+            + b'","MSG_REGION":'
+            + region
+            + b',"queueOffset":"%d"'
+        )
+
+    def _unready(self, now_ms: int) -> CommandError:
+        if self.refusal is not None:
+            return self.refusal
+        return self._refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"broker unable to service, until {self._config.startAcceptSendRequestTimeStamp} (it is {now_ms} now)",
+        )
+
+    def _refused(self, code: int, remark: str) -> CommandError:
+        """Return a refusal with the two fields that clients read from every answer to a send."""
+        trace = "true" if self._config.traceOn else "false"
+        return CommandError(code, remark, {"TRACE_ON": trace, "MSG_REGION": self._config.regionId})
+
+    def _rejected(self, error: PutRejected) -> CommandError:
+        """Return what the sender is told of a message the store refused."""
+        code = _REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+        if error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            remark = (
+                "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+                f"{self._store_config.maxMessageSize}B, msg properties length limit 32KB."
+            )
+        elif error.status is PutStatus.SERVICE_NOT_AVAILABLE:
+            remark = f"service not available now: {error.remark}"
+        elif error.status is PutStatus.OS_PAGE_CACHE_BUSY:
+            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error.remark}"
+        else:
+            remark = f"{error.status.value}: {error.remark}"
+        self._broker.stats.put_failed += 1
+        return self._refused(code, remark)
+
+
+def _value(properties: str, name: str) -> str | None:
+    """Return the value of one property; *name* ends with the name's terminator."""
+    at = properties.find(name)
+    if at < 0:
+        return None
+    if at > 0 and properties[at - 1] != "\x02":
+        return parse_properties(properties).get(name[:-1])
+    start = at + len(name)
+    return properties[start : properties.find("\x02", start)] or None

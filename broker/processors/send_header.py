@@ -1,0 +1,58 @@
+"""The header of a send, in its two spellings, and the checks of its numbers.
+
+Source: SendMessageRequestHeader.java, SendMessageRequestHeaderV2.java.
+"""
+
+from __future__ import annotations
+
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.fields import CommandError
+
+LONG_NAMES = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "unitMode": "k",
+    "maxReconsumeTimes": "l",
+    "batch": "m",
+}
+"""Long field names of codes 10 and 324, with the letters of 310, 320 and 325."""
+
+REQUIRED = {letter: name for name, letter in LONG_NAMES.items() if letter in "abcdefgh"}
+_NUMBERS = {"d": 32, "e": 32, "f": 32, "g": 64, "h": 32, "j": 32, "l": 32}
+
+
+def to_letters(ext: dict[str, str] | None) -> dict[str, str]:
+    """Return a header with long names under the one-letter names."""
+    return {LONG_NAMES.get(name, name): value for name, value in (ext or {}).items()}
+
+
+def explain(ext: dict[str, str] | None) -> CommandError:
+    """Return the refusal of a send header that could not be read, naming the first field that is wrong."""
+    if ext is not None:
+        for letter, bits in _NUMBERS.items():
+            text = ext.get(letter)
+            if text is None:
+                continue
+            name = next(name for name, other in LONG_NAMES.items() if other == letter)
+            try:
+                value = int(text)
+            except ValueError:
+                return _error(f"field {name} is {text[:64]!r}, not a number")
+            if not -(1 << bits - 1) <= value < 1 << bits - 1:
+                return _error(f"field {name} is {text[:64]}, outside the range of {bits}-bit integers")
+    for letter, name in REQUIRED.items():
+        if ext is None or ext.get(letter) is None:
+            return _error(f"the request header has no field {name}")
+    return _error("the request header cannot be read")
+
+
+def _error(remark: str) -> CommandError:
+    return CommandError(ResponseCode.SYSTEM_ERROR, remark)

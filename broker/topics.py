@@ -1,0 +1,292 @@
+"""The broker's topics: rows, creation on demand, and the version other nodes compare.
+
+Nothing here does I/O. Whoever owns the table listens with :attr:`TopicTable.on_change` and saves and registers.
+
+Source: TopicConfigManager.java, TopicConfig.java, TopicConfigSerializeWrapper.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker import names
+from understudy.broker.data_version import DataVersion
+
+SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
+
+
+@attrs.define
+class TopicConfig:
+    """One topic on this broker, with the reference's class defaults."""
+
+    name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = names.PERM_READ | names.PERM_WRITE
+    filter_type: str = SINGLE_TAG
+    sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] = attrs.Factory(dict)
+
+    @property
+    def queue_limit(self) -> int:
+        """Number of queue ids a request may name."""
+        return max(self.read_queue_nums, self.write_queue_nums)
+
+    def to_json(self, perm_mask: int = 7) -> dict[str, Any]:
+        """Return the row under its wire names, with permission bits outside *perm_mask* cleared."""
+        return {
+            "attributes": self.attributes,
+            "order": self.order,
+            "perm": self.perm & perm_mask,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], name: str | None = None) -> TopicConfig:
+        """Read a row as any peer writes it; absent fields get the class defaults.
+
+        Raises:
+            ValueError: a field is there but is no value of its kind.
+        """
+        row = cls(str(value.get("topicName") or name or ""))
+        try:
+            row.read_queue_nums = int(value.get("readQueueNums", row.read_queue_nums))
+            row.write_queue_nums = int(value.get("writeQueueNums", row.write_queue_nums))
+            row.perm = int(value.get("perm", row.perm))
+            row.sys_flag = int(value.get("topicSysFlag", 0) or 0)
+        except (TypeError, ValueError):
+            raise ValueError(f"topic {row.name}: queue numbers, perm and topicSysFlag must be whole numbers") from None
+        row.filter_type = str(value.get("topicFilterType") or SINGLE_TAG)
+        order = value.get("order", False)
+        row.order = order if isinstance(order, bool) else str(order).lower() == "true"
+        attributes = value.get("attributes") or {}
+        if isinstance(attributes, Mapping):
+            row.attributes = {str(key).removeprefix("+"): str(text) for key, text in attributes.items()}
+        return row
+
+    def describe(self) -> str:
+        """Return the row as the reference prints it in remarks."""
+        attributes = ", ".join(f"{key}={value}" for key, value in self.attributes.items())
+        return (
+            f"TopicConfig [topicName={self.name}, readQueueNums={self.read_queue_nums}, "
+            f"writeQueueNums={self.write_queue_nums}, perm={names.permission_text(self.perm)}, "
+            f"topicFilterType={self.filter_type}, topicSysFlag={self.sys_flag}, "
+            f"order={'true' if self.order else 'false'}, attributes={{{attributes}}}]"
+        )
+
+
+@attrs.frozen
+class SystemTopicPlan:
+    """What decides which topics exist from the start."""
+
+    cluster: str
+    broker_name: str
+    default_queue_nums: int = 8
+    revive_queue_nums: int = 8
+    auto_create: bool = True
+    cluster_topic: bool = True
+    broker_topic: bool = True
+    trace: bool = False
+    trace_topic: str = names.TRACE_TOPIC
+    timer_wheel: bool = True
+
+    def rows(self) -> list[TopicConfig]:
+        """Return the topics a broker has before anybody created one."""
+        inherit, every = names.PERM_INHERIT, 7
+
+        def row(name: str, queues: int, perm: int = 6) -> TopicConfig:
+            return TopicConfig(name, queues, queues, perm)
+
+        found = [row(names.DEFAULT_TOPIC, self.default_queue_nums, every)] if self.auto_create else []
+        found += [
+            row(names.SELF_TEST_TOPIC, 1),
+            row(names.BENCHMARK_TOPIC, 1024),
+            row(self.cluster, 16, every if self.cluster_topic else inherit),
+            row(self.broker_name, 1, every if self.broker_topic else inherit),
+            row(names.OFFSET_MOVED_TOPIC, 1),
+            row(names.SCHEDULE_TOPIC, 18),
+        ]
+        if self.trace:
+            found.append(row(self.trace_topic, 1))
+        found += [
+            row(self.cluster + names.REPLY_TOPIC_SUFFIX, 1),
+            row(names.REVIVE_TOPIC_PREFIX + self.cluster, self.revive_queue_nums),
+            row(names.SYNC_MEMBER_TOPIC_PREFIX + self.broker_name, 1, inherit),
+            row(names.HALF_TOPIC, 1),
+            row(names.HALF_OPERATION_TOPIC, 1),
+            row(names.ROCKSDB_HALF_TOPIC, 1),
+            row(names.ROCKSDB_HALF_OPERATION_TOPIC, 1),
+        ]
+        if self.timer_wheel:
+            found.append(row(names.TIMER_TOPIC, 1))
+        return found
+
+    def system_names(self) -> frozenset[str]:
+        """Return the names that count as system topics on this broker beside the static ones."""
+        return names.SYSTEM_TOPICS | {row.name for row in self.rows()}
+
+
+class TopicTable:
+    """Every topic of one broker.
+
+    Attributes:
+        rows: topic name to its row; read it freely, change it only through methods.
+        version: grows with every change.
+        on_change: called after every change with the rows that changed (none when rows went away).
+        created_limit: how many topics the broker accepts to make on demand.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], created_limit: int = 1_000_000) -> None:
+        self._now_ms = now_ms
+        self.rows: dict[str, TopicConfig] = {}
+        self.version = DataVersion(timestamp=now_ms())
+        self.on_change: list[Callable[[tuple[TopicConfig, ...]], None]] = []
+        self.created_limit = created_limit
+        self.system_names: frozenset[str] = names.SYSTEM_TOPICS
+        self.state_version: Callable[[], int] = lambda: 0
+
+    def get(self, name: str) -> TopicConfig | None:
+        """Return the row of *name*, or ``None``."""
+        return self.rows.get(name)
+
+    def is_order(self, name: str) -> bool:
+        """Tell whether *name* is an order topic here."""
+        row = self.rows.get(name)
+        return row is not None and row.order
+
+    def install(self, plan: SystemTopicPlan) -> None:
+        """Add the system topics of *plan*; they are no change that others must learn as news."""
+        self.system_names = plan.system_names()
+        for row in plan.rows():
+            self.rows[row.name] = row
+
+    def create_on_send(
+        self, name: str, default_topic: str, default_queue_nums: int, unit: bool, auto_create: bool
+    ) -> TopicConfig | None:
+        """Make the topic of a send that names an unknown one, after its template topic.
+
+        Args:
+            name: the topic to make; its name must be legal.
+            default_topic: the template the client named, usually ``TBW102``.
+            default_queue_nums: the most queues the client wants.
+            unit: the client sends in unit mode.
+            auto_create: the broker's ``autoCreateTopicEnable``.
+
+        Returns:
+            The row, or ``None`` when the template does not exist or hands nothing down.
+        """
+        existing = self.rows.get(name)
+        if existing is not None:
+            return existing
+        retry = name.startswith(names.RETRY_PREFIX)
+        flag = (names.SYSFLAG_UNIT_SUBSCRIPTION if retry else names.SYSFLAG_UNIT) if unit else 0
+        template = self.rows.get(default_topic)
+        if template is not None and default_topic == names.DEFAULT_TOPIC and not auto_create:
+            template = attrs.evolve(template, perm=names.PERM_READ | names.PERM_WRITE)
+        if template is not None and template.perm & names.PERM_INHERIT and len(self.rows) < self.created_limit:
+            queues = max(min(default_queue_nums, template.write_queue_nums), 0)
+            perm = template.perm & ~names.PERM_INHERIT
+            row = TopicConfig(name, queues, queues, perm, template.filter_type, flag)
+            self._put(row)
+            return row
+        if retry:
+            return self.ensure(name, 1, sys_flag=flag)
+        return None
+
+    def ensure(
+        self, name: str, queues: int, perm: int = 6, *, sys_flag: int = 0, order: bool = False
+    ) -> TopicConfig | None:
+        """Return the row of an internal topic (retry, dead letter), making it when it is not there.
+
+        Returns:
+            ``None`` only when the table is full.
+        """
+        existing = self.rows.get(name)
+        if existing is not None:
+            if sys_flag and sys_flag & ~existing.sys_flag:
+                self._put(attrs.evolve(existing, sys_flag=existing.sys_flag | sys_flag))
+                return self.rows[name]
+            return existing
+        if len(self.rows) >= self.created_limit:
+            return None
+        row = TopicConfig(name, queues, queues, perm, sys_flag=sys_flag, order=order)
+        self._put(row)
+        return row
+
+    def update(self, rows: Iterable[TopicConfig]) -> None:
+        """Put *rows* over what is there, as an administrator asked for."""
+        changed = tuple(rows)
+        if not changed:
+            return
+        for row in changed:
+            self.rows[row.name] = row
+        self._changed(changed)
+
+    def delete(self, name: str) -> bool:
+        """Take *name* away; return whether it was there."""
+        if self.rows.pop(name, None) is None:
+            return False
+        self._changed(())
+        return True
+
+    def apply_order_config(self, topics: Iterable[str]) -> None:
+        """Mark the topics the name server lists in ``ORDER_TOPIC_CONFIG`` as order topics."""
+        changed = tuple(
+            attrs.evolve(row, order=True)
+            for row in (self.rows.get(name) for name in topics)
+            if row is not None and not row.order
+        )
+        self.update(changed)
+
+    def replace(self, rows: Iterable[TopicConfig], version: DataVersion) -> None:
+        """Take over another replica's table and version."""
+        self.rows = {row.name: row for row in rows}
+        self.version = version
+        self._notify(tuple(self.rows.values()))
+
+    def touch(self) -> None:
+        """Count a change of what the rows mean (permission of the whole broker) without changing one."""
+        self._changed(())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of ``topics.json``."""
+        return {
+            "dataVersion": self.version.to_json(),
+            "topicConfigTable": {name: row.to_json() for name, row in self.rows.items()},
+        }
+
+    def merge_json(self, value: Mapping[str, Any]) -> None:
+        """Put a saved table over the built-in rows.
+
+        Raises:
+            ValueError: a row cannot be understood; the message names it.
+        """
+        table = value.get("topicConfigTable") or {}
+        if not isinstance(table, Mapping):
+            raise ValueError("topicConfigTable is no JSON object")
+        for name, row in table.items():
+            if not isinstance(row, Mapping):
+                raise ValueError(f"topic {name}: its row is no JSON object")
+            self.rows[str(name)] = TopicConfig.from_json(row, str(name))
+        if "dataVersion" in value:
+            self.version = DataVersion.from_json(value["dataVersion"])
+
+    def _put(self, row: TopicConfig) -> None:
+        self.rows[row.name] = row
+        self._changed((row,))
+
+    def _changed(self, rows: tuple[TopicConfig, ...]) -> None:
+        self.version = self.version.next(self._now_ms(), self.state_version())
+        self._notify(rows)
+
+    def _notify(self, rows: tuple[TopicConfig, ...]) -> None:
+        for listener in self.on_change:
+            listener(rows)
