@@ -98,6 +98,7 @@ def test_further_extras_are_added_to_the_same_environment(script: ModuleType) ->
     script.install("compress,dev,spark")
     assert [MADE, INSTALLED, INSTALLED] == script.steps
     assert script.is_installed("compress")
+    assert script.is_installed("compress,spark")
 
 
 def test_a_changed_project_file_is_installed_again(script: ModuleType, tmp_path: Path) -> None:
