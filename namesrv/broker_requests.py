@@ -1,0 +1,201 @@
+"""Requests of brokers: registration, heartbeats, versions, members (DefaultRequestProcessor.java)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from understudy.namesrv import bodies
+from understudy.namesrv.key_values import ORDER_TOPICS, KeyValueConfig
+from understudy.namesrv.liveness import Liveness
+from understudy.namesrv.records import MinBrokerIdNotice, Registration
+from understudy.namesrv.registration_body import (
+    BodyError,
+    RegistrationBody,
+    read_data_version,
+    read_queues,
+    read_registration,
+)
+from understudy.namesrv.route_table import RegistrationResult, RouteTable
+from understudy.namesrv.settings import Settings
+from understudy.namesrv.zone import ZONE_NAME
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Dispatcher
+from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
+from understudy.runtime.log import get_logger
+
+log = get_logger("namesrv.brokers")
+
+# What a Java response says until its handler sets a remark; success of 901 still carries it (captured from 5.4.0).
+UNSET_REMARK = "not set any response code"
+_CRC_MASK = 0x7FFFFFFF
+
+
+class BrokerRequests:
+    """Turns requests of brokers into events of the route table.
+
+    Args:
+        table: the route table.
+        liveness: told of registrations and unregistrations.
+        key_values: source of the order configuration that answers of registrations carry.
+        settings: settings in force.
+        tell: takes the notices that registrations lead to; must not wait.
+    """
+
+    def __init__(
+        self,
+        table: RouteTable,
+        liveness: Liveness,
+        key_values: KeyValueConfig,
+        settings: Settings,
+        tell: Callable[[tuple[MinBrokerIdNotice, ...]], None],
+    ) -> None:
+        self._table = table
+        self._liveness = liveness
+        self._key_values = key_values
+        self._settings = settings
+        self._tell = tell
+
+    def register(self, server: Dispatcher) -> None:
+        """Register the handlers."""
+        server.register(RequestCode.REGISTER_BROKER, self.register_broker)
+        server.register(RequestCode.UNREGISTER_BROKER, self.unregister_broker)
+        server.register(RequestCode.BROKER_HEARTBEAT, self.heartbeat)
+        server.register(RequestCode.QUERY_DATA_VERSION, self.query_data_version)
+        server.register(RequestCode.GET_BROKER_MEMBER_GROUP, self.member_group)
+        server.register(RequestCode.REGISTER_TOPIC_IN_NAMESRV, self.register_topic)
+
+    def register_broker(self, connection: Connection, command: Command) -> Command:
+        """103: a broker with all its topics, or with those that changed."""
+        broker_id = required_int(command, "brokerId")
+        cluster = required(command, "clusterName")
+        name = required(command, "brokerName")
+        address = required(command, "brokerAddr")
+        timeout_ms = optional_int(command, "heartbeatTimeoutMillis")
+        checksum = optional_int(command, "bodyCrc32") or 0
+        if checksum and checksum != zlib.crc32(command.body) & _CRC_MASK:
+            return response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
+        body = self._body(command, name)
+        event = Registration(
+            cluster,
+            name,
+            broker_id,
+            address,
+            optional(command, "haServerAddr"),
+            optional(command, ZONE_NAME),
+            timeout_ms,
+            optional_bool(command, "enableActingMaster"),
+            body.version,
+            body.topics,
+            body.mappings,
+            body.filter_servers,
+        )
+        settings = self._settings.current
+        known = (cluster, address) in self._table.live
+        result = self._table.register(
+            event,
+            connection,
+            self._liveness.now_ms(),
+            delete_missing_topics=settings.delete_topic_with_broker_registration,
+        )
+        self._tell(result.notices)
+        self._log(event, result, known)
+        if result.refused:
+            return response(command, ResponseCode.SYSTEM_ERROR, "register broker failed", {})
+        member = self._table.live.get((cluster, address))
+        if member is not None:
+            self._liveness.registered(member.deadline_ms)
+        ext = {}
+        if result.ha_address is not None:
+            ext["haServerAddr"] = result.ha_address
+        if result.master_address is not None:
+            ext["masterAddr"] = result.master_address
+        order = self._key_values.namespace(ORDER_TOPICS) if settings.return_order_topic_config_to_broker else None
+        return response(command, 0, None, ext, b"" if order is None else bodies.key_values(order))
+
+    def _body(self, command: Command, name: str) -> RegistrationBody:
+        compressed = optional_bool(command, "compressed") is True
+        try:
+            return read_registration(command.body, command.version, name, compressed=compressed)
+        except BodyError as error:
+            remark = f"Failed to decode RegisterBrokerBody: {error}"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
+
+    def _log(self, event: Registration, result: RegistrationResult, known: bool) -> None:
+        if result.refused:
+            log.warning(
+                "registration refused, the full topic table must come first", broker=event.name, id=event.broker_id
+            )
+        elif result.stale:
+            log.warning(
+                "registration ignored, a member with a newer state version has the id",
+                broker=event.name,
+                id=event.broker_id,
+                address=event.address,
+            )
+        elif result.displaced is not None:
+            log.warning(
+                "id taken over by another address; two brokers with the same name and id must not both run",
+                broker=event.name,
+                id=event.broker_id,
+                address=event.address,
+                before=result.displaced,
+            )
+        elif not known:
+            log.info(
+                "broker registered",
+                broker=event.name,
+                id=event.broker_id,
+                address=event.address,
+                cluster=event.cluster,
+                topics=len(event.topics),
+            )
+
+    def unregister_broker(self, connection: Connection, command: Command) -> Command:
+        """104: a broker that leaves; answered before it is gone."""
+        key = (optional(command, "clusterName") or "", optional(command, "brokerAddr") or "")
+        broker_id = optional_int(command, "brokerId")
+        member = self._table.to_unregister(key, optional(command, "brokerName"), broker_id, connection)
+        capacity = self._settings.current.un_register_broker_queue_capacity
+        if member is not None and not self._liveness.unregister(member, capacity):
+            remark = f"{capacity} unregistrations are waiting already, try again"
+            return response(command, ResponseCode.SYSTEM_ERROR, remark)
+        return response(command)
+
+    def heartbeat(self, connection: Connection, command: Command) -> Command:
+        """904: alive, nothing more; answered with success whether the broker is known or not."""
+        key = (required(command, "clusterName"), required(command, "brokerAddr"))
+        self._table.heartbeat(key, connection, self._liveness.now_ms())
+        return response(command)
+
+    def query_data_version(self, connection: Connection, command: Command) -> Command:
+        """322: has the topic table changed; a heartbeat as well. An answer without body means: not registered here."""
+        key = (required(command, "clusterName"), required(command, "brokerAddr"))
+        try:
+            version = read_data_version(command.body)
+        except BodyError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"DataVersion: {error}") from None
+        changed, registered = self._table.data_version(key, version, connection, self._liveness.now_ms())
+        body = b"" if registered is None else bodies.data_version(registered)
+        return response(command, 0, None, {"changed": "true" if changed else "false"}, body)
+
+    def member_group(self, connection: Connection, command: Command) -> Command:
+        """901: ids and addresses of a group; empty for an unknown one."""
+        name = optional(command, "brokerName")
+        group = self._table.groups.get(name or "")
+        addresses = {} if group is None else group.addresses()
+        body = bodies.member_group(optional(command, "clusterName"), name, addresses)
+        return response(command, 0, UNSET_REMARK, None, body)
+
+    def register_topic(self, connection: Connection, command: Command) -> Command:
+        """217: a single topic's queues."""
+        topic = optional(command, "topic")
+        try:
+            queues = read_queues(command.body)
+        except BodyError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"TopicRouteData: {error}") from None
+        if topic:
+            self._table.topics.register(topic, queues, self._table.groups)
+        return response(command)

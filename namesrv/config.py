@@ -1,0 +1,190 @@
+"""Settings of the name server under the reference's key names (NamesrvConfig.java, NettyServerConfig.java).
+
+Keys that size the reference's thread pools and sockets are read, shown and stored, so that an existing file and every
+tool work unchanged, but have no effect; setting one is answered by a warning line that says so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import attrs
+
+from understudy.namesrv.properties import PropertiesError, parse, write
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message says which, why, and what is allowed."""
+
+
+def _home(*names: str) -> str:
+    return os.path.join(os.path.expanduser("~"), *names)
+
+
+@attrs.frozen
+class NamesrvConfig:
+    """All settings; a field's key is its name in camel case.
+
+    The ones with an effect: where to listen, where things are stored, how registrations and routes are treated, and
+    ``server_channel_max_idle_time_seconds``. Times without a unit in their name are milliseconds, as in the reference.
+    """
+
+    bind_address: str = "0.0.0.0"
+    client_request_thread_pool_nums: int = 8
+    client_request_thread_pool_queue_capacity: int = 50_000
+    cluster_test: bool = False
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    config_store_path: str = attrs.field(factory=lambda: _home("namesrv", "namesrv.properties"))
+    default_thread_pool_nums: int = 16
+    default_thread_pool_queue_capacity: int = 10_000
+    delete_topic_with_broker_registration: bool = False
+    enable_all_topic_list: bool = True
+    enable_controller_in_namesrv: bool = False
+    enable_shutdown_gracefully: bool = False
+    enable_topic_list: bool = True
+    kv_config_path: str = attrs.field(factory=lambda: _home("namesrv", "kvConfig.json"))
+    listen_port: int = 9876
+    need_wait_for_service: bool = False
+    notify_min_broker_id_changed: bool = False
+    order_message_enable: bool = False
+    product_env_name: str = "center"
+    return_order_topic_config_to_broker: bool = True
+    rocketmq_home: str = attrs.field(factory=lambda: os.environ.get("ROCKETMQ_HOME", ""))
+    scan_not_active_broker_interval: int = 5000
+    server_async_semaphore_value: int = 64
+    server_callback_executor_threads: int = 0
+    server_channel_max_idle_time_seconds: int = 120
+    server_netty_worker_group_enable: bool = True
+    server_oneway_semaphore_value: int = 256
+    server_pooled_byte_buf_allocator_enable: bool = True
+    server_selector_threads: int = 3
+    server_socket_backlog: int = 1024
+    server_socket_rcv_buf_size: int = 0
+    server_socket_snd_buf_size: int = 0
+    server_worker_threads: int = 8
+    shutdown_wait_time_seconds: int = 30
+    support_acting_master: bool = False
+    un_register_broker_queue_capacity: int = 3000
+    use_epoll_native_selector: bool = False
+    wait_seconds_for_service: int = 45
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
+
+
+def key_of(field_name: str) -> str:
+    """Return the key of a field: ``kv_config_path`` is ``kvConfigPath``."""
+    head, *rest = field_name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+FIELDS = {key_of(field.name): field for field in attrs.fields(NamesrvConfig)}
+
+_POOLS = "one event loop answers every request, there are no thread pools"
+_SOCKETS = "the operating system sizes socket buffers here"
+NO_EFFECT = {
+    "clientRequestThreadPoolNums": _POOLS,
+    "clientRequestThreadPoolQueueCapacity": _POOLS,
+    "clusterTest": "routes are never asked of another name server",
+    "defaultThreadPoolNums": _POOLS,
+    "defaultThreadPoolQueueCapacity": _POOLS,
+    "enableShutdownGracefully": "stopping always ends the connections at once, clients go to the next name server",
+    "productEnvName": "routes are never asked of another name server",
+    "scanNotActiveBrokerInterval": "a silent broker is dropped at its own deadline, not by the next scan",
+    "serverAsyncSemaphoreValue": _POOLS,
+    "serverCallbackExecutorThreads": _POOLS,
+    "serverNettyWorkerGroupEnable": _POOLS,
+    "serverOnewaySemaphoreValue": _POOLS,
+    "serverPooledByteBufAllocatorEnable": _SOCKETS,
+    "serverSelectorThreads": _POOLS,
+    "serverSocketBacklog": "it is fixed at 1024",
+    "serverSocketRcvBufSize": _SOCKETS,
+    "serverSocketSndBufSize": _SOCKETS,
+    "serverWorkerThreads": _POOLS,
+    "shutdownWaitTimeSeconds": "stopping always ends the connections at once, clients go to the next name server",
+    "useEpollNativeSelector": _SOCKETS,
+    "writeBufferHighWaterMark": _SOCKETS,
+    "writeBufferLowWaterMark": _SOCKETS,
+}
+
+# Keys that may never be changed over the network, whatever configBlackList says (AdminBrokerProcessor's rule as well).
+_ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+
+_INTEGER = re.compile(r"[+-]?\d{1,10}")
+
+
+def read_config(text: str, source: str, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:
+    """Read a settings file.
+
+    Args:
+        text: the file.
+        source: its name, for messages.
+        base: settings the file does not mention; the defaults if not given.
+
+    Returns:
+        The settings and one warning per key that is unknown or has no effect.
+
+    Raises:
+        ConfigError: a value that its key cannot have, or a line that cannot be read.
+    """
+    try:
+        values = parse(text)
+    except PropertiesError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    config = merge(base or NamesrvConfig(), values, source)
+    warnings = []
+    for key in values:
+        if key in NO_EFFECT:
+            warnings.append(f"{source}: {key} has no effect here: {NO_EFFECT[key]}")
+        elif key not in FIELDS and not config.enable_controller_in_namesrv:
+            warnings.append(f"{source}: unknown key {key} is ignored{_nearest(key)}")
+    return config, warnings
+
+
+def merge(config: NamesrvConfig, values: dict[str, str], source: str) -> NamesrvConfig:
+    """Return *config* with the known keys of *values*; unknown ones are left out. Raises :class:`ConfigError`."""
+    changes: dict[str, Any] = {
+        FIELDS[key].name: _convert(key, value.strip(), source) for key, value in values.items() if key in FIELDS
+    }
+    return attrs.evolve(config, **changes)
+
+
+def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
+    """Return whether any of *keys* may not be changed over the network."""
+    black = _ALWAYS_BLACK | {key.strip() for key in config.config_black_list.split(";")}
+    return any(key in black for key in keys)
+
+
+def show(config: NamesrvConfig) -> str:
+    """Return all settings as sorted ``key=value`` lines."""
+    return write({key: _text(getattr(config, field.name)) for key, field in FIELDS.items()})
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _convert(key: str, text: str, source: str) -> object:
+    default = FIELDS[key].default
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{source}: {key}={text[:64]} is neither true nor false")
+        return text.lower() == "true"
+    if not isinstance(default, int):
+        return text
+    if not _INTEGER.fullmatch(text):
+        raise ConfigError(f"{source}: {key}={text[:64]} is not a whole number")
+    number = int(text)
+    low, high = (0, 65535) if key == "listenPort" else (0, (1 << 31) - 1)
+    if not low <= number <= high:
+        raise ConfigError(f"{source}: {key}={text} is outside {low} to {high}")
+    return number
+
+
+def _nearest(key: str) -> str:
+    from difflib import get_close_matches  # only needed for a mistake; costs start-up time
+
+    lower = {known.lower(): known for known in FIELDS}
+    found = get_close_matches(key.lower(), lower, 1, 0.6)
+    return f"; did you mean {lower[found[0]]}?" if found else ""

@@ -1,0 +1,131 @@
+"""``mqnamesrv``: the name server as a program (NamesrvStartup.java)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import trio
+
+from understudy.namesrv.config import ConfigError, NamesrvConfig, read_config, show
+from understudy.namesrv.server import EmbeddedController, NameServer
+from understudy.runtime.log import configure, get_logger
+from understudy.runtime.network import ListenError
+from understudy.runtime.table import TableDamagedError
+from understudy.runtime.world import World, real_world
+
+log = get_logger("namesrv.main")
+
+_IMPORTANT = (
+    "bindAddress",
+    "listenPort",
+    "kvConfigPath",
+    "configStorePath",
+    "supportActingMaster",
+    "notifyMinBrokerIdChanged",
+    "enableControllerInNamesrv",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code: 0 after SIGTERM or SIGINT, 1 after one line about what is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        config, text = _config(options.config_file)
+    except (ConfigError, OSError) as error:
+        return _fail(error)
+    if options.print_all or options.print_important:
+        lines = show(config).splitlines()
+        print("\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT))
+        return 0
+    configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
+    if not config.rocketmq_home:
+        log.info("ROCKETMQ_HOME is not set; it is not needed, nothing is read from it")
+    try:
+        trio.run(_serve, config, text)
+    except BaseExceptionGroup as group:
+        wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, OSError))
+        if wrong is None:
+            raise
+        return _fail(_first(wrong))
+    except (ListenError, TableDamagedError, ConfigError, OSError) as error:
+        return _fail(error)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mqnamesrv", description="Name server of a RocketMQ cluster.")
+    parser.add_argument("-c", "--configFile", dest="config_file", metavar="FILE", help="name server properties file")
+    parser.add_argument(
+        "-n", "--namesrvAddr", metavar="LIST", help="accepted as by the reference; a name server asks no other one"
+    )
+    parser.add_argument(
+        "-p", "--printConfigItem", dest="print_all", action="store_true", help="print every setting and exit"
+    )
+    parser.add_argument(
+        "-m", "--printImportantConfig", dest="print_important", action="store_true", help="print the main settings"
+    )
+    return parser
+
+
+def _config(path: str | None) -> tuple[NamesrvConfig, str]:
+    """Read the settings and print a warning line for each key that is unknown or without effect."""
+    if path is None:
+        return NamesrvConfig(), ""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    # Settings changed over the network go back into the file they came from, as in the reference.
+    base = attrs.evolve(NamesrvConfig(), config_store_path=str(Path(path).absolute()))
+    config, warnings = read_config(text, path, base)
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return config, text
+
+
+async def _serve(config: NamesrvConfig, text: str) -> None:
+    world = real_world()
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            controller = _controller(world, text) if config.enable_controller_in_namesrv else None
+            server = NameServer(world, config, controller=controller)
+            address = await nursery.start(server.run)
+            print(f"The Name Server boot success. serializeType=JSON, address {address}", flush=True)
+            async for number in signals:
+                log.info("stopping", signal=signal.Signals(number).name)
+                break
+            nursery.cancel_scope.cancel()
+
+
+def _controller(world: World, text: str) -> EmbeddedController:
+    """Make the controller that shares this process; its room is above this one, so it is looked up by name."""
+    embed = importlib.import_module("understudy.controller.embed")
+    controller: EmbeddedController = embed.open_controller(world, text)
+    return controller
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _fail(error: BaseException) -> int:
+    print(f"mqnamesrv: {error}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

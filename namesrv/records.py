@@ -1,0 +1,183 @@
+"""What the route table is made of.
+
+A broker group is known by its name; each member has an id (0 is the master) and one address. A member *is* its
+liveness record: a registration makes a new :class:`Member`, so whoever holds an old one (a timer, a closing
+connection, a queued unregistration) can see that it is out of date and must not touch the table. The reference keeps
+addresses and liveness in two tables and removes by address alone, so that a late expiry wipes a fresh registration.
+"""
+
+from __future__ import annotations
+
+import attrs
+import msgspec
+
+MASTER_ID = 0
+PERM_READ = 4
+PERM_WRITE = 2
+UNIT_FLAG = 1
+UNIT_SUBSCRIPTION_FLAG = 2
+
+# RouteInfoManager.java: the silence after which a broker that states no timeout of its own is dropped.
+DEFAULT_TIMEOUT_MS = 120_000
+
+MemberKey = tuple[str, str]  # cluster name, remoting address
+
+
+class DataVersion(msgspec.Struct, frozen=True):
+    """Version of a broker's topic table; equal only when all three parts are."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp_ms: int = 0
+
+
+NO_VERSION = DataVersion()
+
+
+class QueueData(msgspec.Struct, frozen=True, gc=False):
+    """Queues of one topic on one broker group."""
+
+    broker_name: str
+    perm: int
+    read_queues: int
+    topic_flags: int
+    write_queues: int
+
+
+class MappingInfo(msgspec.Struct, frozen=True):
+    """What one broker group knows of a static topic (TopicQueueMappingInfo.java)."""
+
+    topic: str
+    broker_name: str
+    scope: str
+    epoch: int
+    total_queues: int
+    dirty: bool
+    current_ids: tuple[tuple[int, int], ...]
+
+
+@attrs.define(eq=False)
+class Member:
+    """One registered broker. Compared by identity: every registration makes a new one.
+
+    Attributes:
+        cluster: name of its cluster, as it said itself.
+        name: name of its group.
+        broker_id: its id in the group.
+        address: where clients reach it.
+        ha_address: where its slaves reach it.
+        version: version of the topic table it last registered.
+        timeout_ms: silence after which it is dropped.
+        seen_ms: monotonic time of its last registration or heartbeat.
+        connection: the connection it registered over; losing it drops the member.
+        heartbeat_connection: another, still open connection its heartbeats came over, if any.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str | None
+    version: DataVersion
+    timeout_ms: int
+    seen_ms: int
+    connection: object = attrs.field(default=None, repr=False)
+    heartbeat_connection: object = attrs.field(default=None, repr=False)
+
+    @property
+    def key(self) -> MemberKey:
+        return (self.cluster, self.address)
+
+    @property
+    def deadline_ms(self) -> int:
+        """Monotonic time after which silence means that the member is gone."""
+        return self.seen_ms + self.timeout_ms
+
+
+@attrs.define
+class BrokerGroup:
+    """The members of one broker name.
+
+    Attributes:
+        name: the broker name, global to the name server.
+        cluster: cluster of the first registration.
+        members: by id.
+        zone: zone of the last registration, by whichever member.
+        acting: whether the last registration allowed a slave to act for the master.
+    """
+
+    name: str
+    cluster: str
+    members: dict[int, Member] = attrs.field(factory=dict)
+    zone: str | None = None
+    acting: bool = False
+
+    def addresses(self) -> dict[int, str]:
+        """Return id to address, in order of id."""
+        return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
+
+    def smallest_id(self) -> int:
+        """Return the smallest id present. Raises ``ValueError`` for an empty group."""
+        return min(self.members)
+
+
+@attrs.frozen
+class Registration:
+    """One broker's registration as it came in.
+
+    Attributes:
+        timeout_ms: silence it tolerates, or ``None`` from brokers that do not say.
+        acting: whether a slave may act, or ``None`` from 4.x brokers, whose slaves never contribute topics.
+        topics: queues by topic name; the whole table or only what changed.
+        mappings: static topics.
+        filter_servers: ``None`` leaves what is known.
+    """
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    ha_address: str | None = None
+    zone: str | None = None
+    timeout_ms: int | None = None
+    acting: bool | None = None
+    version: DataVersion = NO_VERSION
+    topics: dict[str, QueueData] = attrs.field(factory=dict)
+    mappings: tuple[MappingInfo, ...] = ()
+    filter_servers: tuple[str, ...] | None = None
+
+
+@attrs.frozen
+class MinBrokerIdNotice:
+    """Tell *targets* that the smallest id of their group is another one now.
+
+    Attributes:
+        broker_name: the group.
+        targets: addresses to tell.
+        broker_id: the smallest id.
+        address: address of the member with that id.
+        offline_address: address of the member that went, if one went.
+        ha_address: replication address of the member that came, if one came.
+    """
+
+    broker_name: str
+    targets: tuple[str, ...]
+    broker_id: int
+    address: str
+    offline_address: str | None = None
+    ha_address: str | None = None
+
+
+def min_broker_id_notice(
+    group: BrokerGroup, *, offline_address: str | None = None, ha_address: str | None = None
+) -> MinBrokerIdNotice:
+    """Make the notice for *group* as it is now (RouteInfoManager.java, notifyMinBrokerIdChanged).
+
+    Everyone is told when a member went or only one is left; a new smallest member knows about itself already.
+    """
+    smallest = group.smallest_id()
+    everyone = offline_address is not None or len(group.members) == 1
+    targets = tuple(address for broker_id, address in group.addresses().items() if everyone or broker_id != smallest)
+    return MinBrokerIdNotice(
+        group.name, targets, smallest, group.members[smallest].address, offline_address, ha_address
+    )

@@ -1,0 +1,248 @@
+"""The body of a registration, plain or compressed, read into records (RegisterBrokerBody.java).
+
+Peers of many versions send it, so scalars are taken as numbers or as text, unknown fields are ignored and missing ones
+get the reference's defaults; what cannot be read at all is refused with a sentence that names the field.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import attrs
+
+from understudy.namesrv.records import NO_VERSION, DataVersion, MappingInfo, QueueData
+from understudy.runtime.json_dialect import JsonError, loads
+
+# MQVersion.java ordinals of the peers that changed the body.
+FIRST_WITH_FILTER_SERVERS = 37
+FIRST_WITH_MAPPINGS_COMPRESSED = 413
+
+# A registration is refused above this size once inflated: a small hostile stream could otherwise fill the memory.
+INFLATED_LIMIT_BYTES = 64 * 1024 * 1024
+
+_INT = struct.Struct(">i")
+_ZLIB_FIRST_BYTE = 0x78
+_DEFAULT_QUEUES = 16
+_DEFAULT_PERM = 6
+
+
+class BodyError(ValueError):
+    """A body that cannot be read; the message says where."""
+
+
+@attrs.frozen
+class RegistrationBody:
+    """What the body of a registration says."""
+
+    version: DataVersion = NO_VERSION
+    topics: dict[str, QueueData] = attrs.field(factory=dict)
+    mappings: tuple[MappingInfo, ...] = ()
+    filter_servers: tuple[str, ...] | None = ()
+
+
+def read_registration(
+    body: bytes, peer_version: int, broker_name: str, *, compressed: bool = False
+) -> RegistrationBody:
+    """Read a registration's body.
+
+    Args:
+        body: as it arrived; an empty one means no topics and version 0.
+        peer_version: version ordinal of the request.
+        broker_name: whose queues these are.
+        compressed: what the header says. Differs: a compressed body is recognised by its first byte as well, because
+            brokers with ``compressedRegister=true`` say ``false`` and the reference then refuses them for ever.
+
+    Raises:
+        BodyError: it cannot be read.
+    """
+    if not body:
+        return RegistrationBody(filter_servers=() if peer_version >= FIRST_WITH_FILTER_SERVERS else None)
+    if compressed or body[0] == _ZLIB_FIRST_BYTE:
+        return _Compressed(_inflate(body)).read(peer_version, broker_name)
+    fields = _object(_json(body), "body")
+    if peer_version < FIRST_WITH_FILTER_SERVERS:
+        return _wrapper(fields, broker_name, None)
+    servers = fields.get("filterServerList", [])
+    wrapper = fields.get("topicConfigSerializeWrapper")
+    return _wrapper(
+        {} if wrapper is None else _object(wrapper, "topicConfigSerializeWrapper"), broker_name, _servers(servers)
+    )
+
+
+def read_data_version(body: bytes) -> DataVersion | None:
+    """Read a version, or ``None`` from an empty body. Raises :class:`BodyError`."""
+    return version_of(_json(body)) if body else None
+
+
+def read_queues(body: bytes) -> list[QueueData]:
+    """Read the queues of a single topic's registration; empty without a body. Raises :class:`BodyError`."""
+    if not body:
+        return []
+    items = _object(_json(body), "body").get("queueDatas")
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise BodyError("queueDatas is not a list")
+    result = []
+    for item in items:
+        fields = _object(item, "queueDatas")
+        name = _text(fields.get("brokerName"), "queueDatas: brokerName")
+        flags_name = "topicSysFlag" if "topicSysFlag" in fields else "topicSynFlag"  # what 4.x peers call it
+        result.append(
+            QueueData(
+                name,
+                _int(fields, "perm", 0),
+                _int(fields, "readQueueNums", 0),
+                _int(fields, flags_name, 0),
+                _int(fields, "writeQueueNums", 0),
+            )
+        )
+    return result
+
+
+def version_of(value: Any) -> DataVersion:
+    """Take a version from its JSON object; absent parts are 0."""
+    if value is None:
+        return NO_VERSION
+    fields = _object(value, "dataVersion")
+    return DataVersion(_int(fields, "counter", 0), _int(fields, "stateVersion", 0), _int(fields, "timestamp", 0))
+
+
+def _wrapper(fields: dict[str, Any], broker_name: str, servers: tuple[str, ...] | None) -> RegistrationBody:
+    topics = {}
+    for key, value in _object(fields.get("topicConfigTable") or {}, "topicConfigTable").items():
+        config = _object(value, f"topic {key}")
+        topics[_text(config.get("topicName") or key, "topicName")] = QueueData(
+            broker_name,
+            _int(config, "perm", _DEFAULT_PERM),
+            _int(config, "readQueueNums", _DEFAULT_QUEUES),
+            _int(config, "topicSysFlag", 0),
+            _int(config, "writeQueueNums", _DEFAULT_QUEUES),
+        )
+    infos = _object(fields.get("topicQueueMappingInfoMap") or {}, "topicQueueMappingInfoMap")
+    mappings = tuple(_mapping(topic, value) for topic, value in infos.items())
+    return RegistrationBody(version_of(fields.get("dataVersion")), topics, mappings, servers)
+
+
+def _mapping(topic: str, value: Any) -> MappingInfo:
+    fields = _object(value, f"mapping of topic {topic}")
+    current = _object(fields.get("currIdMap") or {}, "currIdMap")
+    try:
+        ids = tuple((int(key), _int(current, key, 0)) for key in current)
+    except ValueError:
+        raise BodyError(f"mapping of topic {topic}: currIdMap holds something that is no number") from None
+    return MappingInfo(
+        _text(fields.get("topic") or topic, "topic of a mapping"),
+        _text(fields.get("bname"), f"mapping of topic {topic}: bname"),
+        _text(fields.get("scope") or "__global__", f"mapping of topic {topic}: scope"),
+        _int(fields, "epoch", 0),
+        _int(fields, "totalQueues", 0),
+        str(fields.get("dirty", False)).lower() == "true",
+        ids,
+    )
+
+
+class _Compressed:
+    """A cursor over the inflated form."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def read(self, peer_version: int, broker_name: str) -> RegistrationBody:
+        version = version_of(_json(self._text("data version")))
+        topics = {}
+        for _ in range(self._count("topics")):
+            topic, queues = _topic_line(self._text("topic"), broker_name)
+            topics[topic] = queues
+        servers = _servers(_json(self._text("filter servers")))
+        mappings: tuple[MappingInfo, ...] = ()
+        if peer_version >= FIRST_WITH_MAPPINGS_COMPRESSED and self._at < len(self._data):
+            infos = [_json(self._text("mapping")) for _ in range(self._count("mappings"))]
+            mappings = tuple(_mapping(str(_object(info, "mapping").get("topic")), info) for info in infos)
+        return RegistrationBody(version, topics, mappings, servers)
+
+    def _count(self, what: str) -> int:
+        if self._at + 4 > len(self._data):
+            raise BodyError(f"compressed body ends before the number of {what}")
+        (count,) = _INT.unpack_from(self._data, self._at)
+        self._at += 4
+        if not 0 <= count <= len(self._data) - self._at:
+            raise BodyError(f"compressed body: {count} {what} do not fit into what follows")
+        return int(count)
+
+    def _text(self, what: str) -> bytes:
+        length = self._count(f"bytes of a {what}")
+        text = self._data[self._at : self._at + length]
+        self._at += length
+        return text
+
+
+def _topic_line(line: bytes, broker_name: str) -> tuple[str, QueueData]:
+    # "name readQueueNums writeQueueNums perm filterType attributes"; the form has no order flag and no topic flags.
+    parts = line.decode("utf-8", "replace").split(" ")
+    try:
+        read_queues, write_queues, perm = int(parts[1]), int(parts[2]), int(parts[3])
+    except (IndexError, ValueError):
+        raise BodyError(f"compressed body: topic line {line[:64]!r} cannot be read") from None
+    return parts[0], QueueData(broker_name, perm, read_queues, 0, write_queues)
+
+
+def _inflate(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        data = inflater.decompress(body, INFLATED_LIMIT_BYTES)
+    except zlib.error as error:
+        raise BodyError(f"compressed body: {error}") from None
+    if inflater.unconsumed_tail:
+        raise BodyError(f"compressed body is above {INFLATED_LIMIT_BYTES} bytes once inflated")
+    if not inflater.eof:
+        raise BodyError("compressed body ends in the middle")
+    return data
+
+
+def _servers(value: Any) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise BodyError("filterServerList is not a list of addresses")
+    return tuple(_text(item, "filterServerList: an address") for item in value)
+
+
+def _json(text: bytes) -> Any:
+    try:
+        return loads(text)
+    except JsonError as error:
+        raise BodyError(f"body is not JSON: {error}") from None
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BodyError(f"{what} is not an object")
+    return value
+
+
+def _int(fields: dict[str, Any], name: str, default: int) -> int:
+    value = fields.get(name)
+    if value is None:
+        return default
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        raise BodyError(f"{name} is {str(value)[:64]!r}, not a number") from None
+    if not -(1 << 63) <= number < 1 << 63:
+        raise BodyError(f"{name} is outside the range of 64-bit integers")
+    return number
+
+
+def _text(value: Any, what: str) -> str:
+    """Return *value* if it is text that can be written again; a lone surrogate would spoil every list it is in."""
+    if not isinstance(value, str) or not value:
+        raise BodyError(f"{what} is missing or no text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BodyError(f"{what} holds half of a surrogate pair") from None
+    return value
