@@ -184,7 +184,10 @@ class SimStream:
         self._incoming.wake()
 
     def reset(self, *, silently: bool) -> None:
-        """End the connection as the death of this side's host does; *silently*: the peer hears nothing."""
+        """End the connection as the death of this side's process does; *silently*: the peer hears nothing.
+
+        Tasks of the dead process that wait here are not woken: whoever kills it cancels them.
+        """
         if self._closed:
             return
         self._closed = True
@@ -195,7 +198,6 @@ class SimStream:
         self._incoming.abandoned = True
         self._incoming.in_flight_bytes = 0
         self._incoming.chunks.clear()
-        self._incoming.wake()
 
 
 class SimListener:
@@ -236,12 +238,16 @@ class SimListener:
     def close(self) -> None:
         if self.closed:
             return
+        self.abandon()
+        self.wake()
+
+    def abandon(self) -> None:
+        """Give the port back as the death of the process does: who waits in :meth:`accept` dies with it."""
         self.closed = True
         self.host.listeners.pop(self.address[1], None)
         for stream in self.waiting:
             stream.reset(silently=False)
         self.waiting.clear()
-        self.wake()
 
 
 class SimHost:
@@ -380,7 +386,7 @@ class SimNetwork:
         for stream in list(host.streams.values()):
             stream.reset(silently=silently)
         for listener in list(host.listeners.values()):
-            listener.close()
+            listener.abandon()
 
     async def round_trip(self, source: str, target: str) -> None:
         """Wait as a connection's handshake does; for ever while either direction is cut."""

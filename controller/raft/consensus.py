@@ -118,7 +118,7 @@ class Consensus:
         self._pre_vote: ElectionRound | None = None
         self._pre_vote_until = -math.inf
         self._election: ElectionRound | None = None
-        self._leader_heard = -math.inf
+        self._started = self._leader_heard = -math.inf if journal.virgin else now
         self._join_target: tuple[int, int] | None = None
         self._forced_term = -1
         self._handed_over = False
@@ -156,6 +156,18 @@ class Consensus:
             return 0
         match = self.core.match_index(peer)
         return match if last_index < match else 0
+
+    def forget(self, peer: str) -> bool:
+        """Forget which disk *peer* has, and what it had confirmed; returns whether a disk was known."""
+        known = peer in self.journal.peers
+        self.journal.set_peer(peer, "")
+        self.virgins.pop(peer, None)
+        self._voters.discard(peer)
+        self._acknowledged.pop(peer, None)
+        self._acknowledged_at.pop(peer, None)
+        if self.core.role() == LEADER:
+            self.core.forget_match(peer)
+        return known
 
     def propose(self, command: bytes, ticket: Ticket) -> None:
         """Append *command* if this member leads; the ticket hears the result or why there is none."""
@@ -667,7 +679,9 @@ class Consensus:
     def _hears_leader(self) -> bool:
         if self.core.role() == LEADER:
             return self.lease_valid()
-        return self.core.leader() is not None and self.now - self._leader_heard < self.timing.election_min_seconds
+        # a process that has just started may have followed a leader a moment ago and not know it any longer
+        known = self.core.leader() is not None or self._leader_heard == self._started
+        return known and self.now - self._leader_heard < self.timing.election_min_seconds
 
     def _followed_since(self, since: float, without: str | None) -> bool:
         """Whether a majority, this member included and *without* left out, followed a round sent after *since*."""

@@ -212,6 +212,10 @@ class Core(SyncObj):  # type: ignore[misc]
         """Go on sending to *peer* from *next_index*, without counting anything as held by it."""
         self._SyncObj__raftNextIndex[self.nodes[peer]] = next_index
 
+    def forget_match(self, peer: str) -> None:
+        """Count nothing as held by *peer* any longer."""
+        self._SyncObj__raftMatchIndex[self.nodes[peer]] = 0
+
     def step_down(self, term: int) -> None:
         """Become a follower, in *term* if that is newer."""
         if term > self.term():

@@ -380,13 +380,9 @@ class QuorumMember:
     async def forget(self, member: str) -> bool:
         """Forget which disk *member* has, so that it may return on a new one; returns whether one was known."""
 
-        def forget(consensus: Consensus) -> bool:
-            known = member in consensus.journal.peers
-            consensus.journal.set_peer(member, "")
-            consensus.virgins.pop(member, None)
-            return known
-
-        known = await self.in_turn(forget)
+        if member not in self.settings.addresses or member == self.settings.member:
+            raise ValueError(f"{member} is no other member; members are {', '.join(sorted(self.settings.addresses))}")
+        known = await self.in_turn(lambda consensus: consensus.forget(member))
         if self.links is not None:
             self.links.drop(member)
         return known
