@@ -25,23 +25,40 @@ def small_file_parts(layout: Layout) -> list[str]:
     return parts + [f"index:{entry.path}:{entry.size_bytes}" for entry in layout.indexes]
 
 
-def part_faults(store: Store, kind: str, file: LogFile | None, start: int, stop: int, verify: bool) -> list[Damage]:
+def _unreadable(error: OSError, path: str) -> list[Damage]:
+    return [Damage(str(error.filename or path), 0, -1, "unreadable", error.strerror or str(error))]
+
+
+def part_faults(store: Store, part: str) -> list[Damage]:
     """Faults of one part of a store; a file that vanishes or cannot be read is a fault as well."""
     try:
-        if kind == "log" and file is not None:
-            return log_faults(file, start, stop, verify)
-        if kind == "layout":
+        if part == "layout":
             return read_layout(store).damages
-        if kind == "tables":
+        if part == "tables":
             return table_faults(store)
-        what, _, rest = kind.partition(":")
+        what, _, rest = part.partition(":")
         name, _, number = rest.rpartition(":")
         if what == "topic":
             return topic_faults(store, name, number == "1")
         return index.faults(map_range(name, 0, int(number))[0], name)[0]
     except OSError as error:
-        path = error.filename or (file.path if file else store.path)
-        return [Damage(str(path), 0, -1, "unreadable", error.strerror or str(error))]
+        return _unreadable(error, store.path)
+
+
+def log_part_faults(
+    file: LogFile, start: int, stop: int, following: LogFile | None, *, verify: bool
+) -> list[Damage]:
+    """Faults of one split of the log; zeros are no end of the log when the next file has records."""
+    try:
+        found = log_faults(file, start, stop, verify)
+        ends = [item for item in found if item.kind == "end-of-log"]
+        if ends and following is not None and read_file(following.path, 8).strip(b"\0"):
+            found = [item for item in found if item.kind != "end-of-log"]
+            detail = f"zeros up to the end of the file, but the log goes on in {following.path}"
+            found += [Damage(item.path, item.offset_bytes, item.length_bytes, "hole", detail) for item in ends]
+        return found
+    except OSError as error:
+        return _unreadable(error, file.path)
 
 
 def log_faults(file: LogFile, start: int, stop: int, verify: bool) -> list[Damage]:

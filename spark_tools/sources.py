@@ -43,10 +43,11 @@ from understudy.spark_tools.kernels import consumequeue, index, records, tables
 from understudy.spark_tools.kernels.commitlog import Chunk
 from understudy.spark_tools.kernels.damage import Damage
 from understudy.spark_tools.layout import Layout, LogFile, Queue, Store, read_layout
-from understudy.spark_tools.storage import map_range, read_file
+from understudy.spark_tools.storage import data_end, map_range, read_file
 from understudy.spark_tools.windows import SPLIT_BYTES, read_records, splits
 
 BATCH_ROWS = 65536
+SMALL_PARTS_PER_TASK = 64
 
 OFFSETS_SCHEMA = pa.schema(
     [
@@ -105,8 +106,9 @@ class Part(InputPartition):
     file: LogFile | None = None
     start: int = 0
     stop: int = 0
-    queue: Queue | None = None
-    last: bool = True
+    queues: tuple[Queue, ...] = ()
+    following: LogFile | None = None
+    names: tuple[str, ...] = ()
 
 
 class StoreReader(DataSourceReader):
@@ -121,6 +123,7 @@ class StoreReader(DataSourceReader):
         self.split_bytes = int(options.get("splitBytes", SPLIT_BYTES))
         self.filters: list[Filter] = []
         self.arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        self.options = dict(options)
         self.verify = options.get("verify", "false").lower() == "true"
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -249,35 +252,44 @@ class ConsumeQueueReader(StoreReader):
         for store in self.stores:
             if not self.keeps(store=store.name):
                 continue
-            for topic, batched in layouts.topics(store):
-                if not self.keeps(topic=topic):
-                    continue
-                for queue in layouts.queues(store, topic, batched, []):
-                    if not self.keeps(queue_id=queue.queue_id):
-                        continue
-                    parts += self._queue_parts(store, queue, low, high)
+            pending: list[Queue] = []
+            size = 0
+            for queue in self._pieces(store, low, high):
+                pending.append(queue)
+                size += sum(file.size_bytes for file in queue.files)
+                if size >= self.split_bytes:
+                    parts.append(Part(store, "queue", queues=tuple(pending)))
+                    pending, size = [], 0
+            if pending:
+                parts.append(Part(store, "queue", queues=tuple(pending)))
         return parts
 
-    def _queue_parts(self, store: Store, queue: Queue, low: int, high: int) -> Iterator[Part]:
-        width = consumequeue.BATCH_UNIT_BYTES if queue.batched else consumequeue.UNIT_BYTES
-        pending: list[LogFile] = []
-        size = 0
-        for file in queue.files:
-            first = file.start_offset // width
-            if not queue.batched and (first > high or first + file.size_bytes // width <= low):
+    def _pieces(self, store: Store, low: int, high: int) -> Iterator[Queue]:
+        """The wanted files of every wanted queue, a large queue as several pieces."""
+        for topic, batched in layouts.topics(store):
+            if not self.keeps(topic=topic):
                 continue
-            pending.append(file)
-            size += file.size_bytes
-            if size >= self.split_bytes:
-                yield Part(store, "queue", queue=Queue(queue.topic, queue.queue_id, queue.batched, tuple(pending)))
-                pending, size = [], 0
-        if pending:
-            yield Part(store, "queue", queue=Queue(queue.topic, queue.queue_id, queue.batched, tuple(pending)))
+            width = consumequeue.BATCH_UNIT_BYTES if batched else consumequeue.UNIT_BYTES
+            for queue in layouts.queues(store, topic, batched, []):
+                if not self.keeps(queue_id=queue.queue_id):
+                    continue
+                pending: list[LogFile] = []
+                for file in queue.files:
+                    first = file.start_offset // width
+                    if not batched and (first > high or first + file.size_bytes // width <= low):
+                        continue
+                    pending.append(file)
+                    if len(pending) * file.size_bytes >= self.split_bytes:
+                        yield Queue(topic, queue.queue_id, batched, tuple(pending))
+                        pending = []
+                if pending:
+                    yield Queue(topic, queue.queue_id, batched, tuple(pending))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part) or partition.queue is None:
+        if not isinstance(partition, Part):
             return iter(())
-        return self.finish(self._units(partition.store, partition.queue))
+        store = partition.store
+        return self.finish(batch for queue in partition.queues for batch in self._units(store, queue))
 
     def _units(self, store: Store, queue: Queue) -> Iterator[pa.RecordBatch]:
         dtype = consumequeue.BATCH_UNIT if queue.batched else consumequeue.UNIT
@@ -393,23 +405,43 @@ class FaultsReader(StoreReader):
 
         parts: list[InputPartition] = []
         for found in self.layouts():
-            parts.append(Part(found.store, "layout"))
-            for number, file in enumerate(found.commit_log):
-                last = number + 1 == len(found.commit_log)
-                parts += [
-                    Part(found.store, "log", file, start, stop, last=last)
-                    for start, stop in splits(file, self.split_bytes)
-                ]
-            parts += [Part(found.store, kind) for kind in small_file_parts(found)]
+            files = found.commit_log
+            first = 0 if self.options.get("log", "all") == "all" else tail_start(files)
+            for number, file in enumerate(files):
+                following = files[number + 1] if number + 1 < len(files) else None
+                if number >= first:
+                    parts += [
+                        Part(found.store, "log", file, start, stop, following=following)
+                        for start, stop in splits(file, self.split_bytes)
+                    ]
+            names = ["layout", *small_file_parts(found)]
+            parts += [
+                Part(found.store, "small", names=tuple(names[at : at + SMALL_PARTS_PER_TASK]))
+                for at in range(0, len(names), SMALL_PARTS_PER_TASK)
+            ]
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from understudy.spark_tools.faults import part_faults
+        from understudy.spark_tools.faults import log_part_faults, part_faults
 
         if not isinstance(partition, Part):
             return iter(())
-        found = part_faults(partition.store, partition.kind, partition.file, partition.start, partition.stop, self.verify)
+        found: list[Damage] = []
+        if partition.file is not None:
+            found = log_part_faults(
+                partition.file, partition.start, partition.stop, partition.following, verify=self.verify
+            )
+        for name in partition.names:
+            found += part_faults(partition.store, name)
         return self.finish(iter([faults_batch(partition.store.name, found)]))
+
+
+def tail_start(files: list[LogFile]) -> int:
+    """Index of the last file with data, or of the one before it: where the end of the log is to be looked for."""
+    for number in range(len(files) - 1, -1, -1):
+        if data_end(files[number].path, files[number].size_bytes) > 0 and read_file(files[number].path, 8).strip(b"\0"):
+            return max(0, number - 1)
+    return 0
 
 
 def faults_batch(store: str, found: list[Damage]) -> pa.RecordBatch:

@@ -1,0 +1,164 @@
+"""What the replicas' consume queues can serve and where they differ, range by range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from understudy.spark_tools import layout as layouts
+from understudy.spark_tools.kernels import consumequeue
+from understudy.spark_tools.kernels.consumequeue import BATCH_UNIT, UNIT, Units
+from understudy.spark_tools.layout import LogFile, Queue, Store
+from understudy.spark_tools.storage import map_range
+
+RANGE_UNITS = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """Physical offsets a store's log covers; `end` is exclusive, None when it was not looked for."""
+
+    begin: int
+    end: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A run of units of one queue to be read on all replicas."""
+
+    topic: str
+    batched: bool
+    queue_id: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFacts:
+    """What one replica holds of a range: offsets it can serve (None: nothing), first offset that differs (-1: none)."""
+
+    store: str
+    min_offset: int | None
+    max_offset: int | None
+    diverged_at: int
+
+
+def queue_ranges(stores: Sequence[Store], topic: str, batched: bool) -> Iterator[QueueRange]:
+    """Ranges that cover every queue of a topic on all replicas together."""
+    spans: dict[int, tuple[int, int]] = {}
+    width = BATCH_UNIT.itemsize if batched else UNIT.itemsize
+    for store in stores:
+        for queue in layouts.queues(store, topic, batched, []):
+            if not queue.files:
+                continue
+            start = queue.files[0].start_offset // width
+            stop = (queue.files[-1].start_offset + queue.files[-1].size_bytes) // width
+            low, high = spans.get(queue.queue_id, (start, stop))
+            spans[queue.queue_id] = (min(low, start), max(high, stop))
+    for queue_id, (low, high) in sorted(spans.items()):
+        for at in range(low, high, RANGE_UNITS):
+            yield QueueRange(topic, batched, queue_id, at, min(at + RANGE_UNITS, high))
+
+
+def read_units(queue: Queue, start: int, stop: int) -> tuple[Units, int]:
+    """Valid units of a queue at positions [start, stop), and the position of the first one.
+
+    Reading ends at the first invalid unit and at a missing file; what lies behind is the business of the fault scan.
+    """
+    dtype = BATCH_UNIT if queue.batched else UNIT
+    width = dtype.itemsize
+    pieces: list[Units] = []
+    first = -1
+    for file in queue.files:
+        begin = file.start_offset // width
+        low, high = max(start, begin), min(stop, begin + file.size_bytes // width)
+        if low >= high:
+            continue
+        if first >= 0 and low != first + sum(len(piece) for piece in pieces):
+            break
+        data, base = map_range(file.path, (low - begin) * width, (high - low) * width)
+        offset = (low - begin) * width - base
+        array = np.frombuffer(data, dtype=dtype, offset=offset, count=min(high - low, (len(data) - offset) // width))
+        valid = consumequeue.valid_count(array)
+        if first < 0:
+            first = low
+        pieces.append(array[:valid])
+        if valid < len(array):
+            break
+    if not pieces:
+        return np.empty(0, dtype), start
+    return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), first
+
+
+def range_facts(
+    stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange
+) -> list[RangeFacts]:
+    """Facts of every replica about one range of a queue."""
+    held: dict[str, tuple[Units, int]] = {}
+    for store in stores:
+        queue = _queue(store, part)
+        if queue is not None:
+            held[store.name] = read_units(queue, part.start, part.stop)
+    diverged = _first_difference(list(held.values()), batched=part.batched)
+    result = []
+    for store in stores:
+        units, first = held.get(store.name, (None, 0))
+        if units is None or not len(units):
+            # an empty queue serves the empty range at its start, a missing one serves nothing
+            known = units is not None and part.start == first
+            result.append(RangeFacts(store.name, first if known else None, first if known else None, -1))
+            continue
+        log = logs[store.name]
+        served = ~consumequeue.is_filler(units) & (units["physical_offset"] >= log.begin)
+        if log.end is not None:
+            served &= units["physical_offset"] + units["size"].astype(np.int64) <= log.end
+        rows = np.flatnonzero(served)
+        if not len(rows):
+            # nothing of this range is left in the log: all of it lies below or above
+            beyond = log.end is not None and int(units["physical_offset"][-1]) >= log.end
+            edge = first if beyond else first + len(units)
+            result.append(RangeFacts(store.name, edge, edge, diverged))
+        elif part.batched:
+            low, high = units[rows[0]], units[rows[-1]]
+            end = int(high["base_offset"]) + int(high["batch_size"])
+            result.append(RangeFacts(store.name, int(low["base_offset"]), end, diverged))
+        else:
+            result.append(RangeFacts(store.name, first + int(rows[0]), first + int(rows[-1]) + 1, diverged))
+    return result
+
+
+def _queue(store: Store, part: QueueRange) -> Queue | None:
+    base = "batchconsumequeue" if part.batched else "consumequeue"
+    path = layouts.join(store.path, base, part.topic, str(part.queue_id))
+    files = layouts.log_files(layouts.list_directory(path)[0], "a consume queue", [])
+    return Queue(part.topic, part.queue_id, part.batched, tuple(files)) if files else None
+
+
+def _first_difference(held: list[tuple[Units, int]], *, batched: bool) -> int:
+    """Smallest queue offset at which two replicas hold different units, -1 when they agree where both have units."""
+    diverged = -1
+    for (left, left_first), (right, right_first) in zip(held, held[1:], strict=False):
+        low = max(left_first, right_first)
+        high = min(left_first + len(left), right_first + len(right))
+        if low >= high:
+            continue
+        one = left[low - left_first : high - left_first]
+        other = right[low - right_first : high - right_first]
+        different = (one["physical_offset"] != other["physical_offset"]) | (one["size"] != other["size"])
+        # units in front of the first real one are fillers on a replica that started later
+        different &= ~consumequeue.is_filler(one) & ~consumequeue.is_filler(other)
+        if different.any():
+            row = int(different.argmax())
+            at = int(one["base_offset"][row]) if batched else low + row
+            diverged = at if diverged < 0 else min(diverged, at)
+    return diverged
+
+
+def log_file_of(files: Sequence[LogFile], physical_offset: int) -> LogFile | None:
+    """The file that holds a physical offset."""
+    for file in files:
+        if file.start_offset <= physical_offset < file.start_offset + file.size_bytes:
+            return file
+    return None

@@ -1,0 +1,112 @@
+"""Scan of whole stores: every fault with its place, and where each log ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from understudy.spark_tools.facts import LogRange
+from understudy.spark_tools.kernels import progress, tables
+from understudy.spark_tools.kernels.damage import DAMAGE, Damage
+from understudy.spark_tools.kernels.progress import Checkpoint, Epoch
+from understudy.spark_tools.layout import Layout, Store, read_layout
+from understudy.spark_tools.storage import read_file
+
+FAULT_LIMIT = 100_000
+
+
+@dataclass(slots=True)
+class StoreFacts:
+    """What a scan learned about one store."""
+
+    store: Store
+    layout: Layout
+    log: LogRange
+    faults: list[Damage] = field(default_factory=list)
+    topics: set[str] = field(default_factory=set)
+    groups: set[str] = field(default_factory=set)
+    checkpoint: Checkpoint | None = None
+    epochs: list[Epoch] = field(default_factory=list)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether anything found is more than an oddity."""
+        return any(item.severity == DAMAGE for item in self.faults)
+
+
+def path_option(stores: Sequence[Store]) -> str:
+    """Stores as the data sources take them."""
+    return ";".join(f"{store.name}={store.path}" for store in stores)
+
+
+def scan(spark: SparkSession, stores: Sequence[Store], *, verify: bool = False, whole_log: bool = True) -> list[StoreFacts]:
+    """Reads every file of the stores once.
+
+    Args:
+        verify: also check each body against its CRC.
+        whole_log: walk the whole log; otherwise only its end, which is enough to know where it ends.
+    """
+    reader = spark.read.format("rocketmq_faults").option("path", path_option(stores))
+    rows = (
+        reader.option("verify", str(verify).lower())
+        .option("log", "all" if whole_log else "tail")
+        .load()
+        .limit(FAULT_LIMIT)
+        .collect()
+    )
+    result = []
+    for store in stores:
+        found = [
+            Damage(row.path, row.offset_bytes, row.length_bytes, row.kind, row.detail, row.severity)
+            for row in rows
+            if row.store == store.name
+        ]
+        found.sort(key=lambda item: (item.path, item.offset_bytes, item.kind))
+        layout = read_layout(store)
+        facts = StoreFacts(store, layout, LogRange(layout.log_min_offset, log_end(layout, found)), found)
+        _read_tables(facts)
+        result.append(facts)
+    return result
+
+
+def log_end(layout: Layout, found: list[Damage]) -> int:
+    """Physical offset after the last record: where zeros or an unreadable tail begin, or the end of the last file."""
+    starts = {file.path: file.start_offset for file in layout.commit_log}
+    ends = [
+        starts[item.path] + item.offset_bytes
+        for item in found
+        if item.path in starts and item.kind in ("end-of-log", "damaged-tail")
+    ]
+    last = layout.commit_log[-1] if layout.commit_log else None
+    if ends:
+        first_zero = min((end for end in ends if _nothing_follows(end, layout, ends)), default=max(ends))
+        return first_zero
+    return last.start_offset + last.size_bytes if last else 0
+
+
+def _nothing_follows(end: int, layout: Layout, ends: list[int]) -> bool:
+    """Whether every file after the one that ends at `end` is itself empty."""
+    later = [file.start_offset for file in layout.commit_log if file.start_offset > end]
+    return all(start in ends for start in later)
+
+
+def _read_tables(facts: StoreFacts) -> None:
+    """Fills in names, checkpoint and epochs; tables that cannot be read were reported by the scan already."""
+    layout = facts.layout
+    for name, key, into in (
+        ("topics.json", "topicConfigTable", facts.topics),
+        ("subscriptionGroup.json", "subscriptionGroupTable", facts.groups),
+    ):
+        if name in layout.tables:
+            try:
+                table = tables.loads(read_file(layout.tables[name].path))
+            except tables.TableError:
+                continue
+            into.update(table.get(key, {}) if isinstance(table, dict) else {})
+    small = layout.small_files
+    if "checkpoint" in small:
+        facts.checkpoint = progress.read_checkpoint(read_file(small["checkpoint"].path, 4096), "")[0]
+    if "epochFileCheckpoint" in small:
+        facts.epochs = progress.read_epochs(read_file(small["epochFileCheckpoint"].path), "")[0]

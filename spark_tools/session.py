@@ -1,0 +1,114 @@
+"""Starts or finds the Spark session the jobs run in."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DRIVER_MEMORY = "2g"
+
+
+class MissingRequirement(RuntimeError):
+    """Spark cannot start on this machine; the text says what to install."""
+
+
+def check_environment() -> None:
+    """Fails with one clear line when the [spark] extra or Java is missing.
+
+    Errors: MissingRequirement.
+    """
+    missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise MissingRequirement(f"{', '.join(missing)} missing: install the extra with: pip install 'understudy[spark]'")
+    home = os.environ.get("JAVA_HOME")
+    if home and os.path.exists(os.path.join(home, "bin", "java")):
+        return
+    if home:
+        raise MissingRequirement(f"JAVA_HOME is {home}, which has no bin/java: point it to a Java 17 or 21 runtime")
+    if shutil.which("java") is None:
+        raise MissingRequirement(
+            "Spark needs Java 17 or 21: install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
+        )
+
+
+def start(master: str | None = None, name: str = "understudy-spark") -> SparkSession:
+    """A session with the data sources registered; inside spark-submit it is the one that was submitted.
+
+    Args:
+        master: where to run; None keeps what spark-submit or the environment says, `local[*]` otherwise.
+
+    Errors: MissingRequirement when Java or a package is missing.
+    """
+    check_environment()
+    # workers must run the interpreter that has our packages; spark-submit --py-files sets its own
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    from understudy.spark_tools import sources
+
+    builder = SparkSession.builder.appName(name)
+    settings = SparkConf()
+    # local is the default of a laptop, never an override of what was submitted
+    if master or not settings.contains("spark.master"):
+        builder = builder.master(master or "local[*]")
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.driver.maxResultSize": "0",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "16",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.log.level": "ERROR",
+    }
+    for key, value in defaults.items():
+        if not settings.contains(key):
+            builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    sources.register(spark)
+    return spark
+
+
+@contextmanager
+def progress(spark: SparkSession, title: str, *, shown: bool) -> Iterator[None]:
+    """Shows tasks done and to do on the terminal while the block runs; nothing without a terminal."""
+    if not shown or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    ended = threading.Event()
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        shown_task = bar.add_task(title, total=None)
+        tracker = spark.sparkContext.statusTracker()
+
+        def poll() -> None:
+            done: dict[int, tuple[int, int]] = {}
+            while not ended.wait(0.2):
+                for stage in tracker.getActiveStageIds():
+                    info = tracker.getStageInfo(stage)
+                    if info is not None:
+                        done[stage] = (info.numCompletedTasks, info.numTasks)
+                total = sum(tasks for _, tasks in done.values())
+                bar.update(shown_task, completed=sum(count for count, _ in done.values()), total=total or None)
+
+        thread = threading.Thread(target=poll, name="spark-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
