@@ -240,6 +240,11 @@ class BrokerStatistics:
         """Messages stored since the start."""
         return self._retired["put"][0] + sum(sum(counters.messages) for counters in self._puts.values())
 
+    @property
+    def put_bytes(self) -> int:
+        """Bytes of the messages of topics that still exist."""
+        return sum(sum(counters.sizes) for counters in self._puts.values())
+
     def topic_put_rate(self, topic: str) -> float:
         """Return messages per second sent to *topic* in the last minute."""
         counters = self._puts.get(topic)

@@ -1,0 +1,44 @@
+"""What administrators ask a broker: one module per subject, all registered by :func:`register_all`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.admin import (
+    assignment,
+    configuration,
+    connections,
+    groups,
+    maintenance,
+    messages,
+    progress,
+    relays,
+    reset,
+    runtime,
+    topics,
+)
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+
+def register_all(broker: Broker, server: RemotingServer) -> None:
+    """Answer every administrative request of *broker* on *server*.
+
+    Codes of subjects this broker does not serve stay unregistered: the server answers them with "not supported".
+    """
+    for module in (
+        topics,
+        groups,
+        configuration,
+        runtime,
+        messages,
+        connections,
+        progress,
+        reset,
+        relays,
+        maintenance,
+        assignment,
+    ):
+        module.register(broker, server)

@@ -1,0 +1,113 @@
+"""Consumer groups: create, change, delete, list, permissions (200, 201, 207, 225, 352, 353)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker import names
+from understudy.broker.admin import attributes
+from understudy.broker.admin.answers import body_list, body_object, json_answer
+from understudy.broker.admin.paging import page
+from understudy.broker.groups import GroupConfig
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional_bool, required
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer group requests of *broker* on *server*."""
+    handlers = GroupAdmin(broker)
+    server.register_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, handlers.update)
+    server.register_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, handlers.update_list)
+    server.register_async(RequestCode.DELETE_SUBSCRIPTIONGROUP, handlers.delete)
+    server.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, handlers.get_all)
+    server.register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, handlers.get)
+    server.register_async(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, handlers.forbid)
+
+
+class GroupAdmin:
+    """Handlers over one broker's group table."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def update(self, connection: Connection, command: Command) -> Command:
+        """Create or change one group (200). An empty request changes nothing, as in the reference."""
+        if command.body:
+            await self._put([body_object(command, "a subscription group configuration")])
+        return response(command)
+
+    async def update_list(self, connection: Connection, command: Command) -> Command:
+        """Create or change several groups, all or none (225)."""
+        await self._put(body_list(command, "groupConfigList", "subscription group configurations"))
+        return response(command)
+
+    async def delete(self, connection: Connection, command: Command) -> Command:
+        """Delete a group, with its offsets when the request says so (207)."""
+        group, broker = required(command, "groupName"), self._broker
+        broker.groups.delete(group)
+        if optional_bool(command, "cleanOffset"):
+            broker.offsets.remove_group(group)
+        if broker.options.broker.autoDeleteUnusedStats:
+            broker.stats.group_deleted(group)
+        await broker.persistence.save_changed()
+        return response(command)
+
+    def get_all(self, connection: Connection, command: Command) -> Command:
+        """List groups, whole or by pages (201)."""
+        groups, config = self._broker.groups, self._broker.options.broker
+        size = config.splitMetadataSize if config.enableSplitMetadata else 0
+        rows = page(command, groups.rows, groups.version, "groupSeq", "maxGroupNum", size)
+        body = {
+            "dataVersion": groups.version.to_json(),
+            "forbiddenTable": {group: dict(topics) for group, topics in groups.forbidden.items() if group in rows},
+            "subscriptionGroupTable": {name: row.to_json() for name, row in rows.items()},
+        }
+        return json_answer(command, body, ext={"totalGroupNum": str(len(groups.rows))})
+
+    def get(self, connection: Connection, command: Command) -> Command:
+        """Return one group, made on first use when groups are (352)."""
+        row = self._broker.groups.get(required(command, "group"))
+        if row is None:
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return json_answer(command, row.to_json())
+
+    async def forbid(self, connection: Connection, command: Command) -> Command:
+        """Take reading a topic from a group, give it back, or only tell (353)."""
+        group, topic = required(command, "group"), required(command, "topic")
+        readable = optional_bool(command, "readable")
+        if readable is not None:
+            self._broker.groups.forbid(group, topic, not readable)
+            await self._broker.persistence.save_changed()
+        body = {"group": group, "readable": not self._broker.groups.is_forbidden(group, topic), "topic": topic}
+        return json_answer(command, body, remark="")
+
+    async def _put(self, values: list[dict[str, Any]]) -> None:
+        groups, rows = self._broker.groups, []
+        for value in values:
+            name = value.get("groupName")
+            refusal = names.group_name_error(name if isinstance(name, str) else None)
+            if refusal is not None:
+                raise CommandError(ResponseCode.INVALID_PARAMETER, refusal)
+            try:
+                row = GroupConfig.from_json(value)
+            except ValueError as error:
+                raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+            signed = value.get("attributes") or {}
+            known = groups.find(row.name)
+            try:
+                row.attributes = attributes.alter(
+                    attributes.GROUP_ATTRIBUTES,
+                    None if known is None else known.attributes,
+                    {str(key): str(text) for key, text in signed.items()} if isinstance(signed, dict) else {},
+                )
+            except attributes.AttributeRefusedError as error:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+            rows.append(row)
+        groups.update(rows)
+        await self._broker.persistence.save_changed()

@@ -1,0 +1,64 @@
+"""Clean up on demand, and questions about an engine this broker does not have (306, 316, 329, 354, 355)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import required
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.log import get_logger
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+log = get_logger("broker.maintenance")
+
+CHECK_RUNS = 2
+"""CheckRocksdbCqWriteResult: what a broker without RocksDB queues answers."""
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer clean-up requests of *broker* on *server*."""
+    handlers = MaintenanceAdmin(broker)
+    server.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, handlers.clean_queues)
+    server.register(RequestCode.CLEAN_UNUSED_TOPIC, handlers.clean_topics)
+    server.register(RequestCode.DELETE_EXPIRED_COMMITLOG, handlers.delete_expired)
+    server.register(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, handlers.check_rocksdb)
+    server.register(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, handlers.export_rocksdb)
+
+
+class MaintenanceAdmin:
+    """Handlers over one broker's store."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def clean_queues(self, connection: Connection, command: Command) -> Command:
+        """Delete queue files whose messages are gone (306)."""
+        self._broker.store.delete_expired(manually=False)
+        return response(command)
+
+    def clean_topics(self, connection: Connection, command: Command) -> Command:
+        """Delete the queues of topics that no longer exist (316)."""
+        cleaned = self._broker.store.clean_unused(set(self._broker.topics.rows))
+        if cleaned:
+            log.info("queues of unknown topics deleted", topics=",".join(cleaned))
+        return response(command)
+
+    def delete_expired(self, connection: Connection, command: Command) -> Command:
+        """Delete log files beyond their reserved time now instead of at the configured hour (329)."""
+        self._broker.store.delete_expired(manually=True)
+        return response(command)
+
+    def check_rocksdb(self, connection: Connection, command: Command) -> Command:
+        """Answer as a broker with file queues does (354)."""
+        return json_answer(command, {"checkStatus": CHECK_RUNS}, remark=UNSET_REMARK)
+
+    def export_rocksdb(self, connection: Connection, command: Command) -> Command:
+        """Answer as a broker whose tables are JSON files already does (355)."""
+        required(command, "configType")
+        return response(command, 0, "export done.")

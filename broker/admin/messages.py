@@ -1,0 +1,121 @@
+"""Find messages: by key, unique key or tag (12), by place in the log (33), entries of a consume queue (321)."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional, required, required_int
+from understudy.remoting.server import RemotingServer
+from understudy.store.status import GetStatus
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+_RECORD_SIZE = struct.Struct(">i")
+_PHYSICAL_OFFSET = struct.Struct(">q")
+_PHYSICAL_OFFSET_AT = 28
+ENTRY_LIMIT = 10_000
+"""Most consume queue entries of one answer."""
+_PAGE_BYTES = 4 << 20
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer message queries of *broker* on *server*."""
+    handlers = MessageAdmin(broker)
+    server.register(RequestCode.QUERY_MESSAGE, handlers.query)
+    server.register(RequestCode.VIEW_MESSAGE_BY_ID, handlers.view)
+    server.register(RequestCode.QUERY_CONSUME_QUEUE, handlers.queue_entries)
+
+
+class MessageAdmin:
+    """Handlers over one broker's store."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def query(self, connection: Connection, command: Command) -> Command:
+        """Return the records that have a key (12)."""
+        store, config = self._broker.store, self._broker.options.store
+        topic, key = required(command, "topic"), required(command, "key")
+        count = required_int(command, "maxNum")
+        if optional(command, "_UNIQUE_KEY_QUERY") == "true":
+            count = config.defaultQueryMaxNum
+        begin_ms, end_ms = required_int(command, "beginTimestamp"), required_int(command, "endTimestamp")
+        index_type = optional(command, "indexType")
+        found = store.query(topic, key, max(min(count, config.maxMsgsNumBatch), 0), begin_ms, end_ms, index_type)
+        ext = {
+            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
+            "indexLastUpdatePhyoffset": str(found.index_last_update_physical_offset),
+        }
+        if not found.records:
+            remark = "can not find message, maybe time range not correct"
+            return response(command, ResponseCode.QUERY_NOT_FOUND, remark, ext)
+        return response(command, ResponseCode.SUCCESS, None, ext, b"".join(found.records))
+
+    def view(self, connection: Connection, command: Command) -> Command:
+        """Return the record at a physical offset (33)."""
+        offset = required_int(command, "offset")
+        record = self._broker.store.read(offset) if offset >= 0 else None
+        if record is None:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return response(command, body=bytes(record))
+
+    def queue_entries(self, connection: Connection, command: Command) -> Command:
+        """Return entries of a consume queue with the filter of a group beside them (321)."""
+        store = self._broker.store
+        topic, queue_id = required(command, "topic"), required_int(command, "queueId")
+        index, count = required_int(command, "index"), min(required_int(command, "count"), ENTRY_LIMIT)
+        if (topic, queue_id) not in set(store.queues()):
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+        low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        body: dict[str, Any] = {}
+        group = optional(command, "consumerGroup")
+        if group is not None:
+            subscription = self._broker.consumers.find_subscription(group, topic)
+            body["filterData"] = "null" if subscription is not None else f"{group}@{topic} is not online!"
+            if subscription is not None:
+                body["subscriptionData"] = subscription.to_json()
+        if not low <= index < high:
+            return response(command, 0, f"Index {index} of {queue_id}@{topic} is not exist!")
+        body |= {
+            "maxQueueIndex": high,
+            "minQueueIndex": low,
+            "queueData": self._entries(topic, queue_id, index, count),
+        }
+        return json_answer(command, dict(sorted(body.items())), remark=UNSET_REMARK)
+
+    def _entries(self, topic: str, queue_id: int, index: int, count: int) -> list[dict[str, Any]]:
+        """Read entries together with their records, so that what is answered was really found."""
+        entries: list[dict[str, Any]] = []
+        while len(entries) < count:
+            codes: list[int] = []
+
+            def take(code: int, codes: list[int] = codes) -> bool:
+                codes.append(code)
+                return True
+
+            result = self._broker.store.get(topic, queue_id, index, count - len(entries), _PAGE_BYTES, take)
+            if result.status is not GetStatus.FOUND or not result.count:
+                break
+            for code, (physical, size) in zip(codes, _places(result.parts), strict=False):
+                entries.append({"eval": False, "physicOffset": physical, "physicSize": size, "tagsCode": code})
+            index = result.next_begin_offset
+        return entries[:count]
+
+
+def _places(parts: list[memoryview]) -> list[tuple[int, int]]:
+    """Return physical offset and size of each record in *parts*."""
+    places = []
+    for part in parts:
+        at = 0
+        while at < len(part):
+            (size,) = _RECORD_SIZE.unpack_from(part, at)
+            (physical,) = _PHYSICAL_OFFSET.unpack_from(part, at + _PHYSICAL_OFFSET_AT)
+            places.append((physical, size))
+            at += size
+    return places

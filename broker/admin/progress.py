@@ -1,0 +1,202 @@
+"""How far groups have come: lag, time behind, topics and groups that belong together, offset tables.
+
+Codes 43, 45, 208, 300, 303, 308, 314, 317, 343, 345. Source: AdminBrokerProcessor.java, ConsumerOffsetManager.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.admin.answers import json_answer, queue_key, queue_value, unknown_topic
+from understudy.broker.topics import TopicConfig
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import optional, optional_bool, required
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.json_dialect import ObjectKey
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+_NEVER = 2**63 - 1
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer questions about progress of *broker* on *server*."""
+    handlers = ProgressAdmin(broker)
+    server.register(RequestCode.GET_CONSUME_STATS, handlers.group)
+    server.register(RequestCode.GET_BROKER_CONSUME_STATS, handlers.every_group)
+    server.register(RequestCode.QUERY_CONSUME_TIME_SPAN, handlers.time_span)
+    server.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, handlers.groups_of_topic)
+    server.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, handlers.topics_of_group)
+    server.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, handlers.subscription)
+    server.register(RequestCode.QUERY_CORRECTION_OFFSET, handlers.correction)
+    server.register_async(RequestCode.CLONE_GROUP_OFFSET, handlers.clone)
+    server.register(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.all_offsets)
+    server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
+
+
+class ProgressAdmin:
+    """Handlers over one broker's offsets and store."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def group(self, connection: Connection, command: Command) -> Command:
+        """Return offsets and lag of one group (208)."""
+        group, topic = required(command, "consumerGroup"), optional(command, "topic")
+        listed = [name for name in (optional(command, "topicList") or "").split(";") if name]
+        if listed:
+            topics: Iterable[str] = dict.fromkeys(listed)
+        else:
+            wanted = [topic] if topic and topic.strip() else self._broker.offsets.topics_of(group)
+            topics = self._subscribed(group, wanted)
+        table: dict[ObjectKey, dict[str, int]] = {}
+        rate = 0.0
+        for name in topics:
+            row = self._broker.topics.get(name)
+            if row is not None:
+                table |= self._offsets(group, row, row.read_queue_nums, with_pulls=True)
+                rate += self._broker.stats.group_get_rate(group, name)
+        return json_answer(command, {"consumeTps": rate, "offsetTable": table})
+
+    def every_group(self, connection: Connection, command: Command) -> Command:
+        """Return offsets and lag of every group (317)."""
+        only_order = optional_bool(command, "isOrder") or False
+        listed: list[dict[str, list[dict[str, Any]]]] = []
+        behind = in_flight = 0
+        for group in self._broker.groups.rows:
+            stats = []
+            for name in self._subscribed(group, self._broker.offsets.topics_of(group)):
+                row = self._broker.topics.get(name)
+                if row is None or (only_order and not row.order):
+                    continue
+                table = self._offsets(group, row, row.write_queue_nums, with_pulls=False)
+                for offsets in table.values():
+                    behind += offsets["brokerOffset"] - offsets["consumerOffset"]
+                    in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
+                rate = self._broker.stats.group_get_rate(group, name)
+                stats.append({"consumeTps": rate, "offsetTable": table})
+            listed.append({group: stats})
+        body = {
+            "brokerAddr": self._broker.identity.address,
+            "consumeStatsList": listed,
+            "totalDiff": behind,
+            "totalInflightDiff": in_flight,
+        }
+        return json_answer(command, body)
+
+    def time_span(self, connection: Connection, command: Command) -> Command:
+        """Return first, last and consumed store time of each queue (303)."""
+        topic, group = required(command, "topic"), required(command, "group")
+        row = self._broker.topics.get(topic)
+        if row is None:
+            raise unknown_topic(topic, "topic[{topic}] not exist")
+        store, now_ms = self._broker.store, self._broker.world.clock.wall_ms()
+        spans = []
+        for queue_id in range(row.write_queue_nums):
+            first_ms = store.earliest_store_time(topic, queue_id)
+            high = store.max_queue_offset(topic, queue_id)
+            consumed = self._broker.offsets.query(group, topic, queue_id)
+            waiting = max(consumed, store.min_queue_offset(topic, queue_id))
+            span = {
+                "consumeTimeStamp": store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else first_ms,
+                "delayTime": now_ms - store.store_time_of(topic, queue_id, waiting) if waiting < high else 0,
+                "maxTimeStamp": store.store_time_of(topic, queue_id, high - 1) if high > 0 else -1,
+                "messageQueue": queue_value(topic, self._broker.identity.name, queue_id),
+                "minTimeStamp": first_ms,
+            }
+            spans.append(span)
+        return json_answer(command, {"consumeTimeSpanSet": spans})
+
+    def groups_of_topic(self, connection: Connection, command: Command) -> Command:
+        """List groups that consume or have consumed a topic (300)."""
+        topic = required(command, "topic")
+        groups = dict.fromkeys(self._broker.consumers.groups_of_topic(topic))
+        groups |= dict.fromkeys(self._broker.offsets.groups_of(topic))
+        return json_answer(command, {"groupList": list(groups)})
+
+    def topics_of_group(self, connection: Connection, command: Command) -> Command:
+        """List topics in which a group has offsets (343)."""
+        topics = self._broker.offsets.topics_of(required(command, "group"))
+        return json_answer(command, {"brokerAddr": self._broker.identity.address, "topicList": topics})
+
+    def subscription(self, connection: Connection, command: Command) -> Command:
+        """Return what an online group wants of a topic (345)."""
+        group, topic = required(command, "group"), optional(command, "topic") or ""
+        body: dict[str, Any] = {"group": group}
+        found = self._broker.consumers.find_subscription(group, topic)
+        if found is not None:
+            body["subscriptionData"] = found.to_json()
+        body["topic"] = topic
+        return json_answer(command, body)
+
+    def correction(self, connection: Connection, command: Command) -> Command:
+        """Return per queue the smallest offset over all groups of a topic (308).
+
+        Differs from the reference, which deletes the offsets of every group it is told to leave out.
+        """
+        topic, compare = required(command, "topic"), required(command, "compareGroup")
+        left_out = set((optional(command, "filterGroups") or "").split(","))
+        offsets, store = self._broker.offsets, self._broker.store
+        smallest: dict[int, int] = {}
+        for group in offsets.groups_of(topic):
+            if group in left_out:
+                continue
+            for queue_id, offset in offsets.queues(group, topic).items():
+                if offset >= store.min_queue_offset(topic, queue_id):
+                    smallest[queue_id] = min(offset, smallest.get(queue_id, _NEVER))
+        for queue_id, offset in offsets.queues(compare, topic).items():
+            if queue_id in smallest and smallest[queue_id] > offset:
+                smallest[queue_id] = _NEVER
+        return json_answer(command, {"correctionOffsets": smallest})
+
+    async def clone(self, connection: Connection, command: Command) -> Command:
+        """Give a group the offsets of another one, of one topic or of all (314).
+
+        Differs from the reference, which answers success but does nothing when no topic is named.
+        """
+        source, target = required(command, "srcGroup"), required(command, "destGroup")
+        topic, offsets = optional(command, "topic"), self._broker.offsets
+        wanted = [topic] if topic and topic.strip() else offsets.topics_of(source)
+        if not optional_bool(command, "offline"):
+            wanted = self._subscribed(source, wanted)
+        for name in wanted:
+            if self._broker.topics.get(name) is not None:
+                offsets.clone(source, target, name)
+        await self._broker.persistence.save_changed()
+        return response(command)
+
+    def all_offsets(self, connection: Connection, command: Command) -> Command:
+        """Return the whole offset table, as slaves copy it (43)."""
+        return json_answer(command, self._broker.offsets.to_json())
+
+    def delay_offsets(self, connection: Connection, command: Command) -> Command:
+        """Return how far each delay level is delivered (45)."""
+        return json_answer(command, self._broker.schedule.to_json())
+
+    def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
+        """Leave out topics an online group no longer subscribes to; an offline group keeps all."""
+        info = self._broker.consumers.get(group)
+        if info is None or not info.subscriptions:
+            return list(topics)
+        return [topic for topic in topics if topic in info.subscriptions]
+
+    def _offsets(
+        self, group: str, row: TopicConfig, queues: int, *, with_pulls: bool
+    ) -> dict[ObjectKey, dict[str, int]]:
+        offsets, store, broker_name = self._broker.offsets, self._broker.store, self._broker.identity.name
+        table = {}
+        for queue_id in range(queues):
+            consumed = max(offsets.query(group, row.name, queue_id), 0)
+            pulled = max(consumed, offsets.query_pull(group, row.name, queue_id)) if with_pulls else 0
+            last_ms = store.store_time_of(row.name, queue_id, consumed - 1) if consumed > 0 else 0
+            table[queue_key(row.name, broker_name, queue_id)] = {
+                "brokerOffset": max(store.max_queue_offset(row.name, queue_id), 0),
+                "consumerOffset": consumed,
+                "lastTimestamp": max(last_ms, 0),
+                "pullOffset": pulled,
+            }
+        return table

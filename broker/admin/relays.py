@@ -1,0 +1,147 @@
+"""Questions the broker hands on to a connected consumer: running info, direct consumption, offsets (307, 309, 223).
+
+Source: AdminBrokerProcessor.java, Broker2Client.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.broker.clients import ClientChannel
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.errors import InvokeTimeoutError, RemotingError
+from understudy.remoting.fields import CommandError, optional, required
+from understudy.remoting.server import RemotingServer
+from understudy.runtime import json_dialect
+from understudy.runtime.json_dialect import ObjectKey
+from understudy.runtime.log import get_logger
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+log = get_logger("broker.relay")
+
+RELAY_VERSION = 62  # V3_1_8_SNAPSHOT: clients that answer such questions
+STATUS_VERSION = 28  # V3_0_7_SNAPSHOT
+RELAY_TIMEOUT_MS = 10_000
+STATUS_TIMEOUT_MS = 5_000
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Hand questions to the consumers of *broker* that come in on *server*."""
+    handlers = RelayAdmin(broker)
+    server.register_async(RequestCode.GET_CONSUMER_RUNNING_INFO, handlers.running_info, kind="relay")
+    server.register_async(RequestCode.CONSUME_MESSAGE_DIRECTLY, handlers.consume, kind="relay")
+    server.register_async(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, handlers.status, kind="relay")
+
+
+class RelayAdmin:
+    """Handlers over one broker's online consumers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def running_info(self, connection: Connection, command: Command) -> Command:
+        """Ask a consumer what it does (307)."""
+        return await self._call(command, dict(command.ext or {}), command.body)
+
+    async def consume(self, connection: Connection, command: Command) -> Command:
+        """Have a consumer process one stored message now (309)."""
+        group, ext = required(command, "consumerGroup"), dict(command.ext or {})
+        ext["brokerName"] = self._broker.identity.name
+        topic = self._broker.topics.get(optional(command, "topic") or "")
+        if topic is not None:
+            ext["topicSysFlag"] = str(topic.sys_flag)
+        row = self._broker.groups.get(group)
+        if row is not None:
+            ext["groupSysFlag"] = str(row.sys_flag)
+        message_id = optional(command, "msgId")
+        record = None
+        if message_id:
+            record = self._broker.store.read(physical_offset_of(message_id))
+            if record is None:
+                remark = f"message {message_id} is not in this broker's log, it may have been deleted"
+                raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        return await self._call(command, ext, command.body if record is None else bytes(record))
+
+    async def status(self, connection: Connection, command: Command) -> Command:
+        """Ask the members of a group for their offsets (223)."""
+        topic, group = required(command, "topic"), required(command, "group")
+        wanted = (optional(command, "clientAddr") or "").strip()
+        info = self._broker.consumers.get(group)
+        if info is None:
+            remark = f"No Any Consumer online in the consumer group: [{group}]"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        channels = [each for each in info.channels.values() if not wanted or each.client_id == wanted]
+        for channel in channels:
+            if channel.version < STATUS_VERSION:
+                remark = f"the client does not support this feature. version={channel.version}"
+                raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        table: dict[str, dict[ObjectKey, Any]] = {}
+        async with trio.open_nursery() as nursery:
+            for channel in channels:
+                nursery.start_soon(self._ask_offsets, channel, topic, group, table)
+        body = {"consumerTable": dict(sorted(table.items())), "messageQueueTable": {}}
+        return json_answer(command, body, remark=UNSET_REMARK)
+
+    async def _call(self, command: Command, ext: dict[str, str], body: bytes) -> Command:
+        group, client_id = required(command, "consumerGroup"), optional(command, "clientId") or ""
+        info = self._broker.consumers.get(group)
+        channel = info.channel_of(client_id) if info is not None else None
+        if channel is None:
+            remark = f"The Consumer <{group}> <{client_id}> not online"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        if channel.version < RELAY_VERSION:
+            remark = f"The Consumer <{client_id}> Version <{channel.version}> too low to finish"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{remark}, please upgrade it to V3_1_8_SNAPSHOT")
+        try:
+            answer = await channel.connection.invoke(request(command.code, ext, body), RELAY_TIMEOUT_MS)
+        except InvokeTimeoutError as error:
+            remark = f"consumer <{group}> <{client_id}> Timeout: {error}"
+            raise CommandError(ResponseCode.CONSUME_MSG_TIMEOUT, remark) from None
+        except RemotingError as error:
+            remark = f"invoke consumer <{group}> <{client_id}> Exception: {error}"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
+        return response(command, answer.code, answer.remark, answer.ext, answer.body)
+
+    async def _ask_offsets(
+        self, channel: ClientChannel[Connection], topic: str, group: str, table: dict[str, dict[ObjectKey, Any]]
+    ) -> None:
+        question = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": group})
+        try:
+            answer = await channel.connection.invoke(question, STATUS_TIMEOUT_MS)
+        except RemotingError as error:
+            log.warning("consumer did not tell its offsets", group=group, client=channel.client_id, error=error)
+            return
+        if answer.code != ResponseCode.SUCCESS or not answer.body:
+            return
+        try:
+            value = json_dialect.loads(answer.body)
+            queues = value.get("messageQueueTable") or {}
+            table[channel.client_id] = {ObjectKey(json_dialect.loads(key)): queues[key] for key in queues}
+        except (json_dialect.JsonError, AttributeError, TypeError) as error:
+            log.warning("offsets of a consumer are unreadable", group=group, client=channel.client_id, error=error)
+
+
+def physical_offset_of(message_id: str) -> int:
+    """Return the place in the log that a message id names.
+
+    Args:
+        message_id: host, port and physical offset in hexadecimal: 32 digits, 56 with an IPv6 host.
+
+    Errors:
+        CommandError (1): it is no such id (for example a unique key, which the index must be asked for).
+    """
+    try:
+        data = bytes.fromhex(message_id)
+    except ValueError:
+        data = b""
+    if len(data) not in (16, 28):
+        remark = f"msgId {message_id[:64]!r} is not an offset message id of 32 or 56 hexadecimal digits"
+        raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+    return int.from_bytes(data[-8:], "big")

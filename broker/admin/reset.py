@@ -1,0 +1,120 @@
+"""Reset a group's offsets: by the broker at the next pull, or through the online clients (222, 220).
+
+Source: AdminBrokerProcessor.java, Broker2Client.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.admin.answers import UNSET_REMARK, json_answer, queue_key, queue_value
+from understudy.broker.topics import TopicConfig
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
+from understudy.remoting.server import RemotingServer
+from understudy.runtime import json_dialect
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+PUSH_VERSION = 28  # V3_0_7_SNAPSHOT: clients that understand a pushed reset
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer offset resets of *broker* on *server*."""
+    server.register_async(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetAdmin(broker).reset)
+
+
+class ResetAdmin:
+    """Handler over one broker's offsets."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    async def reset(self, connection: Connection, command: Command) -> Command:
+        """Move a group in all queues of a topic, or in one (222)."""
+        topic, group = required(command, "topic"), required(command, "group")
+        timestamp_ms = required_int(command, "timestamp")
+        if self._broker.options.broker.useServerSideResetOffset:
+            targets = self._targets(command, topic, group, timestamp_ms)
+            for queue_id, offset in targets.items():
+                self._broker.offsets.assign_reset(group, topic, queue_id, offset)
+            await self._broker.persistence.save_changed()
+            return json_answer(command, self._body(topic, targets))
+        targets = self._push(command, topic, group, timestamp_ms)
+        return json_answer(command, self._body(topic, targets), remark=UNSET_REMARK)
+
+    def _targets(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
+        if self._broker.options.store.brokerRole == "SLAVE":
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+        row = self._row(topic, f"Topic {topic} does not exist")
+        if self._broker.groups.find(group) is None:
+            raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
+        queue_id, offset = optional_int(command, "queueId"), optional_int(command, "offset")
+        if queue_id is None or queue_id < 0:
+            targets = {each: self._offset_at(topic, each, timestamp_ms) for each in range(row.read_queue_nums)}
+            if not targets:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+            return targets
+        if queue_id >= row.queue_limit:
+            remark = f"queueId {queue_id} of topic {topic} does not exist, it has {row.queue_limit} queues"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        if offset is None or offset == -1:
+            return {queue_id: self._offset_at(topic, queue_id, timestamp_ms)}
+        store = self._broker.store
+        low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        if not low <= offset <= high + 1:
+            remark = f"Target offset {offset} not in consume queue range [{low}-{high}]"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        return {queue_id: offset}
+
+    def _push(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
+        """Tell the online members of the group to move (220)."""
+        row = self._row(topic, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}")
+        force = optional_bool(command, "isForce") or False
+        targets = {}
+        for queue_id in range(row.write_queue_nums):
+            consumed = self._broker.offsets.query(group, topic, queue_id)
+            if consumed == -1:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
+            target = max(self._offset_at(topic, queue_id, timestamp_ms), 0)
+            targets[queue_id] = target if force or target < consumed else consumed
+        info = self._broker.consumers.get(group)
+        if info is None:
+            remark = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
+            raise CommandError(ResponseCode.CONSUMER_NOT_ONLINE, f"{remark} Timestamp: {timestamp_ms}")
+        for channel in info.channels.values():
+            if channel.version < PUSH_VERSION:
+                remark = f"the client does not support this feature. version={channel.version}"
+                raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        if command.language == "CPP":
+            queues = [
+                queue_value(topic, self._broker.identity.name, each) | {"offset": targets[each]} for each in targets
+            ]
+            body = json_dialect.dumps(
+                {"offsetTable": [dict(sorted(queue.items())) for queue in queues]}, bare_keys=True
+            )
+        else:
+            body = json_dialect.dumps(self._body(topic, targets), bare_keys=True)
+        ext = {"topic": topic, "group": group, "queueId": "-1", "timestamp": str(timestamp_ms), "isForce": "false"}
+        for channel in info.channels.values():
+            channel.connection.notify(request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), body))
+        return targets
+
+    def _row(self, topic: str, remark: str) -> TopicConfig:
+        row = self._broker.topics.get(topic)
+        if row is None:
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return row
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
+        store = self._broker.store
+        if timestamp_ms < 0:
+            return store.max_queue_offset(topic, queue_id)
+        return store.offset_by_time(topic, queue_id, timestamp_ms)
+
+    def _body(self, topic: str, targets: dict[int, int]) -> dict[str, object]:
+        name = self._broker.identity.name
+        return {"offsetTable": {queue_key(topic, name, queue_id): offset for queue_id, offset in targets.items()}}

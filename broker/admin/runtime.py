@@ -1,0 +1,180 @@
+"""What the broker is doing: runtime info (28) and statistics items (315).
+
+Source: AdminBrokerProcessor.java, StoreStatsService.java, MixAll.java.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.admin.answers import json_answer
+from understudy.broker.names import SCHEDULE_TOPIC
+from understudy.broker.statistics import Rate
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+VERSION_NAME = "V5_4_0"
+_NO_POOL_LIMIT = 2**31 - 1
+_SPANS = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s")
+_LONG_SPANS = ("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~")
+_POOLS = {
+    "send": "sendThreadPoolQueueCapacity",
+    "pull": "pullThreadPoolQueueCapacity",
+    "litePull": "litePullThreadPoolQueueCapacity",
+    "query": "queryThreadPoolQueueCapacity",
+    "ack": "ackThreadPoolQueueCapacity",
+}
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer questions about the state of *broker* on *server*."""
+    handlers = RuntimeAdmin(broker, server)
+    server.register(RequestCode.GET_BROKER_RUNTIME_INFO, handlers.info)
+    server.register(RequestCode.VIEW_BROKER_STATS_DATA, handlers.statistics)
+
+
+class RuntimeAdmin:
+    """Handlers over one broker's counters."""
+
+    def __init__(self, broker: Broker, server: RemotingServer) -> None:
+        self._broker = broker
+        self._server = server
+
+    def info(self, connection: Connection, command: Command) -> Command:
+        """Return every figure as text (28)."""
+        table = self._figures() | self._broker.store.runtime_info() | self._delay_levels() | self._places()
+        return json_answer(command, {"table": dict(sorted(table.items()))})
+
+    def statistics(self, connection: Connection, command: Command) -> Command:
+        """Return minute, hour and day of one statistics item (315)."""
+        name, key = optional(command, "statsName"), optional(command, "statsKey")
+        windows = None if name is None or key is None else self._broker.stats.windows(name, key)
+        if windows is None:
+            remark = f"The stats <{_null(name)}> <{_null(key)}> not exist"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
+        minute, hour, day = windows
+        body = {"statsDay": _rate(day), "statsHour": _rate(hour), "statsMinute": _rate(minute)}
+        return json_answer(command, body)
+
+    def _figures(self) -> dict[str, str]:
+        broker, stats, config = self._broker, self._broker.stats, self._broker.options.broker
+        buckets = stats.put_time_buckets()
+        spans = zip(_SPANS + _LONG_SPANS, buckets, strict=True)
+        table = {
+            "bootTimestamp": str(stats.started_ms),
+            "runtime": uptime_text(broker.world.clock.wall_ms() - stats.started_ms),
+            "brokerActive": "true" if config.brokerId == 0 else "false",
+            "brokerVersionDesc": VERSION_NAME,
+            "startAcceptSendRequestTimeStamp": str(config.startAcceptSendRequestTimeStamp),
+            "putMessageDistributeTime": "".join(f"[{span}]:{count} " for span, count in spans),
+            "putMessageEntireTimeMax": str(stats.put_slowest_ms),
+            "getMessageEntireTimeMax": str(stats.get_slowest_ms),
+            "putMessageFailedTimes": str(stats.put_failed),
+            "putMessageTimesTotal": str(stats.put_total),
+            "putMessageSizeTotal": str(stats.put_bytes),
+            "putMessageAverageSize": java_double(stats.put_bytes / max(stats.put_total, 1)),
+            "putLatency99": f"{percentile_ms(buckets, 0.99):.2f}",
+            "putLatency999": f"{percentile_ms(buckets, 0.999):.2f}",
+            "dispatchMaxBuffer": "0",
+            "dispatchBehindBytes": "0",
+            "pageCacheLockTimeMills": "0",
+            "remainTransientStoreBufferNumbs": str(_NO_POOL_LIMIT),
+            "timerReadBehind": "0",
+            "timerOffsetBehind": "0",
+            "timerCongestNum": "0",
+            "timerEnqueueTps": "0.0",
+            "timerDequeueTps": "0.0",
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": str(config.endTransactionPoolQueueCapacity),
+        }
+        table |= {name: str(value) for name, value in stats.today().items()}
+        for name, rates in stats.rates().items():
+            absent = "0.0" if name == "getTotalTps" else ""
+            table[name] = " ".join(absent if rate is None else java_double(rate) for rate in rates)
+        for pool, capacity in _POOLS.items():
+            lane = self._server.lanes.get(pool)
+            table[f"{pool}ThreadPoolQueueSize"] = str(0 if lane is None else lane.waiting)
+            table[f"{pool}ThreadPoolQueueCapacity"] = str(getattr(config, capacity))
+            table[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return table
+
+    def _places(self) -> dict[str, str]:
+        """Return figures of the log and of the disk it lies on."""
+        store, config = self._broker.store, self._broker.options.store
+        behind = max(store.max_physical_offset - store.flushed_offset, 0)
+        table = {
+            "commitLogMaxOffset": str(store.max_physical_offset),
+            "commitLogMinOffset": str(store.min_physical_offset),
+            "earliestMessageTimeStamp": str(store.earliest_store_time()),
+            "remainHowManyDataToFlush": byte_text(behind),
+        }
+        usage = self._broker.world.disk.usage(config.storePathRootDir)
+        total, free = byte_text(usage.total), byte_text(usage.free)
+        table["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
+        return table
+
+    def _delay_levels(self) -> dict[str, str]:
+        store = self._broker.store
+        delivered = self._broker.schedule.to_json()["offsetTable"]
+        return {
+            f"scheduleMessageOffset_{level}": f"{offset},{store.max_queue_offset(SCHEDULE_TOPIC, int(level) - 1)}"
+            for level, offset in delivered.items()
+        }
+
+
+def java_double(value: float) -> str:
+    """Return *value* as Java prints a double: with a fraction, small and large ones with an exponent."""
+    if value != 0 and not 1e-3 <= abs(value) < 1e7:
+        mantissa, _, exponent = f"{value!r}".partition("e")
+        if not exponent:
+            digits = f"{value:.16e}"
+            for precision in range(17):
+                digits = f"{value:.{precision}e}"
+                if float(digits) == value:
+                    break
+            mantissa, _, exponent = digits.partition("e")
+        return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+    return repr(float(value))
+
+
+def byte_text(count: int) -> str:
+    """Return *count* bytes for people, in units of 1024 (MixAll.java)."""
+    if count < 1024:
+        return f"{count} B"
+    size, unit = count / 1024, 0
+    while size >= 1024 and unit < 5:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {'KMGTPE'[unit]}iB"
+
+
+def uptime_text(elapsed_ms: int) -> str:
+    """Return a time span the way the reference words it."""
+    seconds = max(elapsed_ms, 0) // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    return f"[ {days:,} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
+
+
+def percentile_ms(buckets: tuple[int, ...], share: float) -> float:
+    """Return the time below which *share* of the appends stayed, linear inside a span."""
+    bounds = (0, 1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000, 20_000)
+    wanted, passed = sum(buckets) * share, 0
+    for index, count in enumerate(buckets):
+        if count and passed + count >= wanted:
+            low, high = bounds[index], bounds[index + 1]
+            return low + (high - low) * (wanted - passed) / count
+        passed += count
+    return 0.0
+
+
+def _rate(rate: Rate) -> dict[str, float]:
+    return {"avgpt": float(rate.per_request), "sum": rate.total, "tps": float(rate.per_second)}
+
+
+def _null(text: str | None) -> str:
+    return "null" if text is None else text
