@@ -148,7 +148,8 @@ def _task_stacks() -> str:
             continue
         lines.append(f"task {task.name}")
         for frame, line in task.iter_await_frames():
-            lines.extend(traceback.format_list([traceback.FrameSummary(frame.f_code.co_filename, line, frame.f_code.co_name)]))
+            summary = traceback.FrameSummary(frame.f_code.co_filename, line, frame.f_code.co_name)
+            lines.extend(traceback.format_list([summary]))
         for nursery in task.child_nurseries:
             waiting.extend(nursery.child_tasks)
     return "\n".join(line.rstrip() for line in lines)

@@ -49,7 +49,9 @@ def consumer_data(
     }
 
 
-def heartbeat_body(client_id: str, producer_groups: Iterable[str], consumers: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def heartbeat_body(
+    client_id: str, producer_groups: Iterable[str], consumers: Iterable[dict[str, Any]]
+) -> dict[str, Any]:
     """Return the whole body. Fingerprint 0 asks for the plain form, in which every heartbeat is complete."""
     return {
         "clientID": client_id,

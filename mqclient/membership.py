@@ -84,9 +84,7 @@ class Membership:
 
     def heartbeat_entry(self) -> dict[str, Any]:
         """Return what heartbeats say about this consumer."""
-        return consumer_data(
-            self.group, self.consume_type, self.model, self.consume_from, self.subscriptions.values()
-        )
+        return consumer_data(self.group, self.consume_type, self.model, self.consume_from, self.subscriptions.values())
 
     async def join(self) -> None:
         """Learn the routes and tell the brokers that this member exists."""

@@ -222,7 +222,7 @@ def address_bytes(host: str) -> bytes:
 def address_text(packed: bytes | memoryview) -> str:
     """Return the text of a 4- or 16-byte address."""
     if len(packed) == 4:
-        return "%d.%d.%d.%d" % tuple(packed)
+        return f"{packed[0]}.{packed[1]}.{packed[2]}.{packed[3]}"
     import ipaddress
 
     return f"[{ipaddress.ip_address(bytes(packed))}]"

@@ -30,7 +30,7 @@ class OffsetStore(Protocol):
         ...
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        """Return the durable offset, ``None`` when there is none. Raises :class:`ClientError` when it cannot be read."""
+        """Return the durable offset, ``None`` when there is none. Raises :class:`ClientError`."""
         ...
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:

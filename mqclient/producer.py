@@ -17,7 +17,14 @@ from understudy.mqclient.errors import (
     RouteNotFoundError,
     SendFailedError,
 )
-from understudy.mqclient.message import MAX_RECONSUME_TIMES, RECONSUME_TIME, UNIQUE_KEY, WAIT, Message, encode_properties
+from understudy.mqclient.message import (
+    MAX_RECONSUME_TIMES,
+    RECONSUME_TIME,
+    UNIQUE_KEY,
+    WAIT,
+    Message,
+    encode_properties,
+)
 from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX, MessageQueue, check_group, check_topic
 from understudy.mqclient.records import COMPRESSED, ZLIB, check_properties_size, compress, encode_batch
 from understudy.mqclient.session import Session, SessionOptions, accepted, bare_errors, open_session
@@ -195,7 +202,7 @@ class Producer:
         if not queues:
             queues = (await self.session.fresh_route(topic)).write_queues()
         if not queues:
-            raise RouteNotFoundError(f"topic {topic} has no writable queue with a master; check permissions and brokers")
+            raise RouteNotFoundError(f"topic {topic} has no writable queue with a master; check its permission")
         return queues
 
     def _check_batch(self, messages: Sequence[Message]) -> Message:

@@ -1,8 +1,8 @@
 """Consuming with a listener: queues are shared out, pulled ahead within limits, and progress is stored.
 
 The story of a message: a pull (held by the broker until there is something) brings it into its queue's window; a task
-gives it to the listener; when everything below it is finished too, the window's lowest offset moves past it and is stored
-at the broker. A message that fails is sent back to the broker, which delivers it again later, and after too many
+gives it to the listener; when everything below it is finished too, the window's lowest offset moves past it and is
+stored at the broker. A message that fails is sent back to the broker, which delivers it again later, and after too many
 failures keeps it in the dead letter topic.
 """
 
@@ -300,7 +300,9 @@ class PushConsumer:
     async def _renew_locks(self) -> None:
         while True:
             await self._clock.sleep(self.options.lock_ms / 1000)
-            mine = {queue: held for queue, held in self._held.items() if held.locked_at is not None and not held.dropped}
+            mine = {
+                queue: held for queue, held in self._held.items() if held.locked_at is not None and not held.dropped
+            }
             asked_at = self._clock.monotonic()
             answer = await self.locks.renew(mine)
             for queue, assigned in mine.items():

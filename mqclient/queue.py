@@ -55,4 +55,4 @@ def _check(kind: str, name: str, limit: int) -> None:
     if len(name) > limit:
         raise InvalidMessageError(f"the {kind} name has {len(name)} characters, {limit} are allowed: {name[:40]}...")
     if not _NAME.match(name):
-        raise InvalidMessageError(f"the {kind} name {name!r} has illegal characters; allowed are letters, digits, % | _ -")
+        raise InvalidMessageError(f"the {kind} name {name!r} is illegal; allowed are letters, digits, % | _ -")

@@ -77,7 +77,7 @@ def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
     at += _AFTER_HOSTS.size
     body = record[at : at + body_bytes]
     if body_bytes < 0 or len(body) != body_bytes:
-        raise RecordDamagedError(f"record at log offset {log_offset} has a body of {body_bytes} bytes that does not fit")
+        raise RecordDamagedError(f"body of the record at log offset {log_offset} does not fit: {body_bytes} bytes")
     if zlib.crc32(body) & 0x7FFFFFFF != crc:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not match its checksum")
     at += body_bytes

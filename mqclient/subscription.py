@@ -57,7 +57,7 @@ def subscription(topic: str, expression: str, version: int, expression_type: str
         return Subscription(topic, ALL_TAGS, version)
     tags = tuple(dict.fromkeys(tag for tag in (part.strip() for part in text.split("||")) if tag))
     if not tags:
-        raise InvalidMessageError(f"subscription {expression!r} of topic {topic} names no tag; write 'TagA || TagB' or '*'")
+        raise InvalidMessageError(f"subscription {expression!r} of {topic} names no tag; write 'TagA || TagB' or '*'")
     return Subscription(topic, expression, version, TAG, tags)
 
 

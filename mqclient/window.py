@@ -61,7 +61,7 @@ class Window:
         return list(self._unfinished.values()[:count])
 
     def finish(self, messages: Iterable[ReceivedMessage]) -> int:
-        """Remove *messages* and return the offset up to which everything is finished, -1 when nothing was ever added."""
+        """Remove *messages* and return the offset up to which all is finished, -1 when nothing was ever added."""
         for message in messages:
             if self._unfinished.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= len(message.body)

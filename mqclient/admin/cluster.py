@@ -1,0 +1,179 @@
+"""Clusters, brokers and name servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.route import BrokerAddresses
+from understudy.mqclient.session import Session, json_body
+from understudy.remoting.codes import RequestCode, ResponseCode
+
+ORDER_CONFIG_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+
+@attrs.frozen
+class ClusterInfo:
+    """Which broker groups each cluster has, and where they are."""
+
+    clusters: dict[str, list[str]]
+    brokers: dict[str, BrokerAddresses]
+
+    def groups_of(self, cluster: str) -> list[BrokerAddresses]:
+        """Return the broker groups of *cluster* by name. Raises :class:`ClientError` for an unknown one."""
+        if cluster not in self.clusters:
+            known = ", ".join(sorted(self.clusters)) or "none"
+            raise ClientError(f"no cluster is called {cluster}; there are: {known}")
+        return [self.brokers[name] for name in sorted(self.clusters[cluster]) if name in self.brokers]
+
+    def masters_of(self, cluster: str) -> list[str]:
+        """Return the addresses of the masters of *cluster*. Raises :class:`ClientError` when there is none."""
+        masters = [group.master for group in self.groups_of(cluster) if group.master]
+        if not masters:
+            raise ClientError(f"cluster {cluster} has no master at the moment")
+        return masters
+
+    def addresses_of(self, cluster: str) -> list[str]:
+        """Return the addresses of all brokers of *cluster*, masters first in each group."""
+        return [group.addresses[key] for group in self.groups_of(cluster) for key in sorted(group.addresses)]
+
+
+async def cluster_info(session: Session) -> ClusterInfo:
+    """Return all clusters that the name server knows."""
+    body = json_body(await session.call_name_server(RequestCode.GET_BROKER_CLUSTER_INFO))
+    brokers = {}
+    for name, data in (body.get("brokerAddrTable") or {}).items():
+        addresses = {int(key): str(address) for key, address in (data.get("brokerAddrs") or {}).items()}
+        brokers[name] = BrokerAddresses(name, data.get("cluster") or "", dict(sorted(addresses.items())))
+    clusters = {name: list(names or ()) for name, names in (body.get("clusterAddrTable") or {}).items()}
+    return ClusterInfo(clusters, brokers)
+
+
+# --- brokers ---------------------------------------------------------------------------------------------------
+
+
+async def runtime_info(session: Session, address: str) -> dict[str, str]:
+    """Return the figures of the broker at *address* by name."""
+    answer = await session.call(address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    return {name: str(value) for name, value in (json_body(answer).get("table") or {}).items()}
+
+
+async def broker_config(session: Session, address: str) -> dict[str, str]:
+    """Return the configuration of the broker or container at *address*."""
+    return parse_properties((await session.call(address, RequestCode.GET_BROKER_CONFIG)).body)
+
+
+async def update_broker_config(session: Session, address: str, values: dict[str, str]) -> None:
+    """Change configuration values of the broker or container at *address*."""
+    await session.call(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(values))
+
+
+async def add_broker(session: Session, container: str, config_path: str) -> None:
+    """Let the container at *container* start the broker described by its file *config_path*."""
+    await session.call(container, RequestCode.ADD_BROKER, {"configPath": config_path}, timeout_ms=60_000)
+
+
+async def remove_broker(session: Session, container: str, cluster: str, name: str, broker_id: int) -> None:
+    """Let the container at *container* stop one of its brokers."""
+    ext = {"brokerClusterName": cluster, "brokerName": name, "brokerId": broker_id}
+    await session.call(container, RequestCode.REMOVE_BROKER, ext, timeout_ms=60_000)
+
+
+async def ha_status(session: Session, address: str) -> dict[str, Any]:
+    """Return the replication state of the broker at *address*."""
+    return json_body(await session.call(address, RequestCode.GET_BROKER_HA_STATUS))
+
+
+async def stats(session: Session, address: str, name: str, key: str) -> dict[str, Any] | None:
+    """Return one figure of the broker's statistics over minute, hour and day; ``None`` when it has none."""
+    answer = await session.call(
+        address,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        {"statsName": name, "statsKey": key},
+        accept=(ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR),
+    )
+    return json_body(answer) if answer.code == ResponseCode.SUCCESS else None
+
+
+# --- name servers ----------------------------------------------------------------------------------------------
+
+
+async def all_topics(session: Session) -> list[str]:
+    """Return the names of all topics."""
+    answer = await session.call_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    return [str(topic) for topic in json_body(answer).get("topicList") or ()]
+
+
+async def name_server_config(session: Session, address: str) -> dict[str, str]:
+    """Return the configuration of the name server at *address*."""
+    return parse_properties((await session.call(address, RequestCode.GET_NAMESRV_CONFIG)).body)
+
+
+async def update_name_server_config(session: Session, address: str, values: dict[str, str]) -> None:
+    """Change configuration values of the name server at *address*."""
+    await session.call(address, RequestCode.UPDATE_NAMESRV_CONFIG, body=format_properties(values))
+
+
+async def wipe_write_permission(session: Session, address: str, broker_name: str) -> int:
+    """Let no client send to *broker_name*, as far as the name server at *address* says; return how many topics."""
+    answer = await session.call(address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": broker_name})
+    return int((answer.ext or {}).get("wipeTopicCount") or 0)
+
+
+async def add_write_permission(session: Session, address: str, broker_name: str) -> int:
+    """Undo :func:`wipe_write_permission`; return how many topics."""
+    answer = await session.call(address, RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": broker_name})
+    return int((answer.ext or {}).get("addTopicCount") or 0)
+
+
+async def put_value(session: Session, namespace: str, key: str, value: str) -> None:
+    """Store a value at every name server."""
+    for address in name_servers(session):
+        await session.call(address, RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
+
+
+async def get_value(session: Session, namespace: str, key: str) -> str | None:
+    """Return a value stored at the name servers, ``None`` when there is none."""
+    answer = await session.call_name_server(
+        RequestCode.GET_KV_CONFIG,
+        {"namespace": namespace, "key": key},
+        accept=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+    )
+    return (answer.ext or {}).get("value") if answer.code == ResponseCode.SUCCESS else None
+
+
+async def delete_value(session: Session, namespace: str, key: str) -> None:
+    """Remove a value from every name server."""
+    for address in name_servers(session):
+        await session.call(address, RequestCode.DELETE_KV_CONFIG, {"namespace": namespace, "key": key})
+
+
+def name_servers(session: Session) -> list[str]:
+    """Return all configured name servers. Raises :class:`ClientError` when there is none."""
+    addresses = session.remoting.name_servers
+    if not addresses:
+        raise ClientError("no name server is configured")
+    return addresses
+
+
+def parse_properties(body: bytes) -> dict[str, str]:
+    """Return the values in ``key=value`` lines."""
+    values = {}
+    for line in body.decode(errors="replace").splitlines():
+        name, separator, value = line.partition("=")
+        if separator and not name.lstrip().startswith("#"):
+            values[name.strip()] = value.strip()
+    return values
+
+
+def format_properties(values: dict[str, str]) -> bytes:
+    """Return ``key=value`` lines."""
+    return "".join(f"{name}={value}\n" for name, value in values.items()).encode()
+
+
+def unique(addresses: Iterable[str]) -> list[str]:
+    """Return *addresses* without repetitions, in order."""
+    return list(dict.fromkeys(addresses))
