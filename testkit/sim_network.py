@@ -52,6 +52,7 @@ class _Pipe:
         self.ended_at: float | None = None
         self.broken_at: float | None = None
         self.last_arrival = 0.0
+        self.busy_until = 0.0
         self.held = False
         self.abandoned = False
         self.changed = trio.Event()
@@ -63,11 +64,13 @@ class _Pipe:
     def arrival(self, size: int) -> float:
         quality = self.network.quality(self.source, self.target)
         draw = self.network.random
-        delay = draw.uniform(*quality.delay_seconds) + size / quality.bytes_per_second
+        delay = draw.uniform(*quality.delay_seconds)
         if quality.loss and draw.random() < quality.loss:
             delay += draw.uniform(*quality.retransmit_seconds)
             self.network.stalls += 1
-        self.last_arrival = max(self.last_arrival, trio.current_time() + delay)
+        # a narrow link carries one write after the other
+        self.busy_until = max(self.busy_until, trio.current_time()) + size / quality.bytes_per_second
+        self.last_arrival = max(self.last_arrival, self.busy_until + delay)
         return self.last_arrival
 
     def next_arrival(self) -> float | None:

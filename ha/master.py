@@ -1,0 +1,297 @@
+"""The master's side: gives every connected slave the log as it grows and knows how far each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from understudy.ha import replicas, wire
+from understudy.ha.replicas import Replica
+from understudy.ha.settings import HaSettings, ReplicatedLog
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import ByteStream, Listener, accept_loop
+from understudy.runtime.world import World
+
+log = get_logger("ha.master")
+
+_FRAMES_PER_WRITE = 16
+_RECEIVE_BYTES = 4096
+_CLOSE_GRACE_SECONDS = 1.0
+
+
+@attrs.frozen
+class SlaveStatus:
+    """One connected slave, as GET_BROKER_HA_STATUS shows it.
+
+    Attributes:
+        address: the slave's end of the connection.
+        acknowledged: end of its log in bytes; -1 before its first report.
+        transfer_from: next byte to be sent.
+        bytes_per_second: what was sent to it in the last full second.
+        in_sync: whether it counts as in sync with the end of the log.
+    """
+
+    address: str
+    acknowledged: int
+    transfer_from: int
+    bytes_per_second: int
+    in_sync: bool
+
+
+class HaMaster:
+    """Serves slaves on the HA port. Run it as a service of a master broker.
+
+    Args:
+        world: clock and network.
+        store: the log that is replicated.
+        settings: may change while it runs.
+        host: address to listen on.
+        port: HA port, 0 for a free one.
+
+    Attributes:
+        acknowledged: called after a slave's report moved its offset; waiting sends look again.
+        membership_changed: called after a slave came or went.
+    """
+
+    def __init__(self, world: World, store: ReplicatedLog, settings: HaSettings, host: str, port: int) -> None:
+        self._world = world
+        self._store = store
+        self._settings = settings
+        self._bind_to = (host, port)
+        self._listener: Listener | None = None
+        self._slaves: dict[int, _Slave] = {}
+        self._next_number = 0
+        self._grown: trio.Event | None = None
+        self._pushed = 0
+        self.acknowledged: list[Callable[[], None]] = []
+        self.membership_changed: list[Callable[[], None]] = []
+
+    # --- what there is -----------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and real port, after :meth:`bind`."""
+        return self._bind_to if self._listener is None else self._listener.address
+
+    @property
+    def connection_count(self) -> int:
+        """Slaves connected now."""
+        return len(self._slaves)
+
+    @property
+    def pushed_offset(self) -> int:
+        """End of the log, in bytes, that at least one slave has reported since the start."""
+        return self._pushed
+
+    def status(self) -> list[SlaveStatus]:
+        """Return the connected slaves in the order they came."""
+        end = self._store.max_physical_offset
+        return [
+            SlaveStatus(
+                slave.address,
+                slave.replica.acknowledged,
+                slave.next_offset,
+                slave.flow.last_second,
+                slave.replica.known and end - slave.replica.acknowledged < self._settings.max_gap_bytes,
+            )
+            for slave in self._slaves.values()
+        ]
+
+    def in_sync_count(self) -> int:
+        """Return how many replicas, this one included, are in sync with the end of the log."""
+        return replicas.in_sync_count(self._replicas(), self._store.max_physical_offset, self._settings.max_gap_bytes)
+
+    def copies_of(self, end_offset: int) -> int:
+        """Return how many replicas, this one included, have every byte before *end_offset*."""
+        return replicas.copies_of(self._replicas(), end_offset)
+
+    def _replicas(self) -> dict[object, Replica]:
+        return {number: slave.replica for number, slave in self._slaves.items()}
+
+    # --- lifetime ----------------------------------------------------------------------------------------------
+
+    async def bind(self) -> tuple[str, int]:
+        """Take the port. Raises :class:`~understudy.runtime.network.ListenError`."""
+        if self._listener is None:
+            self._listener = await self._world.network.listen(*self._bind_to)
+        return self._listener.address
+
+    async def run(self) -> None:
+        """Serve slaves until cancelled; gives the port back then."""
+        await self.bind()
+        assert self._listener is not None
+        try:
+            async with trio.open_nursery() as nursery:
+                await accept_loop(self._listener, self._serve, nursery)
+        finally:
+            listener, self._listener = self._listener, None
+            if listener is not None:
+                with trio.CancelScope(shield=True):
+                    await listener.aclose()
+
+    def log_grew(self) -> None:
+        """Wake the writers that wait for bytes; call it after each append, it costs nothing when nobody waits."""
+        if self._grown is not None:
+            self._grown.set()
+            self._grown = None
+
+    async def _serve(self, stream: ByteStream) -> None:
+        self._next_number += 1
+        number = self._next_number
+        slave = self._slaves[number] = _Slave(f"{stream.peer[0]}:{stream.peer[1]}", _Flow(self._world))
+        log.info("slave connected", peer=slave.address)
+        self._tell(self.membership_changed)
+        why = "stopped by this side"
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write, stream, slave)
+                why = await self._read(stream, slave)
+                nursery.cancel_scope.cancel()
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            why = "broken by the peer or the network"
+        finally:
+            del self._slaves[number]
+            log.info("slave gone", peer=slave.address, acknowledged=slave.replica.acknowledged, why=why)
+            self._tell(self.membership_changed)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):
+                await stream.aclose()
+
+    async def _read(self, stream: ByteStream, slave: _Slave) -> str:
+        """Take reports until the connection must end; return why."""
+        reader = wire.ReportReader()
+        while True:
+            with self._world.clock.move_on_after(self._settings.housekeeping_ms / 1000):
+                data = await stream.receive_some(_RECEIVE_BYTES)
+                if not data:
+                    return "closed by the slave"
+                try:
+                    offset = reader.feed(data)
+                    if offset is None:
+                        continue
+                    before = slave.replica
+                    slave.replica = replicas.reported(before, offset, self._store.max_physical_offset)
+                except (wire.WireError, replicas.AheadError) as error:
+                    log.error("slave refused", peer=slave.address, why=error)
+                    return str(error)
+                if not before.known:
+                    why_not = self._begin(slave)
+                    if why_not:
+                        log.error("slave refused", peer=slave.address, why=why_not)
+                        return why_not
+                    slave.started.set()
+                if slave.replica.acknowledged > before.acknowledged:
+                    self._pushed = max(self._pushed, slave.replica.acknowledged)
+                    self._tell(self.acknowledged)
+                continue
+            return f"the slave said nothing for {self._settings.housekeeping_ms} ms"
+
+    def _begin(self, slave: _Slave) -> str:
+        """Set where the transfer to *slave* begins; return why it cannot, or ``""``."""
+        store, settings = self._store, self._settings
+        start = replicas.transfer_start(
+            slave.replica.requested,
+            store.min_physical_offset,
+            store.max_physical_offset,
+            settings.file_bytes,
+            whole_log=settings.whole_log,
+        )
+        first = max(store.min_physical_offset, 0)
+        if start < first:
+            return (
+                f"the slave needs the log from {start}, the first byte here is {first}: older files were deleted. Move "
+                "the slave's store away and let it copy the log again"
+            )
+        slave.next_offset = start
+        return ""
+
+    async def _write(self, stream: ByteStream, slave: _Slave) -> None:
+        clock, settings = self._world.clock, self._settings
+        await slave.started.wait()
+        last_write = clock.monotonic()
+        while True:
+            parts, size = self._next_frames(slave)
+            if parts:
+                sent = stream.send_nowait(parts)
+                if sent < sum(map(len, parts)):
+                    await stream.send_all(b"".join(parts)[sent:])
+                else:
+                    await trio.lowlevel.checkpoint()
+                slave.next_offset += size
+                slave.flow.count(size + wire.HEADER_BYTES)
+                last_write = clock.monotonic()
+                continue
+            due = last_write + settings.heartbeat_ms / 1000
+            if clock.monotonic() >= due:
+                await stream.send_all(wire.header(slave.next_offset, 0))
+                last_write = clock.monotonic()
+                continue
+            if self._store.max_physical_offset > slave.next_offset:  # flow control holds it back
+                await clock.sleep(min(due - clock.monotonic(), slave.flow.seconds_to_next()))
+                continue
+            if self._grown is None:
+                self._grown = trio.Event()
+            with clock.move_on_after(due - clock.monotonic()):
+                await self._grown.wait()
+
+    def _next_frames(self, slave: _Slave) -> tuple[list[bytes | memoryview], int]:
+        """Return the frames that may be sent now as buffers, and how many bytes of log they hold."""
+        parts: list[bytes | memoryview] = []
+        size, allowed = 0, slave.flow.allowance(self._settings.bytes_per_second)
+        while len(parts) < 2 * _FRAMES_PER_WRITE and allowed > 0:
+            body = self._store.slice(slave.next_offset + size, min(self._settings.batch_bytes, allowed))
+            if not body:
+                break
+            parts += (wire.header(slave.next_offset + size, len(body)), body)
+            size += len(body)
+            allowed -= len(body)
+        return parts, size
+
+    def _tell(self, callbacks: list[Callable[[], None]]) -> None:
+        for callback in callbacks:
+            callback()
+
+
+class _Slave:
+    def __init__(self, address: str, flow: _Flow) -> None:
+        self.address = address
+        self.flow = flow
+        self.replica = Replica()
+        self.next_offset = -1
+        self.started = trio.Event()
+
+
+class _Flow:
+    """Bytes per second, and what is left of this second."""
+
+    UNLIMITED = 1 << 62
+
+    def __init__(self, world: World) -> None:
+        self._clock = world.clock
+        self._second = -1
+        self._counted = 0
+        self._before = 0
+
+    def _turn(self) -> None:
+        second = int(self._clock.monotonic())
+        if second != self._second:
+            self._before = self._counted if second == self._second + 1 else 0
+            self._second, self._counted = second, 0
+
+    def count(self, size: int) -> None:
+        self._turn()
+        self._counted += size
+
+    def allowance(self, bytes_per_second: int | None) -> int:
+        self._turn()
+        return self.UNLIMITED if bytes_per_second is None else max(bytes_per_second - self._counted, 0)
+
+    def seconds_to_next(self) -> float:
+        now = self._clock.monotonic()
+        return max(int(now) + 1 - now, 0.001)
+
+    @property
+    def last_second(self) -> int:
+        self._turn()
+        return self._before

@@ -1,0 +1,46 @@
+"""What a user may set about replication, and the part of a store that replication needs."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+
+@attrs.define
+class HaSettings:
+    """Replication settings; mutable, so that a live update of the configuration is seen at once.
+
+    Attributes:
+        heartbeat_ms: idle time before either side says something (``haSendHeartbeatInterval``).
+        housekeeping_ms: silence after which a connection ends (``haHousekeepingInterval``).
+        batch_bytes: largest body of one frame (``haTransferBatchSize``).
+        max_gap_bytes: how far a replica may be behind and count as in sync (``haMaxGapNotInSync``).
+        file_bytes: size of a commit log file; an empty slave gets the last one.
+        whole_log: give an empty slave the whole log instead.
+        bytes_per_second: most bytes sent to one slave in a second (``maxHaTransferByteInSecond``); ``None`` for no
+            limit (``haFlowControlEnable`` false).
+        retry_ms: wait before the slave connects again.
+        connect_timeout_ms: time for a connection to be made.
+    """
+
+    heartbeat_ms: int = 5000
+    housekeeping_ms: int = 20000
+    batch_bytes: int = 32768
+    max_gap_bytes: int = 256 * 1024 * 1024
+    file_bytes: int = 1024 * 1024 * 1024
+    whole_log: bool = False
+    bytes_per_second: int | None = None
+    retry_ms: int = 5000
+    connect_timeout_ms: int = 3000
+
+
+class ReplicatedLog(Protocol):
+    """The part of a message store that replication reads and writes; offsets are bytes."""
+
+    @property
+    def max_physical_offset(self) -> int: ...
+    @property
+    def min_physical_offset(self) -> int: ...
+    def slice(self, physical_offset: int, max_bytes: int) -> memoryview: ...
+    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None: ...

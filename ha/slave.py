@@ -1,0 +1,204 @@
+"""The slave's side: keeps a connection to the master's HA port and appends what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+import attrs
+import trio
+
+from understudy.ha import wire
+from understudy.ha.settings import HaSettings, ReplicatedLog
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import ByteStream
+from understudy.runtime.world import World
+
+log = get_logger("ha.slave")
+
+_RECEIVE_BYTES = 1024 * 1024
+_CLOSE_GRACE_SECONDS = 1.0
+
+
+class HaState(Enum):
+    """Where a slave's connection stands; the names are the reference's (HAConnectionState.java)."""
+
+    READY = 0
+    TRANSFER = 2
+    SHUTDOWN = 4
+
+
+class MismatchError(Exception):
+    """The master's next byte does not follow our log; nothing was written. The message says what to do."""
+
+
+@attrs.frozen
+class SlaveProgress:
+    """What GET_BROKER_HA_STATUS shows of a slave; times are wall time in milliseconds, 0 before the first."""
+
+    master_address: str | None
+    state: HaState
+    last_read_ms: int
+    last_write_ms: int
+    received_bytes_per_second: int
+    refusal: str
+
+
+class HaSlave:
+    """Copies the master's log. Run it as a service of a slave broker.
+
+    Args:
+        world: clock and network.
+        store: the log that is written.
+        settings: may change while it runs.
+
+    Attributes:
+        state_changed: called with the new state; pre-online waits for it.
+    """
+
+    def __init__(self, world: World, store: ReplicatedLog, settings: HaSettings) -> None:
+        self._world = world
+        self._store = store
+        self._settings = settings
+        self._master: str | None = None
+        self._master_changed = trio.Event()
+        self._connection_scope: trio.CancelScope | None = None
+        self._last_read_ms = 0
+        self._last_write_ms = 0
+        self._second = (0, 0, 0)
+        self._refusal = ""
+        self.state = HaState.READY
+        self.state_changed: list[Callable[[HaState], None]] = []
+
+    @property
+    def master_address(self) -> str | None:
+        """The master's HA address, ``host:port``, or ``None`` while it is not known."""
+        return self._master
+
+    def set_master(self, address: str | None) -> None:
+        """Follow the master at HA *address*; a connection to another one ends."""
+        if address == self._master:
+            return
+        log.info("master changed", before=self._master, now=address)
+        self._master = address
+        self._refusal = ""
+        self._master_changed.set()
+        self._master_changed = trio.Event()
+        if self._connection_scope is not None:
+            self._connection_scope.cancel()
+
+    def progress(self) -> SlaveProgress:
+        """Return what an operator wants to know."""
+        _, _, before = self._turn(0)
+        return SlaveProgress(self._master, self.state, self._last_read_ms, self._last_write_ms, before, self._refusal)
+
+    async def run(self) -> None:
+        """Follow the master until cancelled."""
+        try:
+            while True:
+                address = self._master
+                if address is None:
+                    await self._master_changed.wait()
+                    continue
+                await self._follow(address)
+                changed = self._master_changed
+                if self._master == address:
+                    with self._world.clock.move_on_after(self._settings.retry_ms / 1000):
+                        await changed.wait()
+        finally:
+            self._enter(HaState.SHUTDOWN)
+
+    async def _follow(self, address: str) -> None:
+        """Connect to *address* and copy until the connection ends."""
+        host, _, port = address.rpartition(":")
+        try:
+            timeout = self._settings.connect_timeout_ms / 1000
+            stream = await self._world.network.connect(host, int(port), timeout)
+        except (OSError, ValueError) as error:
+            log.warning("master not reached", address=address, error=error)
+            return
+        why = ""
+        try:
+            with trio.CancelScope() as self._connection_scope:
+                self._enter(HaState.TRANSFER)
+                why = await self._copy(stream)
+        except (wire.WireError, MismatchError) as error:
+            self._refusal = why = str(error)
+            log.error("master refused", address=address, why=why)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            why = "broken by the peer or the network"
+        finally:
+            self._connection_scope = None
+            self._enter(HaState.READY)
+            log.info("connection to the master ended", address=address, why=why or "master changed")
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):
+                await stream.aclose()
+
+    async def _copy(self, stream: ByteStream) -> str:
+        """Exchange frames; return why the connection ended."""
+        clock, settings, store = self._world.clock, self._settings, self._store
+        reader = wire.TransferReader()
+        reported = store.max_physical_offset
+        await stream.send_all(wire.report(reported))  # at once; the reference waits for its first heartbeat
+        last_read = last_write = clock.monotonic()
+        self._last_write_ms = clock.wall_ms()
+        while True:
+            now = clock.monotonic()
+            if now - last_read > settings.housekeeping_ms / 1000:
+                return f"the master said nothing for {settings.housekeeping_ms} ms"
+            if now - last_write >= settings.heartbeat_ms / 1000:
+                await self._report(stream, reported)
+                last_write = clock.monotonic()
+            wake = min(last_write + settings.heartbeat_ms / 1000, last_read + settings.housekeeping_ms / 1000)
+            data = None
+            with clock.move_on_after(max(wake - now, 0.001)):
+                data = await stream.receive_some(_RECEIVE_BYTES)
+            if data is None:
+                continue
+            if not data:
+                return "closed by the master"
+            last_read = clock.monotonic()
+            self._last_read_ms = clock.wall_ms()
+            self._turn(len(data))
+            for transfer in reader.feed(data):
+                self._apply(transfer)
+            if store.max_physical_offset > reported:
+                reported = store.max_physical_offset
+                await self._report(stream, reported)
+                last_write = clock.monotonic()
+
+    async def _report(self, stream: ByteStream, offset: int) -> None:
+        await stream.send_all(wire.report(offset))
+        self._last_write_ms = self._world.clock.wall_ms()
+
+    def _apply(self, transfer: wire.Transfer) -> None:
+        """Append a transfer, or refuse it before a byte is written.
+
+        Raises:
+            MismatchError: it does not belong where our log ends.
+        """
+        end = self._store.max_physical_offset
+        if end and end != transfer.offset:
+            where = "ahead of" if end > transfer.offset else "behind"
+            raise MismatchError(
+                f"our log ends at {end}, the master sends from {transfer.offset}: this slave is {where} it or has "
+                "another history. Nothing was written. Compare both logs; to follow this master, move this store away "
+                "and start again"
+            )
+        if transfer.body:
+            self._store.append_raw(transfer.offset, transfer.body)
+
+    def _turn(self, size: int) -> tuple[int, int, int]:
+        second, counted, before = self._second
+        now = int(self._world.clock.monotonic())
+        if now != second:
+            before = counted if now == second + 1 else 0
+            counted = 0
+        self._second = (now, counted + size, before)
+        return self._second
+
+    def _enter(self, state: HaState) -> None:
+        if state is not self.state:
+            self.state = state
+            for callback in self.state_changed:
+                callback(state)

@@ -1,0 +1,224 @@
+"""Master and slave over an in-memory network on virtual time: catch up, keep up, fall behind, disagree."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from understudy.ha import wire
+from understudy.ha.master import HaMaster
+from understudy.ha.settings import HaSettings
+from understudy.ha.slave import HaSlave, HaState
+from understudy.runtime.background import open_background
+from understudy.runtime.clock import VirtualClock
+from understudy.runtime.disk import RealDisk
+from understudy.runtime.world import World
+from understudy.testkit.sim_network import LinkQuality, SimNetwork
+
+FILE = 4096
+
+
+class Log:
+    """A commit log in memory: files of 4 KiB, the first one at *base*."""
+
+    def __init__(self, data: bytes = b"", base: int = 0) -> None:
+        self.base = base
+        self.data = bytearray(data)
+        self.grown: list[Callable[[], None]] = []
+
+    @property
+    def max_physical_offset(self) -> int:
+        return self.base + len(self.data) if self.data or self.base else 0
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self.base if self.data else -1
+
+    def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
+        at = physical_offset - self.base
+        to_file_end = FILE - physical_offset % FILE
+        return memoryview(bytes(self.data[at : at + min(max_bytes, to_file_end)]))
+
+    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
+        if not self.data:
+            self.base = physical_offset
+        assert physical_offset == self.max_physical_offset
+        self.data += data
+
+    def append(self, data: bytes) -> None:
+        self.data += data
+        for callback in self.grown:
+            callback()
+
+
+@pytest.fixture
+def network() -> SimNetwork:
+    return SimNetwork(random.Random(5))
+
+
+def world_of(network: SimNetwork, host: str) -> World:
+    return World(VirtualClock(), network.host(host), RealDisk(), random.Random(2))
+
+
+@asynccontextmanager
+async def master_of(network: SimNetwork, log: Log, settings: HaSettings | None = None) -> AsyncIterator[HaMaster]:
+    master = HaMaster(world_of(network, "m"), log, settings or HaSettings(file_bytes=FILE), "0.0.0.0", 10912)
+    log.grown.append(master.log_grew)
+    async with open_background() as nursery:
+        await master.bind()
+        nursery.start_soon(master.run)
+        yield master
+
+
+@asynccontextmanager
+async def slave_of(network: SimNetwork, log: Log, settings: HaSettings | None = None) -> AsyncIterator[HaSlave]:
+    slave = HaSlave(world_of(network, "s"), log, settings or HaSettings(file_bytes=FILE))
+    slave.set_master("m:10912")
+    async with open_background() as nursery:
+        nursery.start_soon(slave.run)
+        yield slave
+
+
+async def test_a_slave_with_part_of_the_log_gets_the_rest_and_then_each_append_at_once(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    data = random.Random(1).randbytes(300_000)
+    ours, theirs = Log(data), Log(data[:100_000])
+    async with master_of(network, ours) as master, slave_of(network, theirs) as slave:
+        await trio.sleep(1)
+        assert data == theirs.data
+        assert (1, 2, 2) == (master.connection_count, master.in_sync_count(), master.copies_of(len(data)))
+
+        start = trio.current_time()
+        acknowledged = trio.Event()
+        master.acknowledged.append(acknowledged.set)
+        ours.append(b"more")
+        await acknowledged.wait()
+        assert trio.current_time() - start < 0.01
+        assert (2, len(data) + 4) == (master.copies_of(len(data) + 4), master.pushed_offset)
+        assert HaState.TRANSFER is slave.state
+
+
+@pytest.mark.parametrize(("whole_log", "base"), [(False, 8192), (True, 0)])
+async def test_an_empty_slave_gets_the_last_file_or_the_whole_log(
+    network: SimNetwork, autojump_clock: MockClock, whole_log: bool, base: int
+) -> None:
+    ours, theirs = Log(b"x" * 10_000), Log()
+    async with (
+        master_of(network, ours, HaSettings(file_bytes=FILE, whole_log=whole_log)),
+        slave_of(network, theirs),
+    ):
+        await trio.sleep(1)
+        assert (base, 10_000) == (theirs.base, theirs.max_physical_offset)
+
+
+async def test_a_slave_ahead_is_refused_by_the_master_and_counts_for_nothing(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = Log(b"x" * 400), Log(b"y" * 3500)
+    async with master_of(network, ours) as master, slave_of(network, theirs):
+        await trio.sleep(0.5)
+        assert (0, 1, 0) == (master.connection_count, master.in_sync_count(), master.pushed_offset)
+        assert "3100 bytes after the master's" in caplog.text
+        assert b"y" * 3500 == theirs.data
+
+
+async def test_a_hostile_slave_moves_nothing(network: SimNetwork, autojump_clock: MockClock) -> None:
+    async with master_of(network, Log(b"x" * 400)) as master:
+        for claim in (1 << 40, -1):
+            stream = await network.host("h").connect("m", 10912, 1)
+            await stream.send_all(wire.report(claim))
+            assert b"" == await stream.receive_some(100)
+        assert (0, 0) == (master.connection_count, master.pushed_offset)
+
+
+async def test_a_diverged_slave_writes_nothing_and_says_what_to_do(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = Log(b"y" * 100)
+    async with slave_of(network, theirs) as slave:
+        listener = await network.host("m").listen("0.0.0.0", 10912)
+        stream = await listener.accept()
+        await stream.send_all(wire.header(90, 20) + b"z" * 20)
+        assert wire.report(100) == await stream.receive_some(8)
+        assert b"" == await stream.receive_some(8)
+
+        assert b"y" * 100 == theirs.data
+        assert "our log ends at 100, the master sends from 90" in slave.progress().refusal
+        assert "move this store away" in caplog.text
+
+
+async def test_silence_ends_a_connection_and_the_slave_comes_back(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    ours, theirs = Log(b"x" * 100), Log()
+    async with master_of(network, ours) as master, slave_of(network, theirs) as slave:
+        await trio.sleep(60)
+        assert 1 == network.connections  # heartbeats keep it alive
+        network.cut("m", "s")
+        network.cut("s", "m")
+        await trio.sleep(30)
+        assert (0, HaState.READY) == (master.connection_count, slave.state)
+
+        ours.append(b"y" * 50)
+        network.heal()
+        await trio.sleep(15)
+        assert b"x" * 100 + b"y" * 50 == theirs.data
+        assert 2 == master.in_sync_count()
+
+
+async def test_a_slave_that_needs_deleted_files_is_refused_with_the_way_out(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    ours, theirs = Log(b"x" * 100, base=FILE), Log(b"y" * 50)
+    async with master_of(network, ours) as master, slave_of(network, theirs):
+        await trio.sleep(1)
+        assert 0 == master.connection_count
+        assert "older files were deleted" in caplog.text
+
+
+async def test_a_slow_slave_costs_the_master_nothing_but_its_own_backlog(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    network.set_link("m", "s", LinkQuality(bytes_per_second=100_000))
+    ours, theirs = Log(b"x" * 2_000_000), Log(b"x" * 1000)
+    async with master_of(network, ours) as master, slave_of(network, theirs):
+        await trio.sleep(5)
+        assert len(theirs.data) < 1_000_000
+        ours.append(b"y")  # never blocks
+        (slave,) = master.status()
+        assert 1000 <= slave.acknowledged <= slave.transfer_from
+        await trio.sleep(30)
+        assert len(ours.data) == len(theirs.data)
+
+
+async def test_flow_control_bounds_the_bytes_of_a_second(network: SimNetwork, autojump_clock: MockClock) -> None:
+    ours, theirs = Log(b"x" * 1_000_000), Log(b"x")
+    settings = HaSettings(file_bytes=FILE, bytes_per_second=100_000)
+    async with master_of(network, ours, settings), slave_of(network, theirs):
+        await trio.sleep(5)
+        assert 400_000 <= len(theirs.data) <= 600_000
+        await trio.sleep(7)
+        assert 1_000_000 == len(theirs.data)
+
+
+async def test_a_change_of_master_moves_the_slave(network: SimNetwork, autojump_clock: MockClock) -> None:
+    theirs = Log()
+    async with slave_of(network, theirs) as slave, master_of(network, Log(b"a" * 100)):
+        await trio.sleep(6)
+        slave.set_master(None)
+        await trio.sleep(1)
+        assert HaState.READY is slave.state
+        other = Log(b"a" * 100 + b"b" * 100)
+        master = HaMaster(world_of(network, "n"), other, HaSettings(), "0.0.0.0", 10912)
+        async with open_background() as nursery:
+            await master.bind()
+            nursery.start_soon(master.run)
+            slave.set_master("n:10912")
+            await trio.sleep(1)
+            assert other.data == theirs.data
