@@ -1,0 +1,101 @@
+"""Processes come and go under real clients: boot lines, two name servers, a killed broker, a restart of everything."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import peer_processes
+import pytest
+from peer_processes import PeerCluster, PortBlocks, filled_template, server
+
+
+@pytest.mark.covers("R96", "R98")
+def test_boot_lines_name_the_server_and_its_address(cluster: PeerCluster) -> None:
+    # given servers that were started from configuration files; when their output is read
+    namesrv, broker = (cluster.servers[name].output() for name in ("namesrv", "broker-a"))
+    # then each printed the line that operators and scripts wait for
+    assert re.search(
+        r"^The Name Server boot success\. serializeType=JSON, address 0\.0\.0\.0:\d+", namesrv, re.MULTILINE
+    )
+    line = rf"^The broker\[broker-a, {re.escape(cluster.brokers['broker-a'])}\] boot success\. serializeType=JSON"
+    assert re.search(line, broker, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R97", "R100", "R115")
+def test_clients_live_through_the_death_of_a_name_server_and_of_one_master_of_two(
+    java_home: Path, servers_kind: str, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    # given two name servers and two masters, each with a file of its own, and a topic on both masters
+    ports = [port_blocks.take() for _ in range(2)]
+    namesrvs = ";".join(f"127.0.0.1:{port}" for port in ports)
+    servers = {
+        f"namesrv-{port}": server(
+            servers_kind,
+            "namesrv",
+            f"namesrv-{port}",
+            tmp_path / f"namesrv-{port}",
+            filled_template("namesrv", PORT=port, DIR=tmp_path / f"namesrv-{port}"),
+        )
+        for port in ports
+    }
+    for name in ("broker-a", "broker-b"):
+        port = port_blocks.take() + 10
+        keys = {"NAME": name, "PORT": port, "HA_PORT": port + 2, "NAMESRV": namesrvs, "DIR": tmp_path / name}
+        servers[name] = server(servers_kind, "broker", name, tmp_path / name, filled_template("broker", **keys))
+    topic, threads = "LifeTopic", 2
+    with peer_processes.running(*servers.values()):
+        (created,) = peer_processes.run_admin(namesrvs, [f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4"])
+        assert created["output"].count("success.") == 2, created
+        # when one name server and then one master are killed while a Java producer sends
+        load = peer_processes.LoadClient(
+            "send", namesrvs, "--topic", topic, "--threads", str(threads), "--seconds", "14", "--warmup", "1"
+        )
+        load.after(5, servers[f"namesrv-{ports[0]}"].kill)
+        load.after(9, servers["broker-b"].kill)
+        sent = load.result(limit_s=60)
+        # then sends went on, after a pause no longer than a client needs to see that a connection broke
+        assert sent["count"] > 100
+        assert sent["max_gap_ms"] < 4_000
+        # and when the killed servers are back, a new group gets every acknowledged message
+        servers[f"namesrv-{ports[0]}"].start().await_boot()
+        servers["broker-b"].start().await_boot()
+        wanted = sent["acked_with_warmup"]
+        group = peer_processes.LoadClient(
+            "consume", namesrvs, "--topic", topic, "--count", str(wanted), "--timeout", "60"
+        )
+        result = group.result(limit_s=100)
+        # one send of each thread may have been stored while its acknowledgement got lost
+        assert wanted <= result["count"] <= wanted + 2 * threads, result
+
+
+@pytest.mark.slow
+@pytest.mark.covers("SL-05")
+def test_topics_messages_and_offsets_survive_a_restart_of_everything(
+    java_home: Path, servers_kind: str, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    # given a cluster, and a driver that asks for its restart by making a file
+    asked, done = tmp_path / "restart-asked", tmp_path / "restart-done"
+    command = f"touch {asked}; until [ -e {done} ]; do sleep 0.1; done"
+    with peer_processes.peer_cluster(servers_kind, servers_kind, tmp_path, port_blocks) as cluster:
+        ended: list[int] = []
+
+        def restart() -> None:
+            if not peer_processes.await_file(asked, limit_s=60):
+                return
+            ended.extend(one.stop() for one in reversed(cluster.servers.values()))
+            for one in cluster.servers.values():
+                one.start().await_boot()
+            done.touch()
+
+        restarting = threading.Thread(target=restart)
+        restarting.start()
+        # when it sends and consumes, everything is stopped and started, and it sends and consumes again
+        results = peer_processes.run_interop(cluster.namesrv, ["--restart-cmd", command, "cluster_restart"])
+        restarting.join(60)
+        # then the servers ended cleanly and nothing was lost
+        assert set(ended) <= {0, 143}, ended
+        assert len(cluster.servers) == len(ended)
+        assert results["cluster_restart"]["ok"], results["cluster_restart"]["detail"]
