@@ -42,9 +42,7 @@ def delay_of_level(levels_ms: Sequence[int], level: int) -> int:
     return levels_ms[level - 1] if 1 <= level <= len(levels_ms) else 1000
 
 
-def redirect(
-    topic: str, queue_id: int, properties: dict[str, str], sys_flag: int, max_level: int
-) -> tuple[str, int]:
+def redirect(topic: str, queue_id: int, properties: dict[str, str], sys_flag: int, max_level: int) -> tuple[str, int]:
     """Send a message with a delay level to the schedule topic.
 
     Args:

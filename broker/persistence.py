@@ -6,7 +6,7 @@ Several changes within a table's delay are one write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import attrs
@@ -30,12 +30,14 @@ class SavedTable:
         path: the file.
         snapshot: returns the content; must not share mutable parts with the table.
         delay_ms: longest time from a change to its write in milliseconds, asked anew for each change.
+        barrier: waits until what the content speaks of is durable itself; raises ``OSError`` when it is not.
     """
 
     name: str
     path: str
     snapshot: Callable[[], Any]
     delay_ms: Callable[[], int]
+    barrier: Callable[[], Awaitable[None]] | None = None
 
 
 class Persistence:
@@ -89,6 +91,8 @@ class Persistence:
         async with self._writing:
             self._due.pop(name, None)
             content = table.snapshot()
+            if table.barrier is not None:
+                await table.barrier()
             await self._world.disk.in_thread(lambda: save_table(self._world.disk, table.path, content))
 
     async def save_changed(self) -> None:

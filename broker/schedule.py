@@ -218,7 +218,7 @@ class ScheduleService:
         topic = pairs.get(delay.REAL_TOPIC)
         queue_text = pairs.get(delay.REAL_QUEUE, "")
         if topic is None or not queue_text.isdecimal():
-            log.error("delayed message without its real topic or queue skipped", level=level, offset=record.queue_offset)
+            log.error("delayed message without its real place skipped", level=level, offset=record.queue_offset)
             return True
         if topic == names.HALF_TOPIC:
             log.error("delayed half message skipped", level=level, offset=record.queue_offset)
@@ -228,7 +228,7 @@ class ScheduleService:
         try:
             safe = await self.target(message)
         except Exception as error:
-            log.error("delayed message not delivered, trying again", level=level, offset=record.queue_offset, error=error)
+            log.error("delayed message not delivered yet", level=level, offset=record.queue_offset, error=error)
             return False
         if safe:
             self._delivered(topic, message.queue_id, len(message.body))

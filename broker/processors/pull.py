@@ -86,9 +86,7 @@ class PullProcessor:
         if not config.brokerPermission & names.PERM_READ:
             raise _forbidden(f"the broker[{config.brokerIP1}] pulling message is forbidden", FORBIDDEN_BROKER)
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.litePullMessageEnable:
-            raise _forbidden(
-                f"the broker[{config.brokerIP1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER
-            )
+            raise _forbidden(f"the broker[{config.brokerIP1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
         row = broker.groups.rows.get(group)
         if row is None:
             row = self._group(group)
@@ -96,9 +94,7 @@ class PullProcessor:
             raise _forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
         place = broker.topics.rows.get(topic)
         if place is None:
-            raise CommandError(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {}
-            )
+            raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {})
         if not place.perm & names.PERM_READ:
             raise _forbidden(f"the topic[{topic}] pulling message is forbidden", FORBIDDEN_TOPIC)
         if not 0 <= queue_id < place.read_queue_nums:
@@ -135,7 +131,12 @@ class PullProcessor:
             suggested = 0
         if status is GetStatus.FOUND:
             answer = _EXT % (
-                suggested, row.sys_flag, found.next_begin_offset, found.max_offset, found.min_offset, place.sys_flag
+                suggested,
+                row.sys_flag,
+                found.next_begin_offset,
+                found.max_offset,
+                found.min_offset,
+                place.sys_flag,
             )
             broker.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
             self._stats.get_found += 1
@@ -150,7 +151,12 @@ class PullProcessor:
         if code == ResponseCode.PULL_OFFSET_MOVED and broker.is_slave and not broker.options.store.offsetCheckInSlave:
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
         answer = _EXT % (
-            suggested, row.sys_flag, found.next_begin_offset, found.max_offset, found.min_offset, place.sys_flag
+            suggested,
+            row.sys_flag,
+            found.next_begin_offset,
+            found.max_offset,
+            found.min_offset,
+            place.sys_flag,
         )
         return [reply_head(command.opaque or 0, code, answer, 0, status.value.encode())]
 
@@ -203,34 +209,24 @@ class PullProcessor:
                 {},
             ) from None
 
-    def _codes_of_group(
-        self, ext: dict[str, str], group: str, topic: str, row: GroupConfig
-    ) -> frozenset[int] | None:
+    def _codes_of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig) -> frozenset[int] | None:
         broker = self._broker
         info = broker.consumers.groups.get(group)
         if info is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}", {}
-            )
+            raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}", {})
         if info.broadcasting and not row.consume_broadcast_enable:
             raise _forbidden(f"the consumer group[{group}] can not consume by broadcast way", FORBIDDEN_BROADCAST)
         if broker.groups.forbidden and broker.groups.is_forbidden(group, topic):
-            raise _forbidden(
-                f"the consumer group[{group}] is forbidden for topic[{topic}]", FORBIDDEN_SUBSCRIPTION
-            )
+            raise _forbidden(f"the consumer group[{group}] is forbidden for topic[{topic}]", FORBIDDEN_SUBSCRIPTION)
         subscription = info.subscriptions.get(topic)
         if subscription is None:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}", {}
-            )
+            raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}", {})
         try:
             version = int(ext.get("subVersion") or 0)
         except ValueError:
             version = 0
         if subscription.version < version:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest", {}
-            )
+            raise CommandError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest", {})
         if not filters.is_tag_type(subscription.expression_type):
             raise no_expression_filter(subscription.expression_type)
         return subscription.wanted

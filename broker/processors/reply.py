@@ -100,9 +100,7 @@ class ReplyProcessor:
         if wrong is not None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, wrong, answer)
         if topic in names.CLOSED_TOPICS:
-            raise CommandError(
-                ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", answer
-            )
+            raise CommandError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", answer)
         row = self._broker.topics.get(topic)
         if row is None:
             row = self._broker.topics.create_on_send(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from understudy.broker import delay, names
 from understudy.broker.identity import host_bytes
@@ -149,7 +149,7 @@ class SendProcessor:
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk",
             )
-        born_host = connection.state.get("born_host")
+        born_host: Any = connection.state.get("born_host")
         if born_host is None:
             born_host = connection.state["born_host"] = host_bytes(*connection.peer)
         if ext.get("m") == "true":
@@ -237,7 +237,7 @@ class SendProcessor:
         queue_id: int,
         properties: str,
         born_ms: int,
-        born_host: object,
+        born_host: bytes,
         sys_flag: int,
         reconsume_times: int,
         now_ms: int,
@@ -245,9 +245,7 @@ class SendProcessor:
         pairs = parse_properties(properties) if properties else {}
         topic = plan.row.name
         if topic.startswith(names.RETRY_PREFIX):
-            raise self._refused(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
-            )
+            raise self._refused(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
         if sys_flag & 0xC or delay.level_of(pairs) > 0:
             raise self._refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
@@ -258,7 +256,7 @@ class SendProcessor:
                 queue_id,
                 command.body,
                 born_ms,
-                born_host,  # type: ignore[arg-type]  # put there by send
+                born_host,
                 sys_flag=sys_flag,
                 reconsume_times=reconsume_times,
                 now_ms=now_ms,
@@ -314,9 +312,7 @@ class SendProcessor:
                 raise send_header.explain(ext) from None
             row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.autoCreateTopicEnable)
         if row is None:
-            raise self._refused(
-                ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}"
-            )
+            raise self._refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
         plan = self._plans.get(topic)
         if plan is None:
             plan = self._plans[topic] = TopicPlan(row, self._broker.stats.topic(topic).add)
@@ -359,9 +355,7 @@ class SendProcessor:
             except delay.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self._refused(code, str(error)) from None
-        stored_topic, stored_queue = delay.redirect(
-            topic, queue_id, pairs, sys_flag, len(self._broker.delay_levels_ms)
-        )
+        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, len(self._broker.delay_levels_ms))
         return stored_topic, stored_queue, pairs
 
     def _dead_letter(

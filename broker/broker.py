@@ -1,0 +1,389 @@
+"""One broker: what it consists of, how it starts, serves and stops.
+
+The life of a broker is one call of :meth:`Broker.run`. Its parts are public attributes, each in a module of its own.
+Nothing in here knows of other brokers; a failure leaves :meth:`Broker.run` as an exception and touches nobody else.
+
+Source: BrokerController.java, BrokerStartup.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from understudy.broker import admin
+from understudy.broker.acknowledgement import Acknowledgements
+from understudy.broker.clients import ConsumerTable, ProducerTable
+from understudy.broker.config import BrokerOptions, delay_levels_ms
+from understudy.broker.groups import GroupTable
+from understudy.broker.hold import PullHold
+from understudy.broker.identity import Identity, host_bytes
+from understudy.broker.inner import InnerMessage, append
+from understudy.broker.locks import QueueLocks
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.persistence import Persistence, SavedTable
+from understudy.broker.processors.lock import LockProcessor
+from understudy.broker.processors.members import MemberProcessor
+from understudy.broker.processors.pull import PullProcessor
+from understudy.broker.processors.queue_offsets import OffsetProcessor
+from understudy.broker.processors.reply import ReplyProcessor
+from understudy.broker.processors.send import SendProcessor
+from understudy.broker.processors.send_back import SendBackProcessor
+from understudy.broker.registration import Registration
+from understudy.broker.schedule import ScheduleProgress, ScheduleService
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.storage import BrokerStartError, config_path, load, store_settings
+from understudy.broker.topics import SystemTopicPlan, TopicTable
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError
+from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.log import get_logger
+from understudy.runtime.supervisor import Supervisor, open_supervisor
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
+
+log = get_logger("broker")
+
+STOP_SECONDS = 10.0
+FIRST_REGISTRATION_MS = 1_000
+FAST_PORT_DISTANCE = 2
+PULL_CODES = frozenset(
+    {
+        int(code)
+        for code in (
+            RequestCode.PULL_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.POP_MESSAGE,
+            RequestCode.PEEK_MESSAGE,
+            RequestCode.NOTIFICATION,
+            RequestCode.POLLING_INFO,
+        )
+    }
+)
+"""Codes the fast port does not serve."""
+
+
+class Broker:
+    """One broker.
+
+    Args:
+        world: clock, network, disk and randomness.
+        options: its configuration; read while it runs, so that live changes count.
+        client: shared connections to other servers; the broker opens its own when ``None``.
+        redelivery: where due delayed messages go; its own log when ``None``.
+
+    Attributes (those without a type here exist once :meth:`run` has started):
+        options: the configuration.
+        identity: names and addresses, with the real port.
+        topics, groups, offsets, producers, consumers, locks, hold, stats, schedule_progress: the tables.
+        store: the messages.
+        schedule: the service of delayed messages.
+        registration: what name servers are told.
+        persistence: saves the tables.
+        server: the listening port.
+        services: what runs.
+        started_ms: wall time of the start.
+    """
+
+    identity: Identity
+    store: MessageStore
+    schedule: ScheduleService
+    registration: Registration
+    server: RemotingServer
+    fast_server: RemotingServer | None
+    services: Supervisor
+    send: SendProcessor
+    pull: PullProcessor
+    members: MemberProcessor
+    client: RemotingClient
+
+    def __init__(
+        self,
+        world: World,
+        options: BrokerOptions,
+        *,
+        client: RemotingClient | None = None,
+        redelivery: Callable[[InnerMessage], Awaitable[bool]] | None = None,
+    ) -> None:
+        self.world = world
+        self.options = options
+        config, keys = options.broker, options.store
+        now_ms = world.clock.wall_ms
+        self.started_ms = now_ms()
+        self.delay_levels_ms = delay_levels_ms(keys.messageDelayLevel)
+        self.sync_flush = keys.flushDiskType == "SYNC_FLUSH"
+        self.topics = TopicTable(now_ms)
+        self.groups = GroupTable(now_ms)
+        self.groups.auto_create = lambda: config.autoCreateSubscriptionGroup
+        self.groups.create_system = lambda: config.enableCreateSysGroup
+        self.offsets = OffsetTable(now_ms, config.consumerOffsetUpdateVersionStep)
+        self.producers: ProducerTable[Connection] = ProducerTable()
+        self.consumers: ConsumerTable[Connection] = ConsumerTable()
+        self.locks = QueueLocks()
+        self.hold = PullHold(world.clock, lambda: config.pullThreadPoolQueueCapacity)
+        self.stats = BrokerStatistics(world.clock, config.brokerClusterName)
+        self.schedule_progress = ScheduleProgress(now_ms)
+        self.persistence = Persistence(world)
+        self.fast_server = None
+        self._shared_client = client
+        self._redelivery = redelivery if redelivery is not None else self.append_to_own_log
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the broker copies a master and takes no messages of its own."""
+        return self.options.store.brokerRole == "SLAVE"
+
+    @property
+    def store_host(self) -> bytes:
+        """Address and port as they stand in this broker's records and message ids."""
+        return host_bytes(self.identity.host, self.identity.port)
+
+    async def append_to_own_log(self, message: InnerMessage) -> bool:
+        """Put a due message into this broker's log; the redelivery target of a master."""
+        append(self.store, message)
+        return True
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; then sign off, flush and save, within :data:`STOP_SECONDS`.
+
+        Args:
+            task_status: told when the port is bound, the store recovered, requests are answered, and the name servers
+                that answer quickly know the broker.
+
+        *Resources*: ports, the store's folder and every task are given back when this returns or raises.
+
+        *Errors*: before it serves: ``ListenError``, ``DiskLockedError``, ``BrokerStartError``, ``OSError``, each one
+        clear line. Later: an exception group when an essential service failed.
+        """
+        await self._bind()
+        try:
+            await self._open()
+        except BaseException:
+            await self._unbind()
+            raise
+        try:
+            async with trio.open_nursery() as nursery:
+                serving = trio.CancelScope(shield=True)
+                await nursery.start(self._serve, serving)
+                task_status.started()
+                try:
+                    await trio.sleep_forever()
+                finally:
+                    with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS / 2):
+                        await self._retire()
+                    serving.cancel()
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
+                await self._close()
+
+    async def _bind(self) -> None:
+        server_keys = self.options.server
+        limits = ConnectionLimits(idle_seconds=server_keys.serverChannelMaxIdleTimeSeconds)
+        host, port = server_keys.bindAddress, server_keys.listenPort
+        name = self.options.broker.brokerName
+        self.server = RemotingServer(self.world, host, port, name=f"broker {name}", limits=limits)
+        _, real_port = await self.server.bind()
+        config, keys = self.options.broker, self.options.store
+        ha_port = keys.haListenPort if port else real_port + 1
+        self.identity = Identity(
+            config.brokerClusterName,
+            name,
+            config.brokerId,
+            config.brokerIP1 or "127.0.0.1",
+            real_port,
+            f"{config.brokerIP2 or config.brokerIP1 or '127.0.0.1'}:{ha_port}",
+        )
+        if port > FAST_PORT_DISTANCE:
+            self.fast_server = RemotingServer(
+                self.world, host, port - FAST_PORT_DISTANCE, name=f"broker {name} (fast port)", limits=limits
+            )
+            try:
+                await self.fast_server.bind()
+            except BaseException:
+                await self._unbind()
+                raise
+
+    async def _unbind(self) -> None:
+        await self.server.unbind()
+        if self.fast_server is not None:
+            await self.fast_server.unbind()
+
+    async def _open(self) -> None:
+        """Recover the store, load the tables, and connect the parts."""
+        identity = self.identity
+        self.store = await MessageStore.open(
+            self.world, store_settings(self.options.store), (identity.host, identity.port)
+        )
+        try:
+            await self._load_tables()
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self.store.close()
+            raise
+        self.acknowledgements = Acknowledgements(
+            self.store,
+            self.world.clock,
+            lambda: self.options.store.syncFlushTimeout,
+            lambda: self.options.broker.sendThreadPoolQueueCapacity,
+        )
+        self.schedule = ScheduleService(
+            self.world.clock,
+            self.store,
+            self.schedule_progress,
+            self.delay_levels_ms,
+            self._redelivery,
+            lambda topic, queue_id, size: self.stats.topic(topic).add(queue_id, 1, size),
+        )
+        self.store.arrived.append(self.hold.arrived)
+        self.store.arrived.append(self.schedule.arrived)
+
+    async def _load_tables(self) -> None:
+        config, keys, disk = self.options.broker, self.options.store, self.world.disk
+        self.topics.install(
+            SystemTopicPlan(
+                cluster=config.brokerClusterName,
+                broker_name=config.brokerName,
+                default_queue_nums=config.defaultTopicQueueNums,
+                revive_queue_nums=config.reviveQueueNum,
+                auto_create=config.autoCreateTopicEnable,
+                cluster_topic=config.clusterTopicEnable,
+                broker_topic=config.brokerTopicEnable,
+                trace=config.traceTopicEnable,
+                trace_topic=config.msgTraceTopicName,
+                timer_wheel=keys.timerWheelEnable,
+            )
+        )
+        self.groups.install()
+        tables = (
+            ("topics", "topics.json", self.topics, lambda: 0),
+            ("groups", "subscriptionGroup.json", self.groups, lambda: 0),
+            ("offsets", "consumerOffset.json", self.offsets, lambda: config.flushConsumerOffsetInterval),
+            ("delay", "delayOffset.json", self.schedule_progress, lambda: keys.flushDelayOffsetInterval),
+        )
+        absent = []
+        for name, file_name, table, delay_ms in tables:
+            path = config_path(keys, file_name)
+            if not await load(disk, path, table.merge_json):
+                absent.append(name)
+            if name == "topics" and absent and self.store.max_physical_offset > 0:
+                raise BrokerStartError(
+                    f"{path} is missing, but the log beside it holds {self.store.max_physical_offset} bytes: restore "
+                    "it from a backup or another replica, or write {} into it to start without topics"
+                )
+            self.persistence.add(SavedTable(name, path, table.to_json, delay_ms, self._barrier_of(name)))
+        if absent:
+            disk.make_folder(config_path(keys, ""))
+            await self.persistence.save_all()
+        self.topics.on_change.append(lambda rows: self.persistence.changed("topics"))
+        self.groups.on_change.append(lambda: self.persistence.changed("groups"))
+        self.offsets.on_change.append(lambda: self.persistence.changed("offsets"))
+        self.schedule_progress.on_change.append(lambda: self.persistence.changed("delay"))
+
+    def _barrier_of(self, name: str) -> Callable[[], Awaitable[None]] | None:
+        """Progress of delayed messages must not be durable before their copies are."""
+        if name != "delay" or not self.sync_flush:
+            return None
+
+        async def copies_durable() -> None:
+            reached = self.store.max_physical_offset
+            if not await self.store.wait_flushed(reached, self.options.store.syncFlushTimeout):
+                raise OSError(f"the log was not flushed up to {reached} in time")
+
+        return copies_durable
+
+    async def _serve(
+        self, scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        clock = self.world.clock
+        with scope:
+            async with open_client(self.world) as own_client:
+                self.client = self._shared_client if self._shared_client is not None else own_client
+                self._register_handlers()
+                async with open_supervisor(clock, self.identity.canonical_name) as services:
+                    self.services = services
+                    services.start("store", self.store.run)
+                    services.start("persistence", self.persistence.run)
+                    services.start("pull hold", self.hold.run)
+                    if self.sync_flush:
+                        services.start("acknowledgements", self.acknowledgements.run, reason="flushDiskType=SYNC_FLUSH")
+                    if not self.is_slave:
+                        services.start("schedule", self.schedule.run, reason="master")
+                    services.start("housekeeping", self.members.run)
+                    services.start("statistics", self.stats.run)
+                    services.start("server", self.server.run)
+                    if self.fast_server is not None:
+                        services.start("fast server", self.fast_server.run)
+                    services.start("registration", self.registration.run)
+                    if self.options.broker.enableSlaveActingMaster or self.options.broker.enableControllerMode:
+                        services.start(
+                            "heartbeat", self.registration.heartbeat, reason="acting master or controller mode"
+                        )
+                    if self.registration.name_servers:
+                        await self.registration.settled(FIRST_REGISTRATION_MS)
+                    log.info(
+                        "broker serves",
+                        name=self.identity.canonical_name,
+                        address=self.identity.address,
+                        name_servers=";".join(self.registration.name_servers) or "none",
+                    )
+                    task_status.started()
+                    await trio.sleep_forever()
+
+    def _register_handlers(self) -> None:
+        server, config = self.server, self.options.broker
+        self.registration = Registration(self.world, self.options, self.identity, self.topics, self.client)
+        self.send = SendProcessor(self)
+        self.pull = PullProcessor(self)
+        self.members = MemberProcessor(self)
+        self.hold.answer = self.pull.again
+        for processor in (
+            self.send,
+            SendBackProcessor(self),
+            ReplyProcessor(self),
+            self.pull,
+            self.members,
+            OffsetProcessor(self),
+            LockProcessor(self),
+        ):
+            processor.register(server)
+        admin.register_all(self, server)
+        server.lane(
+            "admin",
+            LaneLimits(
+                config.adminBrokerThreadPoolNums,
+                config.adminBrokerThreadPoolQueueCapacity,
+                config.waitTimeMillsInAdminBrokerQueue / 1000,
+            ),
+        )
+        server.on_close.append(self.members.closed)
+        if self.fast_server is not None:
+            server.copy_to(self.fast_server, without=PULL_CODES)
+            self.fast_server.on_close.append(self.members.closed)
+        if self.is_slave:
+            self.send.refusal = CommandError(
+                ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while: this is a slave"
+            )
+
+    async def _retire(self) -> None:
+        """Leave while still serving: sign off, and answer the sends that wait for the disk."""
+        if hasattr(self, "registration"):
+            await self.registration.sign_off()
+            if self.sync_flush:
+                await self.acknowledgements.drain(
+                    lambda: self.store.wait_flushed(self.store.max_physical_offset, 1_000)
+                )
+
+    async def _close(self) -> None:
+        """Give everything back after the services are gone."""
+        try:
+            await self._unbind()
+            await self.persistence.save_all()
+        finally:
+            await self.store.close()
+        log.info("broker stopped", name=self.identity.canonical_name)

@@ -1,0 +1,328 @@
+"""Keeps every name server informed: registration at the start, regularly and after changes, and signing off.
+
+Each name server is told for itself and in parallel; one that does not answer delays nobody. A topic that was created
+is announced at once by a registration that holds only that topic.
+
+Source: BrokerController.java, BrokerOuterAPI.java, RegisterBrokerBody.java.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+
+import trio
+
+from understudy.broker import names
+from understudy.broker.config import BrokerOptions
+from understudy.broker.data_version import DataVersion
+from understudy.broker.identity import Identity
+from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import JsonError, dumps, loads
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("broker.registration")
+
+SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
+ANNOUNCE_TIMEOUT_MS = 3_000
+SIGN_OFF_TIMEOUT_MS = 1_000
+HEARTBEAT_TIMEOUT_MS = 1_000
+_INT = struct.Struct(">i")
+
+
+def registration_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, now_ms: int) -> bytes:
+    """Return the plain body of REGISTER_BROKER.
+
+    Args:
+        rows: the topics to tell of.
+        version: version of the whole topic table.
+        perm_mask: permissions of the broker; topics have no others.
+        now_ms: version of the (empty) table of static topics.
+    """
+    return dumps(
+        {
+            "filterServerList": [],
+            "topicConfigSerializeWrapper": {
+                "dataVersion": version.to_json(),
+                "mappingDataVersion": DataVersion(timestamp=now_ms).to_json(),
+                "topicConfigTable": {row.name: row.to_json(perm_mask) for row in rows},
+                "topicQueueMappingDetailMap": {},
+                "topicQueueMappingInfoMap": {},
+            },
+        }
+    )
+
+
+def compressed_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int) -> bytes:
+    """Return the compressed body of REGISTER_BROKER; it cannot tell of order and system flags of topics."""
+
+    def sized(data: bytes) -> bytes:
+        return _INT.pack(len(data)) + data
+
+    listed = list(rows)
+    parts = [sized(dumps(version.to_json())), _INT.pack(len(listed))]
+    for row in listed:
+        text = (
+            f"{row.name} {row.read_queue_nums} {row.write_queue_nums} {row.perm & perm_mask} {row.filter_type} "
+            + json.dumps(row.attributes, separators=(",", ":"))
+        )
+        parts.append(sized(text.encode()))
+    parts += [sized(b"[]"), _INT.pack(0)]
+    return zlib.compress(b"".join(parts), 9)
+
+
+class Registration:
+    """What one broker tells its name servers.
+
+    Args:
+        world: clock and network.
+        options: read anew for each registration, so that a changed ``namesrvAddr`` counts at once.
+        identity: who the broker is.
+        topics: what it has.
+        client: connections to name servers.
+
+    Attributes:
+        on_answer: called with the master's address and HA address that a name server answered (``None``: none).
+    """
+
+    def __init__(
+        self, world: World, options: BrokerOptions, identity: Identity, topics: TopicTable, client: RemotingClient
+    ) -> None:
+        self._world = world
+        self._options = options
+        self._identity = identity
+        self._topics = topics
+        self._client = client
+        self._changed: dict[str, TopicConfig] = {}
+        self._full = True
+        self._wake = trio.Event()
+        self._settled = trio.Event()
+        self.on_answer: list[Callable[[str | None, str | None], None]] = []
+        topics.on_change.append(self._topics_changed)
+
+    @property
+    def name_servers(self) -> list[str]:
+        """The configured name servers, ``host:port`` each."""
+        listed = self._options.broker.namesrvAddr or ""
+        return [address.strip() for address in listed.split(";") if address.strip()]
+
+    def trigger(self) -> None:
+        """Ask for a registration of everything soon."""
+        self._full = True
+        self._note()
+
+    async def settled(self, timeout_ms: float = ANNOUNCE_TIMEOUT_MS) -> bool:
+        """Wait until every change so far was told to the name servers that answer.
+
+        Returns:
+            False after *timeout_ms*.
+        """
+        with self._world.clock.move_on_after(timeout_ms / 1000) as scope:
+            await self._settled.wait()
+        return not scope.cancelled_caught
+
+    async def run(self) -> None:
+        """Register until cancelled."""
+        clock = self._world.clock
+        due = clock.monotonic()
+        while True:
+            if clock.monotonic() >= due:
+                self._full = True
+            if self._full:
+                self._full = False
+                self._changed.clear()
+                self._wake = trio.Event()
+                await self._register_all()
+                due = clock.monotonic() + self._period_ms() / 1000
+            elif self._changed:
+                rows = list(self._changed.values())
+                self._changed.clear()
+                self._wake = trio.Event()
+                await self._announce(rows)
+            if self._full or self._changed:
+                continue
+            self._settled.set()
+            with clock.move_on_after(max(due - clock.monotonic(), 0)):
+                await self._wake.wait()
+
+    async def heartbeat(self) -> None:
+        """Send light heartbeats until cancelled, as brokers do whose slaves may act for them."""
+        broker = self._options.broker
+        while True:
+            ext = {
+                "clusterName": self._identity.cluster,
+                "brokerAddr": self._identity.address,
+                "brokerName": self._identity.name,
+            }
+            async with trio.open_nursery() as nursery:
+                for address in self.name_servers:
+                    nursery.start_soon(self._beat, address, ext)
+            await self._world.clock.sleep(broker.brokerHeartbeatInterval / 1000)
+
+    async def sign_off(self) -> None:
+        """Tell every name server that the broker is gone; bounded by :data:`SIGN_OFF_TIMEOUT_MS`.
+
+        Uses connections of its own: those of the running broker may be gone already.
+        """
+        ext = {
+            "brokerName": self._identity.name,
+            "brokerAddr": self._identity.address,
+            "clusterName": self._identity.cluster,
+            "brokerId": str(self._identity.broker_id),
+        }
+        with self._world.clock.move_on_after(SIGN_OFF_TIMEOUT_MS / 1000):
+            async with open_client(self._world) as client, trio.open_nursery() as nursery:
+                for address in self.name_servers:
+                    nursery.start_soon(self._sign_off_at, client, address, ext)
+
+    def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
+        if rows:
+            self._changed.update((row.name, row) for row in rows)
+        else:
+            self._full = True
+        self._note()
+
+    def _note(self) -> None:
+        if self._settled.is_set():
+            self._settled = trio.Event()
+        self._wake.set()
+
+    def _period_ms(self) -> int:
+        return max(SHORTEST_PERIOD_MS, min(self._options.broker.registerNameServerPeriod, LONGEST_PERIOD_MS))
+
+    def _perm_mask(self) -> int:
+        perm = self._options.broker.brokerPermission
+        both = names.PERM_READ | names.PERM_WRITE
+        return 7 if perm & both == both else perm
+
+    def _request(self, rows: Iterable[TopicConfig]) -> Command:
+        broker, identity = self._options.broker, self._identity
+        version, mask = self._topics.version, self._perm_mask()
+        compressed = broker.compressedRegister
+        if compressed:
+            body = compressed_body(rows, version, mask)
+        else:
+            body = registration_body(rows, version, mask, self._world.clock.wall_ms())
+        ext = {
+            "brokerName": identity.name,
+            "brokerAddr": identity.address,
+            "clusterName": identity.cluster,
+            "haServerAddr": identity.ha_address,
+            "brokerId": str(identity.broker_id),
+            # Differs because the reference says false and compresses all the same, which no name server can read.
+            "compressed": "true" if compressed else "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+            "enableActingMaster": "true" if broker.enableSlaveActingMaster else "false",
+        }
+        if broker.enableSlaveActingMaster:
+            ext["heartbeatTimeoutMillis"] = str(broker.brokerNotActiveTimeoutMillis)
+        return request(RequestCode.REGISTER_BROKER, ext, body)
+
+    async def _register_all(self) -> None:
+        rows = list(self._topics.rows.values())
+        async with trio.open_nursery() as nursery:
+            for address in self.name_servers:
+                nursery.start_soon(
+                    self._register_at, address, self._request(rows), not self._options.broker.forceRegister
+                )
+
+    async def _announce(self, rows: list[TopicConfig]) -> None:
+        async with trio.open_nursery() as nursery:
+            for address in self.name_servers:
+                if self._options.broker.enableSingleTopicRegister:
+                    for row in rows:
+                        nursery.start_soon(self._register_topic_at, address, row)
+                else:
+                    nursery.start_soon(self._register_at, address, self._request(rows), False)
+
+    async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> None:
+        if only_when_changed and not await self._differs_at(address):
+            return
+        timeout_ms = self._options.broker.registerBrokerTimeoutMills
+        answer = await self._ask(address, command, timeout_ms, "register")
+        if answer is None:
+            return
+        ext = answer.ext or {}
+        for listener in self.on_answer:
+            listener(ext.get("masterAddr"), ext.get("haServerAddr"))
+        if answer.body:
+            self._take_order_config(address, answer.body)
+
+    async def _register_topic_at(self, address: str, row: TopicConfig) -> None:
+        body = dumps(
+            {
+                "brokerDatas": [],
+                "filterServerTable": {},
+                "queueDatas": [
+                    {
+                        "brokerName": self._identity.name,
+                        "perm": row.perm & self._perm_mask(),
+                        "readQueueNums": row.read_queue_nums,
+                        "topicSysFlag": row.sys_flag,
+                        "writeQueueNums": row.write_queue_nums,
+                    }
+                ],
+            }
+        )
+        command = request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": row.name}, body)
+        await self._ask(address, command, ANNOUNCE_TIMEOUT_MS, "register a topic")
+
+    async def _differs_at(self, address: str) -> bool:
+        """Ask whether a name server knows another version of the topics; when it does not answer: yes."""
+        ext = {
+            "brokerName": self._identity.name,
+            "brokerAddr": self._identity.address,
+            "clusterName": self._identity.cluster,
+            "brokerId": str(self._identity.broker_id),
+        }
+        command = request(RequestCode.QUERY_DATA_VERSION, ext, dumps(self._topics.version.to_json()))
+        answer = await self._ask(address, command, ANNOUNCE_TIMEOUT_MS, "ask for the version")
+        return answer is None or (answer.ext or {}).get("changed", "true").lower() == "true"
+
+    async def _ask(self, address: str, command: Command, timeout_ms: float, what: str) -> Command | None:
+        try:
+            answer = await self._client.invoke(address, command, timeout_ms)
+        except RemotingError as error:
+            log.warning(f"cannot {what}", broker=self._identity.canonical_name, name_server=address, why=error)
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            log.warning(
+                f"cannot {what}",
+                broker=self._identity.canonical_name,
+                name_server=address,
+                code=answer.code,
+                why=answer.remark,
+            )
+            return None
+        return answer
+
+    async def _beat(self, address: str, ext: dict[str, str]) -> None:
+        try:
+            await self._client.invoke_oneway(
+                address, request(RequestCode.BROKER_HEARTBEAT, ext, oneway=True), HEARTBEAT_TIMEOUT_MS
+            )
+        except RemotingError as error:
+            log.debug("heartbeat not sent", name_server=address, why=error)
+
+    async def _sign_off_at(self, client: RemotingClient, address: str, ext: dict[str, str]) -> None:
+        try:
+            await client.invoke(address, request(RequestCode.UNREGISTER_BROKER, dict(ext)), SIGN_OFF_TIMEOUT_MS)
+        except RemotingError as error:
+            log.info("not signed off", broker=self._identity.canonical_name, name_server=address, why=error)
+
+    def _take_order_config(self, address: str, body: bytes) -> None:
+        try:
+            data = loads(body)
+        except JsonError as error:
+            log.warning("registration answer not understood", name_server=address, why=error)
+            return
+        table = data.get("table") if isinstance(data, Mapping) else None
+        if isinstance(table, Mapping):
+            self._topics.apply_order_config(str(topic) for topic in table)

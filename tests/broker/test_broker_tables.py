@@ -1,0 +1,389 @@
+"""Topics, groups, offsets, locks and clients: what they hold and how they change."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.broker import names
+from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
+from understudy.broker.data_version import DataVersion
+from understudy.broker.filters import Subscription, SubscriptionError, tag_codes
+from understudy.broker.groups import GroupConfig, GroupTable
+from understudy.broker.locks import LOCK_LIFETIME_MS, QueueLocks
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
+from understudy.runtime.json_dialect import dumps, loads
+from understudy.store.properties import java_hash
+
+
+def now_ms() -> int:
+    return 1_000
+
+
+def topic_table(auto_create: bool = True) -> TopicTable:
+    table = TopicTable(now_ms)
+    table.install(SystemTopicPlan("DefaultCluster", "broker-a", auto_create=auto_create))
+    return table
+
+
+class TestTopicNames:
+    @pytest.mark.parametrize("name", ["TopicTest", "%RETRY%group", "a|b-c_1", "T" * 127, "%RETRY%" + "g" * 248])
+    def test_legal(self, name: str) -> None:
+        assert names.topic_name_error(name) is None
+
+    @pytest.mark.parametrize(
+        ("name", "remark"),
+        [
+            ("", "The specified topic is blank."),
+            (" ", "The specified topic is blank."),
+            (
+                "bad topic!",
+                "The specified topic: bad topic!, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$",
+            ),
+            ("T" * 128, f"The specified topic: {'T' * 128}, is longer than topic max length: 127"),
+        ],
+    )
+    def test_illegal_is_told_in_the_words_of_the_reference(self, name: str, remark: str) -> None:
+        assert names.topic_name_error(name) == remark
+
+    def test_group_of_a_retry_topic(self) -> None:
+        assert names.group_of_retry_topic("%RETRY%cg") == "cg"
+        assert names.group_of_retry_topic("%RETRY%cg+Topic") == "cg"
+
+
+class TestTopics:
+    def test_system_topics_are_those_of_the_reference(self) -> None:
+        rows = topic_table().rows
+        expected = {  # captured from 5.4.0: queues and permission
+            "TBW102": (8, 7),
+            "SELF_TEST_TOPIC": (1, 6),
+            "BenchmarkTest": (1024, 6),
+            "DefaultCluster": (16, 7),
+            "broker-a": (1, 7),
+            "OFFSET_MOVED_EVENT": (1, 6),
+            "SCHEDULE_TOPIC_XXXX": (18, 6),
+            "DefaultCluster_REPLY_TOPIC": (1, 6),
+            "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 6),
+            "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+            "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+            "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+            "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC": (1, 6),
+            "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC": (1, 6),
+            "rmq_sys_wheel_timer": (1, 6),
+        }
+        assert {name: (row.write_queue_nums, row.perm) for name, row in rows.items()} == expected
+
+    def test_created_after_the_template(self) -> None:
+        table = topic_table()
+        changes: list[tuple[TopicConfig, ...]] = []
+        table.on_change.append(changes.append)
+        before = table.version.counter
+
+        row = table.create_on_send("New", "TBW102", 4, False, True)
+
+        assert row is not None
+        assert (row.read_queue_nums, row.write_queue_nums, row.perm, row.sys_flag) == (4, 4, 6, 0)
+        assert changes == [(row,)]
+        assert table.version.counter == before + 1
+
+    def test_template_caps_the_number_of_queues(self) -> None:
+        row = topic_table().create_on_send("New", "TBW102", 64, False, True)
+        assert row is not None and row.write_queue_nums == 8
+
+    @pytest.mark.parametrize(
+        ("template", "auto_create"), [("NoDefault", True), ("BenchmarkTest", True), ("TBW102", False)]
+    )
+    def test_not_created_without_a_template_that_hands_down(self, template: str, auto_create: bool) -> None:
+        table = topic_table(auto_create)
+        assert table.create_on_send("New", template, 4, False, auto_create) is None
+        assert table.get("New") is None
+
+    def test_retry_topic_is_made_even_without_auto_creation(self) -> None:
+        row = topic_table(False).create_on_send("%RETRY%cg", "TBW102", 4, True, False)
+        assert row is not None
+        assert (row.write_queue_nums, row.perm, row.sys_flag) == (1, 6, 2)
+
+    def test_file_round_trip_and_merge_over_built_in_rows(self) -> None:
+        table = topic_table()
+        table.create_on_send("Mine", "TBW102", 4, False, True)
+        table.update([TopicConfig("TBW102", 2, 2, 7)])
+        text = dumps(table.to_json())
+
+        again = topic_table()
+        again.merge_json(loads(text))
+
+        assert again.rows["Mine"] == table.rows["Mine"]
+        assert again.rows["TBW102"].write_queue_nums == 2
+        assert again.version == table.version
+
+    def test_describe_is_the_text_of_the_reference(self) -> None:
+        assert TopicConfig("PopRaw", 2, 2).describe() == (  # captured from 5.4.0
+            "TopicConfig [topicName=PopRaw, readQueueNums=2, writeQueueNums=2, perm=RW-, topicFilterType=SINGLE_TAG, "
+            "topicSysFlag=0, order=false, attributes={}]"
+        )
+
+    def test_bad_row_names_the_topic(self) -> None:
+        with pytest.raises(ValueError, match="topic T: queue numbers"):
+            topic_table().merge_json({"topicConfigTable": {"T": {"readQueueNums": "many"}}})
+
+    def test_table_has_a_bound(self) -> None:
+        table = TopicTable(now_ms, created_limit=20)
+        table.install(SystemTopicPlan("C", "b"))
+        for number in range(10):
+            table.create_on_send(f"T{number}", "TBW102", 1, False, True)
+        assert len(table.rows) == 20
+        assert table.create_on_send("One", "TBW102", 1, False, True) is None
+
+
+class TestGroups:
+    def test_unknown_group_is_made_with_class_defaults(self) -> None:
+        table = GroupTable(now_ms)
+        row = table.get("gdis")
+        assert row is not None
+        assert row.to_json() == {  # captured from 5.4.0
+            "attributes": {},
+            "brokerId": 0,
+            "consumeBroadcastEnable": True,
+            "consumeEnable": True,
+            "consumeFromMinEnable": True,
+            "consumeMessageOrderly": False,
+            "consumeTimeoutMinute": 15,
+            "groupName": "gdis",
+            "groupRetryPolicy": {"type": "CUSTOMIZED"},
+            "groupSysFlag": 0,
+            "notifyConsumerIdsChangedEnable": True,
+            "retryMaxTimes": 16,
+            "retryQueueNums": 1,
+            "whichBrokerWhenConsumeSlowly": 1,
+        }
+        assert table.version.counter == 1
+
+    def test_not_made_when_switched_off_but_system_groups_are(self) -> None:
+        table = GroupTable(now_ms)
+        table.auto_create = lambda: False
+        assert table.get("cg") is None
+        assert table.get("CID_RMQ_SYS_X") is not None
+
+    @pytest.mark.parametrize("name", ["bad group!", "", "g" * 121])
+    def test_illegal_name_is_not_made(self, name: str) -> None:
+        assert GroupTable(now_ms).get(name) is None
+
+    def test_forbidden_reading(self) -> None:
+        table = GroupTable(now_ms)
+        table.forbid("cg", "T", True)
+        assert table.is_forbidden("cg", "T")
+        assert table.to_json()["forbiddenTable"] == {"cg": {"T": 4}}
+        table.forbid("cg", "T", False)
+        assert not table.is_forbidden("cg", "T")
+        assert table.forbidden == {}
+
+    def test_file_round_trip(self) -> None:
+        table = GroupTable(now_ms)
+        table.update([GroupConfig("cg", consume_enable=False, retry_max_times=3, subscriptions=[{"topic": "t"}])])
+        table.forbid("cg", "T", True)
+        again = GroupTable(now_ms)
+        again.merge_json(loads(dumps(table.to_json())))
+        assert again.rows == table.rows
+        assert again.forbidden == table.forbidden
+        assert again.version == table.version
+
+
+class TestOffsets:
+    @pytest.mark.covers("SL-05")
+    def test_cleaned_by_topic_and_by_group(self) -> None:
+        table = OffsetTable(now_ms)
+        table.commit("g1", "T1", 0, 1)
+        table.commit("g2", "T1", 0, 2)
+        table.commit("g1", "T2", 3, 4)
+
+        table.remove_topic("T1")
+        assert (table.query("g1", "T1", 0), table.query("g1", "T2", 3)) == (-1, 4)
+
+        table.remove_group("g1")
+        assert table.query("g1", "T2", 3) == -1
+        assert table.committed == {}
+
+    @pytest.mark.covers("SL-05")
+    def test_file_round_trip_with_bare_keys(self) -> None:
+        table = OffsetTable(now_ms)
+        table.commit("cg", "TopicTest", 0, 100)
+        table.commit("cg", "TopicTest", 1, 98)
+        text = dumps(table.to_json(), bare_keys=True)
+        assert b'"offsetTable":{"TopicTest@cg":{0:100,1:98}}' in text
+
+        again = OffsetTable(now_ms)
+        again.merge_json(loads(text))
+        assert again.committed == table.committed
+
+    def test_version_grows_once_per_step(self) -> None:
+        table = OffsetTable(now_ms, version_step=3)
+        for offset in range(7):
+            table.commit("cg", "T", 0, offset)
+        assert table.version.counter == 2
+
+    def test_reset_wins_until_it_is_taken_and_swallows_commits(self) -> None:
+        table = OffsetTable(now_ms)
+        table.commit("cg", "T", 0, 50)
+        table.assign_reset("cg", "T", 0, 7)
+        assert table.commit_unless_reset("cg", "T", 0, 51) is False
+        assert table.query("cg", "T", 0) == 7
+        assert table.take_reset("cg", "T", 0) == 7
+        assert table.take_reset("cg", "T", 0) is None
+        assert table.commit_unless_reset("cg", "T", 0, 8) is True
+        assert table.query("cg", "T", 0) == 8
+
+    def test_topics_and_groups(self) -> None:
+        table = OffsetTable(now_ms)
+        table.commit("g1", "%RETRY%g1", 0, 1)
+        table.commit("g1", "T", 0, 1)
+        assert table.topics_of("g1") == ["%RETRY%g1", "T"]
+        assert table.groups_of("T") == ["g1"]
+
+
+class TestLocks:
+    QUEUES = [("T", "broker-a", number) for number in range(3)]
+
+    @pytest.mark.covers("SL-04")
+    def test_one_client_holds_a_queue(self) -> None:
+        locks = QueueLocks()
+        assert locks.lock("cg", "c1", self.QUEUES[:2], 0) == self.QUEUES[:2]
+        assert locks.lock("cg", "c2", self.QUEUES, 10) == self.QUEUES[2:]
+        assert locks.lock("cg", "c1", self.QUEUES, 20) == self.QUEUES[:2]
+        assert locks.lock("other group", "c2", self.QUEUES, 20) == self.QUEUES
+
+    @pytest.mark.covers("SL-04")
+    def test_expires_without_refresh(self) -> None:
+        locks = QueueLocks()
+        locks.lock("cg", "c1", self.QUEUES, 0)
+        assert locks.lock("cg", "c2", self.QUEUES, LOCK_LIFETIME_MS) == []
+        assert locks.any_held("cg", LOCK_LIFETIME_MS)
+        assert not locks.any_held("cg", LOCK_LIFETIME_MS + 1)
+        assert locks.lock("cg", "c2", self.QUEUES, LOCK_LIFETIME_MS + 1) == self.QUEUES
+
+    @pytest.mark.covers("SL-04")
+    def test_unlock_by_another_client_is_ignored(self) -> None:
+        locks = QueueLocks()
+        locks.lock("cg", "c1", self.QUEUES, 0)
+        locks.unlock("cg", "c2", self.QUEUES)
+        assert locks.owner("cg", self.QUEUES[0], 1) == "c1"
+        locks.unlock("cg", "c1", self.QUEUES)
+        assert locks.owner("cg", self.QUEUES[0], 1) is None
+
+    def test_forgotten_groups_take_no_memory(self) -> None:
+        locks = QueueLocks()
+        locks.lock("cg", "c1", self.QUEUES, 0)
+        locks.expire(LOCK_LIFETIME_MS + 1)
+        assert locks._groups == {}
+
+
+def channel(connection: str, client: str, seen_ms: int = 0) -> ClientChannel[str]:
+    return ClientChannel(connection, client, "JAVA", 493, seen_ms)
+
+
+class TestConsumers:
+    def register(self, table: ConsumerTable[str], connection: str, *subscriptions: Subscription) -> bool:
+        return table.register(
+            "cg", channel(connection, f"client {connection}"), "CONSUME_PASSIVELY", "CLUSTERING", "W", subscriptions, 5
+        )
+
+    @pytest.mark.covers("IT-23")
+    def test_members_are_told_of_new_channels_and_topics_but_not_of_versions(self) -> None:
+        table: ConsumerTable[str] = ConsumerTable()
+        assert self.register(table, "a", Subscription("T", version=1)) is True
+        assert self.register(table, "a", Subscription("T", version=1)) is False
+        assert self.register(table, "a", Subscription("T", "TagA", version=2)) is False
+        assert self.register(table, "a", Subscription("T", version=2), Subscription("U")) is True
+        assert self.register(table, "b", Subscription("T", version=2), Subscription("U")) is True
+        assert self.register(table, "b", Subscription("T", version=2)) is True
+        assert table.groups["cg"].client_ids() == ["client a", "client b"]
+
+    def test_older_subscription_does_not_replace_a_newer_one(self) -> None:
+        table: ConsumerTable[str] = ConsumerTable()
+        self.register(table, "a", Subscription("T", "new", version=9))
+        self.register(table, "b", Subscription("T", "old", version=3))
+        found = table.find_subscription("cg", "T")
+        assert found is not None and found.expression == "new"
+
+    @pytest.mark.covers("IT-23")
+    def test_group_is_gone_with_its_last_channel(self) -> None:
+        table: ConsumerTable[str] = ConsumerTable()
+        self.register(table, "a")
+        self.register(table, "b")
+        assert table.close("a") == ["cg"]
+        assert table.close("b") == []
+        assert table.groups == {}
+        assert table._by_connection == {}
+
+    def test_a_left_group_expires_although_the_client_lives_in_another(self) -> None:
+        table: ConsumerTable[str] = ConsumerTable()
+        for group in ("stays", "left"):
+            table.register(group, channel("a", "c"), "P", "CLUSTERING", "W", (), 0)
+        table.register("stays", channel("a", "c"), "P", "CLUSTERING", "W", (), 200_000)
+        assert table.groups["left"].channels["a"].last_seen_ms == 0
+        assert table.expired(200_000, 120_000) == ["a"]
+
+    def test_fingerprint(self) -> None:
+        table: ConsumerTable[str] = ConsumerTable()
+        assert [table.swap_fingerprint("g", value) for value in (7, 7, 8, 8)] == [False, False, True, False]
+
+
+class TestProducers:
+    @pytest.mark.covers("IT-23")
+    def test_found_by_client_id_until_gone(self) -> None:
+        table: ProducerTable[str] = ProducerTable()
+        table.register("pg", channel("a", "c1"))
+        table.register("pg2", channel("a", "c1"))
+        assert table.find_client("c1") == "a"
+        assert table.unregister("pg", "a", "c1") is True
+        assert table.find_client("c1") == "a"
+        table.close("a")
+        assert table.find_client("c1") is None
+        assert table.groups == {}
+
+    def test_asked_in_turn(self) -> None:
+        table: ProducerTable[str] = ProducerTable()
+        for number in range(3):
+            table.register("pg", channel(f"conn{number}", f"c{number}"))
+        asked = []
+        for _ in range(6):
+            member = table.next_channel("pg")
+            assert member is not None
+            asked.append(member.connection)
+        assert sorted(set(asked)) == ["conn0", "conn1", "conn2"]
+        assert asked[:3] == asked[3:]
+
+    def test_silent_ones_expire(self) -> None:
+        table: ProducerTable[str] = ProducerTable()
+        table.register("pg", channel("a", "c1", 0))
+        table.register("pg", channel("b", "c2", 100_000))
+        assert table.expired(120_001) == ["a"]
+
+
+class TestFilters:
+    @pytest.mark.parametrize("text", [None, "", "*"])
+    def test_everything(self, text: str | None) -> None:
+        assert tag_codes(text) is None
+
+    def test_codes(self) -> None:
+        assert tag_codes("TagA || TagB") == {2598919, 2598920}  # captured from a 5.4.0 client
+        assert tag_codes(" ") == frozenset()
+
+    def test_only_separators(self) -> None:
+        with pytest.raises(SubscriptionError):
+            tag_codes("||")
+
+    @given(st.text(st.characters(exclude_characters="|*\x00", exclude_categories=("Cs",)), min_size=1))
+    def test_a_single_tag_is_its_hash(self, tag: str) -> None:
+        stripped = tag.strip()
+        assert tag_codes(tag) == ({java_hash(stripped)} if stripped else frozenset())
+
+
+class TestDataVersion:
+    def test_order_and_next(self) -> None:
+        first = DataVersion(0, 5, 100)
+        assert first.next(50) > first
+        assert DataVersion(1, 0, 0) > first
+        assert DataVersion.from_json({"counter": 5, "timestamp": "100"}) == first
+        assert DataVersion.from_json(None) == DataVersion()
