@@ -55,7 +55,8 @@ class GroupAdmin:
             broker.offsets.remove_group(group)
         if broker.options.broker.autoDeleteUnusedStats:
             broker.stats.group_deleted(group)
-        await broker.persistence.save_changed()
+        await broker.persistence.save("groups")
+        await broker.persistence.save("offsets")
         return response(command)
 
     def get_all(self, connection: Connection, command: Command) -> Command:
@@ -83,7 +84,7 @@ class GroupAdmin:
         readable = optional_bool(command, "readable")
         if readable is not None:
             self._broker.groups.forbid(group, topic, not readable)
-            await self._broker.persistence.save_changed()
+            await self._broker.persistence.save("groups")
         body = {"group": group, "readable": not self._broker.groups.is_forbidden(group, topic), "topic": topic}
         return json_answer(command, body, remark="")
 
@@ -110,4 +111,4 @@ class GroupAdmin:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
             rows.append(row)
         groups.update(rows)
-        await self._broker.persistence.save_changed()
+        await self._broker.persistence.save("groups")

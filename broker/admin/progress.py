@@ -166,7 +166,7 @@ class ProgressAdmin:
         for name in wanted:
             if self._broker.topics.get(name) is not None:
                 offsets.clone(source, target, name)
-        await self._broker.persistence.save_changed()
+        await self._broker.persistence.save("offsets")
         return response(command)
 
     def all_offsets(self, connection: Connection, command: Command) -> Command:
@@ -175,7 +175,7 @@ class ProgressAdmin:
 
     def delay_offsets(self, connection: Connection, command: Command) -> Command:
         """Return how far each delay level is delivered (45)."""
-        return json_answer(command, self._broker.schedule.to_json())
+        return json_answer(command, self._broker.schedule_progress.to_json())
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
         """Leave out topics an online group no longer subscribes to; an offline group keeps all."""

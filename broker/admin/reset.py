@@ -41,7 +41,7 @@ class ResetAdmin:
             targets = self._targets(command, topic, group, timestamp_ms)
             for queue_id, offset in targets.items():
                 self._broker.offsets.assign_reset(group, topic, queue_id, offset)
-            await self._broker.persistence.save_changed()
+            await self._broker.persistence.save("offsets")
             return json_answer(command, self._body(topic, targets))
         targets = self._push(command, topic, group, timestamp_ms)
         return json_answer(command, self._body(topic, targets), remark=UNSET_REMARK)

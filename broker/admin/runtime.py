@@ -121,7 +121,7 @@ class RuntimeAdmin:
 
     def _delay_levels(self) -> dict[str, str]:
         store = self._broker.store
-        delivered = self._broker.schedule.to_json()["offsetTable"]
+        delivered = self._broker.schedule_progress.to_json()["offsetTable"]
         return {
             f"scheduleMessageOffset_{level}": f"{offset},{store.max_queue_offset(SCHEDULE_TOPIC, int(level) - 1)}"
             for level, offset in delivered.items()

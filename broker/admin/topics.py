@@ -98,7 +98,8 @@ class TopicAdmin:
             broker.offsets.remove_topic(name)
             broker.store.delete_topic(name)
             broker.stats.topic_deleted(name)
-        await broker.persistence.save_changed()
+        await broker.persistence.save("topics")
+        await broker.persistence.save("offsets")
         return response(command)
 
     def get_all(self, connection: Connection, command: Command) -> Command:
@@ -163,7 +164,8 @@ class TopicAdmin:
                 changed.append(row)
         if changed:
             topics.update(changed)
-            await self._broker.persistence.save_changed()
+            await self._broker.persistence.save("topics")
+            await self._broker.registration.settled()
 
     def _check_name(self, name: str) -> None:
         refusal = names.topic_name_error(name)

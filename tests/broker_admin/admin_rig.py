@@ -1,0 +1,226 @@
+"""Administrative handlers over real tables, a store of numbers, and connections that only note what is sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from understudy.broker import admin
+from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
+from understudy.broker.config import BrokerOptions, Machine
+from understudy.broker.filters import Subscription
+from understudy.broker.groups import GroupConfig, GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.schedule import ScheduleProgress
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
+from understudy.remoting.command import Command
+from understudy.remoting.dispatch import failure
+from understudy.remoting.errors import RemotingError
+from understudy.runtime import json_dialect
+from understudy.runtime.clock import SystemClock
+from understudy.runtime.disk import RealDisk
+from understudy.store.status import GetResult, GetStatus, QueryResult
+
+DATA = Path(__file__).parent.parent / "data" / "broker_admin"
+EXCHANGES: dict[str, dict[str, Any]] = {
+    each["name"]: each for each in json.loads((DATA / "exchanges.json").read_text())
+}
+MACHINE = Machine("vm", "127.0.0.1", "/unused", None)
+
+
+class NumberStore:
+    """A store that knows only the store times of each queue's messages, their places and tags codes."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
+        self.deleted: list[str] = []
+
+    def put(self, topic: str, queue_id: int, *times_ms: int, physical: int = 0, size: int = 0, code: int = 0) -> None:
+        self.messages.setdefault((topic, queue_id), []).extend((time_ms, physical, size, code) for time_ms in times_ms)
+
+    def queues(self) -> Iterable[tuple[str, int]]:
+        return list(self.messages)
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return 0
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return len(self.messages.get((topic, queue_id), ()))
+
+    def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
+        messages = self.messages.get((topic, queue_id), [])
+        return messages[offset][0] if 0 <= offset < len(messages) else -1
+
+    def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        return self.store_time_of(topic or "", queue_id, 0)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+        return sum(each[0] < timestamp_ms for each in self.messages.get((topic, queue_id), ()))
+
+    def get(self, topic: str, queue_id: int, offset: int, count: int, max_bytes: int, accept: Any) -> GetResult:
+        messages = self.messages[(topic, queue_id)]
+        found = messages[offset : offset + min(count, 2)]  # shorter than asked for, as a store may
+        if not found:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, 0, len(messages), [])
+        records = []
+        for _, physical, size, code in found:
+            accept(code)
+            records.append(size.to_bytes(4, "big") + bytes(24) + physical.to_bytes(8, "big") + bytes(size - 36))
+        body = b"".join(records)
+        return GetResult(
+            GetStatus.FOUND, offset + len(found), 0, len(messages), [memoryview(body)], len(body), len(found)
+        )
+
+    def read(self, physical_offset: int) -> memoryview | None:
+        return memoryview(b"record") if physical_offset == 17_063 else None
+
+    def query(self, *arguments: Any) -> QueryResult:
+        return QueryResult([], 0, 0)
+
+    def delete_topic(self, topic: str) -> None:
+        self.deleted.append(topic)
+
+
+class NotedSaves:
+    """Notes which tables were saved."""
+
+    def __init__(self) -> None:
+        self.saved: list[str] = []
+
+    async def save(self, name: str) -> None:
+        self.saved.append(name)
+
+
+class NoRegistration:
+    async def settled(self) -> bool:
+        return True
+
+
+class Peer:
+    """A connected client: notes what it is told and answers what it is asked."""
+
+    def __init__(self, address: str, answer: Command | RemotingError | None = None) -> None:
+        self.address = address
+        self.told: list[Command] = []
+        self.asked: list[Command] = []
+        self._answer = answer
+
+    def notify(self, command: Command) -> None:
+        self.told.append(command)
+
+    async def invoke(self, command: Command, timeout_ms: float) -> Command:
+        self.asked.append(command)
+        if isinstance(self._answer, RemotingError):
+            raise self._answer
+        assert self._answer is not None
+        return self._answer
+
+
+class Handlers:
+    """Takes registrations instead of a server."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[int, Any] = {}
+        self.lanes: dict[str, Any] = {}
+
+    def register(self, code: int, handler: Any) -> None:
+        assert int(code) not in self.handlers
+        self.handlers[int(code)] = handler
+
+    def register_async(self, code: int, handler: Any, kind: str = "admin") -> None:
+        self.register(code, handler)
+
+
+class Rig:
+    """One broker without network and disk."""
+
+    def __init__(self, keys: dict[str, str] | None = None) -> None:
+        clock = SystemClock()
+        options, _ = BrokerOptions.from_properties({"brokerName": "broker-a", **(keys or {})}, machine=MACHINE)
+        self.store = NumberStore()
+        self.saves = NotedSaves()
+        self.topics = TopicTable(clock.wall_ms)
+        self.topics.install(SystemTopicPlan("DefaultCluster", "broker-a"))
+        self.groups = GroupTable(clock.wall_ms)
+        self.offsets = OffsetTable(clock.wall_ms)
+        self.consumers: ConsumerTable[Any] = ConsumerTable()
+        self.producers: ProducerTable[Any] = ProducerTable()
+        self.options = options
+        self.broker = SimpleNamespace(
+            world=SimpleNamespace(clock=clock, disk=RealDisk()),
+            options=options,
+            identity=Identity("DefaultCluster", "broker-a", 0, "127.0.0.1", 20100, "127.0.0.1:20101"),
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            consumers=self.consumers,
+            producers=self.producers,
+            stats=BrokerStatistics(clock, "DefaultCluster"),
+            store=self.store,
+            persistence=self.saves,
+            registration=NoRegistration(),
+            schedule_progress=ScheduleProgress(clock.wall_ms),
+            client=None,
+        )
+        self.server = Handlers()
+        admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use
+
+    def topic(self, name: str, queues: int = 4) -> None:
+        self.topics.update([TopicConfig(name, queues, queues)])
+
+    def group(self, name: str) -> None:
+        self.groups.update([GroupConfig(name)])
+
+    def consumer(
+        self, group: str, client_id: str, peer: Peer, *subscriptions: Subscription, version: int = 493
+    ) -> None:
+        channel = ClientChannel(peer, client_id, "JAVA", version, 0)
+        self.consumers.register(
+            group, channel, "CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_FIRST_OFFSET", subscriptions, 0
+        )
+
+    async def ask(
+        self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", language: str = "JAVA"
+    ) -> Command:
+        command = Command(code, language, 493, 1, 0, None, ext, body)
+        peer: Any = Peer("127.0.0.1:1")
+        try:
+            answer = self.server.handlers[code](peer, command)
+            return answer if isinstance(answer, Command) else await answer
+        except Exception as error:
+            return failure(peer, command, error)
+
+    async def replay(self, name: str) -> tuple[dict[str, Any], Command]:
+        """Ask what was captured under *name*; return the captured answer and ours."""
+        exchange = EXCHANGES[name]
+        answer = await self.ask(exchange["code"], exchange["ext"], exchange["body"].encode(), exchange["language"])
+        return exchange["answer"], answer
+
+
+def same(captured: dict[str, Any], answer: Command) -> bool:
+    """Compare code, remark, header and body; maps and sets without their order."""
+    ours = json_dialect.loads(answer.body) if answer.body else None
+    theirs = json_dialect.loads(captured["body"]) if captured["body"] else None
+    assert (answer.code, answer.remark, answer.ext) == (captured["code"], captured["remark"], captured["ext"])
+    assert unordered(ours) == unordered(theirs)
+    return True
+
+
+def unordered(value: Any) -> Any:
+    """Return JSON with lists as sorted lists, and keys that are queues with sorted fields."""
+    if isinstance(value, dict):
+        return {_key(key): unordered(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted((unordered(item) for item in value), key=repr)
+    return value
+
+
+def _key(key: str) -> str:
+    if not key.startswith("{"):
+        return key
+    return json.dumps(json_dialect.loads(key), sort_keys=True)

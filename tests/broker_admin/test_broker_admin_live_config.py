@@ -1,0 +1,84 @@
+"""Keys read and changed on a running broker (25, 26)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from admin_rig import Rig
+
+
+def keys_of(body: bytes) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in body.decode().splitlines())
+
+
+async def test_a_change_is_seen_at_once_and_counted() -> None:
+    rig = Rig()
+
+    before = await rig.ask(26)
+    changed = await rig.ask(25, body=b"traceOn=false\n")
+    unknown = await rig.ask(25, body=b"configStorePath=x\n")
+    empty = await rig.ask(25)
+    after = await rig.ask(26)
+
+    assert [changed.code, unknown.code, empty.code] == [0, 0, 0]
+    assert (keys_of(before.body)["traceOn"], keys_of(after.body)["traceOn"]) == ("true", "false")
+    assert list(keys_of(after.body)) == sorted(keys_of(after.body))
+    versions = [json.loads((answer.ext or {})["version"])["counter"] for answer in (before, after)]
+    assert versions == [0, 2]
+    assert list(json.loads((after.ext or {})["version"])) == ["counter", "stateVersion", "timestamp"]
+
+
+@pytest.mark.parametrize("key", ["brokerConfigPath", "configBlackList", "rocketmqHome"])
+async def test_black_listed_keys(key: str) -> None:
+    rig = Rig()
+
+    answer = await rig.ask(25, body=f"{key}=x\ntraceOn=false\n".encode())
+
+    assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
+    assert rig.options.broker.traceOn is True
+
+
+async def test_a_bad_value_changes_nothing() -> None:
+    rig = Rig()
+
+    answer = await rig.ask(25, body=b"traceOn=false\nfileReservedTime=soon\n")
+
+    assert answer.code == 29
+    assert answer.remark is not None
+    assert answer.remark.startswith("request: fileReservedTime=soon: expected a whole number")
+    assert rig.options.broker.traceOn is True
+
+
+async def test_permission_of_the_broker_is_news_for_name_servers() -> None:
+    rig = Rig()
+    told: list[int] = []
+    rig.topics.on_change.append(lambda rows: told.append(len(rows)))
+
+    assert (await rig.ask(25, body=b"brokerPermission=4\n")).code == 0
+
+    assert told == [0]
+    assert rig.options.broker.brokerPermission == 4
+
+
+async def test_a_change_stands_in_the_users_file_beside_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("# mine\nbrokerName=broker-a\ntraceOn = true\n")
+    rig = Rig()
+    rig.options.path = str(path)
+
+    assert (await rig.ask(25, body=b"traceOn=false\nregionId=here\n")).code == 0
+
+    assert path.read_text() == "# mine\nbrokerName=broker-a\ntraceOn=false\nregionId=here\n"
+
+
+async def test_a_file_that_cannot_be_written_refuses_the_change(tmp_path: Path) -> None:
+    rig = Rig()
+    rig.options.path = str(tmp_path / "gone" / "broker.conf")
+
+    answer = await rig.ask(25, body=b"traceOn=false\n")
+
+    assert answer.code == 1
+    assert (answer.remark or "").startswith(f"nothing was changed, because {rig.options.path} cannot be written")
+    assert rig.options.broker.traceOn is True
