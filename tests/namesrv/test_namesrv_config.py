@@ -1,0 +1,109 @@
+"""Settings files: the reference's keys and defaults, and one sentence about each mistake."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+from namesrv_wire import captured
+
+from understudy.namesrv.config import FIELDS, NO_EFFECT, ConfigError, NamesrvConfig, key_of, read_config, show
+from understudy.namesrv.properties import PropertiesError, parse, write
+
+
+@pytest.mark.covers("R81")
+def test_keys_and_defaults_are_the_references() -> None:
+    # given what 5.4.0 shows of its own settings
+    rows = captured("namesrv_requests")
+    shown = parse(next(row["body"] for row in rows if row["kind"] == "response" and row["of"] == 319))
+    # then ours are the same but for where things are
+    places = {"configStorePath", "kvConfigPath", "rocketmqHome", "listenPort"}
+    ours = parse(show(NamesrvConfig()))
+    assert ours.keys() == shown.keys()
+    assert {key: value for key, value in ours.items() if key not in places} == {
+        key: value for key, value in shown.items() if key not in places
+    }
+    assert ours["listenPort"] == "9876"
+    assert ours["supportActingMaster"] == "false"
+    assert ours["scanNotActiveBrokerInterval"] == "5000"
+
+
+def test_a_file_is_read_and_mistakes_are_told_with_the_nearest_key() -> None:
+    config, warnings = read_config(
+        "# comment\nlistenPort = 9999\nsupportActingMaster=TRUE\nsuportActingMaster=true\n"
+        "zzz=1\nserverWorkerThreads=4\n",
+        "n.conf",
+    )
+    assert (config.listen_port, config.support_acting_master, config.server_worker_threads) == (9999, True, 4)
+    assert warnings == [
+        "n.conf: unknown key suportActingMaster is ignored; did you mean supportActingMaster?",
+        "n.conf: unknown key zzz is ignored",
+        f"n.conf: serverWorkerThreads has no effect here: {NO_EFFECT['serverWorkerThreads']}",
+    ]
+
+
+def test_keys_of_an_embedded_controller_are_not_mistakes() -> None:
+    config, warnings = read_config(
+        "enableControllerInNamesrv=true\ncontrollerDLegerPeers=n0-127.0.0.1:9878\n", "n.conf"
+    )
+    assert config.enable_controller_in_namesrv
+    assert warnings == []
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("listenPort=many", "n.conf: listenPort=many is not a whole number"),
+        ("listenPort=65536", "n.conf: listenPort=65536 is outside 0 to 65535"),
+        ("listenPort=", "n.conf: listenPort= is not a whole number"),
+        ("waitSecondsForService=-1", "n.conf: waitSecondsForService=-1 is outside 0 to 2147483647"),
+        ("supportActingMaster=yes", "n.conf: supportActingMaster=yes is neither true nor false"),
+        ("listenPort=\\u12", "n.conf: line 1: \\u12 is no unicode escape"),
+    ],
+)
+def test_a_bad_value_is_one_sentence(line: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_config(line, "n.conf")
+    assert str(caught.value) == message
+
+
+def test_every_key_without_effect_is_a_key() -> None:
+    assert set(NO_EFFECT) <= set(FIELDS)
+    assert key_of("kv_config_path") == "kvConfigPath"
+
+
+def test_property_lines_are_read_as_java_reads_them() -> None:
+    text = (
+        "a=1\n b : 2\r\nc 3\n! comment\n#x\n\nd\ne\\=f=g\\tz\\u0041\nlong=one,\\\n    two,\\\n    three\nempty=\n"
+        "slash=end\\\\\nlast=\\"
+    )
+    assert parse(text) == {
+        "a": "1",
+        "b": "2",
+        "c": "3",
+        "d": "",
+        "e=f": "g\tzA",
+        "long": "one,two,three",
+        "empty": "",
+        "slash": "end\\",
+        "last": "",
+    }
+
+
+@given(some.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        values = parse(text)
+    except PropertiesError as error:
+        assert "line" in str(error)
+    else:
+        assert all(isinstance(key, str) and isinstance(value, str) for key, value in values.items())
+
+
+@given(
+    some.dictionaries(
+        some.from_regex(r"[a-zA-Z.]{1,10}", fullmatch=True), some.from_regex(r"[a-z0-9;/.]{0,20}", fullmatch=True)
+    )
+)
+def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
+    assert parse(write(values)) == values

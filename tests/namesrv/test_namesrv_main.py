@@ -1,0 +1,136 @@
+"""The program ``mqnamesrv`` as an operator runs it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PROGRAM = [sys.executable, "-m", "understudy.namesrv.main"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("ROCKETMQ_HOME", "UNDERSTUDY_LOG_LEVEL")}
+    return {**kept, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
+
+
+@contextmanager
+def started(home: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(home)
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*PROGRAM, *arguments], capture_output=True, text=True, env=environment(home), timeout=60, check=False
+    )
+
+
+def settings(folder: Path, text: str) -> str:
+    path = folder / "n.conf"
+    path.write_text(text)
+    return str(path)
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@pytest.mark.covers("R96", "NS-25")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_that_it_serves_and_stops_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+    # given a settings file with a key that has no effect and one that is misspelt
+    port = free_port()
+    path = settings(tmp_path, f"listenPort={port}\nbindAddress=127.0.0.1\nserverWorkerThreads=8\nlistenport=1\n")
+    with started(tmp_path, "-c", path, "-n", "ignored:9876") as process:
+        # when it starts, then it prints the reference's line and answers on the port
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        expected = f"The Name Server boot success. serializeType=JSON, address 127.0.0.1:{port}\n"
+        assert line == expected, process.stderr.read() if process.stderr and not line else line
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        # when it is told to stop, then it does, with success
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=10)
+        assert process.returncode == 0
+    warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 2
+    assert "serverWorkerThreads has no effect" in warnings[0]
+    assert "did you mean listenPort?" in warnings[1]
+    assert "Traceback" not in errors
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run(tmp_path, "-c", settings(tmp_path, f"listenPort={port}\nbindAddress=127.0.0.1\n"))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    complaints = [line for line in done.stderr.splitlines() if line.startswith("mqnamesrv: ")]
+    assert len(complaints) == 1
+    assert f"127.0.0.1:{port}" in complaints[0]
+    assert "in use" in complaints[0]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("listenPort=abc\n", "listenPort=abc is not a whole number"),
+        ("kvConfigPath=/dev/null/kv.json\n", "kvConfigPath: cannot write in /dev/null"),
+    ],
+)
+def test_settings_that_cannot_work_are_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+    done = run(tmp_path, "-c", settings(tmp_path, text))
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("mqnamesrv: ")]
+    assert complaint in line
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_settings_file_is_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", str(tmp_path / "absent.conf"))
+    assert done.returncode == 1
+    assert done.stderr == f"mqnamesrv: cannot read {tmp_path / 'absent.conf'}: No such file or directory\n"
+
+
+def test_a_key_value_file_without_a_readable_copy_is_not_overwritten(tmp_path: Path) -> None:
+    folder = tmp_path / "namesrv"
+    folder.mkdir()
+    (folder / "kvConfig.json").write_text("{")
+    done = run(tmp_path)
+    assert done.returncode == 1
+    assert "kvConfig.json" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert (folder / "kvConfig.json").read_text() == "{"
+
+
+def test_settings_are_printed_on_request(tmp_path: Path) -> None:
+    path = settings(tmp_path, "listenPort=1234\n")
+    every = run(tmp_path, "-c", path, "-p")
+    assert every.returncode == 0
+    assert "listenPort=1234\n" in every.stdout
+    assert f"configStorePath={path}\n" in every.stdout
+    assert "writeBufferLowWaterMark=0\n" in every.stdout
+    main = run(tmp_path, "-c", path, "-m")
+    assert main.returncode == 0
+    assert "listenPort=1234\n" in main.stdout
+    assert "writeBufferLowWaterMark" not in main.stdout
