@@ -34,7 +34,7 @@ def iter_batch(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
             raise BatchError(f"batch item at byte {at}: size {total} and body length {length} do not fit in {end - at}")
         (properties_length,) = _SHORT.unpack_from(body, at + 20 + length)
         if properties_length < 0 or ITEM_OVERHEAD_BYTES + length + properties_length != total:
-            raise BatchError(f"batch item at byte {at}: properties length {properties_length} does not add up to {total}")
+            raise BatchError(f"batch item at byte {at}: properties length {properties_length} is not right")
         yield flag, at + 20, length, at + total
         at += total
 

@@ -1,26 +1,82 @@
-"""The message store of one broker: commit log, consume queues, index, flush, recovery, retention."""
+"""The message store of one broker: commit log, consume queues, index, flush, recovery, retention.
+
+One message's way: :mod:`~understudy.store.writer` puts it into the mapped log, its queue unit and index entries beside
+it; :mod:`~understudy.store.flush` makes it durable; :mod:`~understudy.store.reader` answers pulls with slices of the
+log; after a crash :mod:`~understudy.store.recovery` makes the three agree again;
+:mod:`~understudy.store.retention` deletes what is old.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
+from functools import partial
 
+import trio
+
+from understudy.runtime.disk import Lock
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
+from understudy.store.core import Arrival, StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.flush import Flusher, sync_files
+from understudy.store.reader import Reader
+from understudy.store.recovery import Recovery
+from understudy.store.replication import Replication
+from understudy.store.retention import Retention
 from understudy.store.status import Appended, AppendedBatch, GetResult, QueryResult
+from understudy.store.writer import Writer
 
-#: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in
-#: milliseconds, and the raw properties (None when the message came by replication in the middle of a batch).
-Arrival = Callable[[str, int, int, int, int, bytes | None], None]
+__all__ = ["Arrival", "MessageStore"]
+
+_LOCK_CONTENT = b"lock"
+_CLOSED = "the store is closed"
+_FENCED = "the store does not accept messages now"
+#: How long a clean end may take before the start after it has to recover.
+_CLOSE_TIMEOUT_S = 60
+#: Topics of the brokers themselves, which the clean-up of unused topics leaves alone (TopicValidator.java).
+_SYSTEM_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "TBW102",
+        "BenchmarkTest",
+        "DefaultHeartBeatSyncerTopic",
+    }
+)
+_SYSTEM_PREFIXES = ("rmq_sys_", "%LMQ%")
 
 
 class MessageStore:
-    """The messages of one broker on one disk. Make it with :meth:`open`, keep :meth:`run` running, end with :meth:`close`.
+    """The messages of one broker on one disk: :meth:`open` it, keep :meth:`run` running, :meth:`close` it.
 
     All calls without ``async`` return at once and never yield, so a caller needs no lock.
+
+    Attributes:
+        arrived: called in order for every message that becomes readable; must cost next to nothing when nobody waits.
     """
 
-    arrived: list[Arrival]
-    """Called in order for every message that becomes readable; must cost next to nothing when nobody waits."""
+    def __init__(self, core: StoreCore, lock: Lock) -> None:
+        """Use :meth:`open`."""
+        self._core = core
+        self._lock = lock
+        self._dispatcher = Dispatcher(core)
+        self._writer = Writer(core, self._dispatcher)
+        self._reader = Reader(core)
+        self._flusher = Flusher(core)
+        self._retention = Retention(core)
+        self._replication = Replication(core, self._dispatcher, self._flusher)
+        self._closed = False
+        self.arrived: list[Arrival] = core.arrived
+        # On an instance the hot calls go straight to their part: one call less for each message.
+        self.append = self._writer.append  # type: ignore[method-assign]
+        self.append_batch = self._writer.append_batch  # type: ignore[method-assign]
+        self.get = self._reader.get  # type: ignore[method-assign]
 
     @classmethod
     async def open(cls, world: World, config: StoreConfig, store_host: tuple[str, int]) -> MessageStore:
@@ -34,12 +90,42 @@ class MessageStore:
         *Errors*: ``DiskLockedError`` when another process holds the folder; ``OSError`` naming the path when it cannot
         be written. Damaged content is repaired or cut off and logged, it never prevents the start.
         """
+        disk = world.disk
+        disk.make_folder(config.folder)
+        lock = disk.lock(os.path.join(config.folder, "lock"))
+        try:
+            core = await disk.in_thread(partial(_prepare, world, config, store_host))
+            store = cls(core, lock)
+            await disk.in_thread(partial(_recover, core, store._dispatcher))
+        except BaseException:
+            lock.release()
+            raise
+        return store
 
     async def run(self) -> None:
         """Flush, note progress and delete old files until cancelled; asleep while nothing changes."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flusher.run)
+            nursery.start_soon(self._retention.run)
 
     async def close(self) -> None:
-        """Flush everything, write the checkpoint, remove the abort marker and give the folder back."""
+        """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
+
+        A second call does nothing. Cancellation does not cut it short; the disk has a minute.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        core = self._core
+        core.refusals.add(_CLOSED)
+        try:
+            with trio.CancelScope(shield=True), core.clock.move_on_after(_CLOSE_TIMEOUT_S):
+                if await self._flusher.make_durable():
+                    core.disk.remove(core.path("abort"))
+                    await core.disk.in_thread(partial(core.disk.sync_folder, core.config.folder))
+        finally:
+            core.close()
+            self._lock.release()
 
     # Writing
 
@@ -82,6 +168,23 @@ class MessageStore:
 
         *Errors*: :class:`PutRejected`; nothing is written then.
         """
+        return self._writer.append(
+            topic,
+            queue_id,
+            body,
+            properties,
+            born_ms,
+            born_host,
+            flag=flag,
+            sys_flag=sys_flag,
+            reconsume_times=reconsume_times,
+            prepared_transaction_offset=prepared_transaction_offset,
+            tags_code=tags_code,
+            tags=tags,
+            keys=keys,
+            uniq_key=uniq_key,
+            now_ms=now_ms,
+        )
 
     def append_batch(
         self,
@@ -103,13 +206,25 @@ class MessageStore:
 
         Other arguments and *Errors* as in :meth:`append`; a broken encoding is MESSAGE_ILLEGAL.
         """
+        return self._writer.append_batch(
+            topic,
+            queue_id,
+            body,
+            born_ms,
+            born_host,
+            sys_flag=sys_flag,
+            reconsume_times=reconsume_times,
+            now_ms=now_ms,
+        )
 
     @property
     def flushed_offset(self) -> int:
         """Bytes of the log before this physical offset survive a power loss."""
+        return self._core.flushed
 
     async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
         """Wait until :attr:`flushed_offset` reaches *offset*; False after *timeout_ms*. One sync serves all waiters."""
+        return await self._flusher.wait_flushed(offset, timeout_ms)
 
     # Reading
 
@@ -129,12 +244,15 @@ class MessageStore:
             accept: filter by tags code; None takes all.
             accept_record: filter by raw record, asked after *accept*; None takes all.
         """
+        return self._reader.get(topic, queue_id, offset, max_messages, max_bytes, accept, accept_record)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that still has a message; 0 for an unknown queue."""
+        return self._reader.min_queue_offset(topic, queue_id)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next readable message will have; 0 for an unknown queue."""
+        return self._reader.max_queue_offset(topic, queue_id)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
         """Return the queue offset for a store time, clamped to what the queue holds.
@@ -142,15 +260,19 @@ class MessageStore:
         Args:
             boundary: ``lower``: first message stored at or after the time; ``upper``: last one at or before it.
         """
+        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary)
 
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time in milliseconds of a message of a queue; -1 when there is none."""
+        return self._reader.store_time_of(topic, queue_id, offset)
 
     def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
         """Return the store time in milliseconds of the oldest message of a queue (None: of the log); -1 if empty."""
+        return self._reader.earliest_store_time(topic, queue_id)
 
     def read(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""
+        return self._reader.read(physical_offset)
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
@@ -160,55 +282,135 @@ class MessageStore:
         Args:
             index_type: ``T`` searches for tags, anything else for KEYS and UNIQ_KEY.
         """
+        return self._reader.query(topic, key, max_num, begin_ms, end_ms, index_type)
 
     # Queues
 
     def queues(self) -> Iterable[tuple[str, int]]:
         """Return every queue that has a folder."""
+        return [*self._core.consume_queues.by_key, *self._core.batch_queues.by_key]
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic; its records stay in the log until their files go."""
+        core = self._core
+        for queue in [queue for queue in core.consume_queues if queue.topic == topic]:
+            core.consume_queues.delete(queue)
+        if topic in core.batch_queues.topics:
+            core.batch_queues.delete_topic(topic)
+        self._flusher.note_deletion()
 
     def clean_unused(self, retain: set[str]) -> list[str]:
         """Delete the queues of every topic that is neither in *retain* nor a system topic; return those topics."""
+        topics = sorted({topic for topic, _ in self.queues()})
+        unused = [
+            topic
+            for topic in topics
+            if topic not in retain and topic not in _SYSTEM_TOPICS and not topic.startswith(_SYSTEM_PREFIXES)
+        ]
+        for topic in unused:
+            self.delete_topic(topic)
+        return unused
 
     # Replication
 
     @property
     def max_physical_offset(self) -> int:
         """Byte after the last one written."""
+        return self._core.log.end
 
     @property
     def min_physical_offset(self) -> int:
         """First byte of the first file; -1 for an empty log."""
+        return self._core.segments.min_offset
 
     @property
     def confirm_offset(self) -> int:
         """Readers see messages that end at or before this physical offset."""
+        return self._core.show_limit()
 
     def confirm_up_to(self, offset: int | None) -> None:
         """Hold messages that end after *offset* back from readers; None: show everything that is written."""
+        core = self._core
+        core.confirmed = offset
+        core.show_at_once = offset is None and not core.sync_flush
+        core.show_held()
 
     def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
         """Return raw log bytes from *physical_offset*, at most to the end of their file; empty when there are none."""
+        return self._core.log.tail_at(physical_offset, max_bytes)
 
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Write bytes of a master's log at the end of ours and dispatch the records that are complete now.
 
         *Errors*: ``ValueError`` when *physical_offset* is not the end of our log (and the log is not empty).
         """
+        self._replication.append_raw(physical_offset, data)
 
     def truncate_to(self, offset: int) -> None:
         """Forget every byte of the log from *offset* on, zero what stays of its file, and shorten queues and index."""
+        self._replication.truncate_to(offset)
 
     # State
 
     @property
     def writable(self) -> bool:
         """Whether appends are accepted; False when closed, fenced or the disk is above its hard limit."""
+        return not self._core.refusals
 
     def set_writable(self, writable: bool) -> None:
         """Refuse (False) or accept (True) appends, for a role change or a fence."""
+        if writable:
+            self._core.refusals.discard(_FENCED)
+        else:
+            self._core.refusals.add(_FENCED)
 
     def runtime_info(self) -> dict[str, str]:
         """Return figures for the broker's runtime info, with the reference's key names."""
+        core = self._core
+        return {
+            "commitLogMinOffset": str(core.segments.min_offset),
+            "commitLogMaxOffset": str(core.log.end),
+            "commitLogDiskRatio": f"{self._retention.used_ratio():.4f}",
+            "consumeQueueDiskRatio": f"{self._retention.used_ratio():.4f}",
+            "earliestMessageTimeStamp": str(self.earliest_store_time()),
+            "dispatchBehindBytes": str(core.log.end - core.dispatched),
+            "pageCacheLockTimeMills": "0",
+        }
+
+    def delete_expired_files(self) -> None:
+        """Delete expired files in the next looks, whatever the hour (an operator asked for it)."""
+        self._retention.request()
+
+    def set_correct_offsets(self, correct: bool) -> None:
+        """Say whether reads out of range answer the right offset; a plain slave leaves the consumer's as it is."""
+        self._reader.correct_offsets = correct
+
+
+def _prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> StoreCore:
+    path = os.path.join(config.folder, "lock")
+    file = world.disk.open(path)
+    try:
+        if file.size() != len(_LOCK_CONTENT):
+            file.write_at(0, _LOCK_CONTENT)
+    finally:
+        file.close()
+    return StoreCore(world.disk, world.clock, config, store_host)
+
+
+def _recover(core: StoreCore, dispatcher: Dispatcher) -> None:
+    disk = core.disk
+    Recovery(core, dispatcher).run()
+    abort = disk.open(core.path("abort"))
+    try:
+        abort.truncate(0)
+        abort.write_at(0, str(os.getpid()).encode())
+        abort.sync()
+    finally:
+        abort.close()
+    disk.sync_folder(core.config.folder)
+    if core.sync_flush and core.flushed < core.log.end:
+        # Readers see only what is durable, so make durable what is to be seen.
+        paths = [item.path for item in core.segments.items if item.end > core.flushed]
+        sync_files(disk, paths, sorted(core.segments.unsynced_folders))
+        core.flushed = core.log.end
+    core.marks.write_live(core.mark())

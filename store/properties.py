@@ -16,7 +16,7 @@ _MASK = 0xFFFFFFFF
 _POWERS_LENGTH = 256
 #: 31 ** (n - 1), ..., 31 ** 0 modulo 2 ** 32, for a vectorised polynomial over the last n characters.
 _POWERS = tuple(pow(31, _POWERS_LENGTH - 1 - i, 1 << 32) for i in range(_POWERS_LENGTH))
-_POWERS_OF_LENGTH = tuple(_POWERS[_POWERS_LENGTH - n :] for n in range(_POWERS_LENGTH + 1))
+POWERS_OF_LENGTH = tuple(_POWERS[_POWERS_LENGTH - n :] for n in range(_POWERS_LENGTH + 1))
 
 
 def unsigned_hash(text: bytes, seed: int = 0) -> int:
@@ -33,7 +33,7 @@ def unsigned_hash(text: bytes, seed: int = 0) -> int:
     for start in range(0, len(units), _POWERS_LENGTH):
         part = units[start : start + _POWERS_LENGTH]
         length = len(part)
-        seed = (seed * pow(31, length, 1 << 32) + sum(map(mul, part, _POWERS_OF_LENGTH[length]))) & _MASK
+        seed = (seed * pow(31, length, 1 << 32) + sum(map(mul, part, POWERS_OF_LENGTH[length]))) & _MASK
     return seed
 
 

@@ -1,0 +1,413 @@
+"""Consume queues: for each queue of a topic, where its messages lie in the log.
+
+A unit has 20 bytes: physical offset 8, record size 4, tags code 8. Unit *n* belongs to queue offset *n*, so the file
+that starts at byte *s* holds queue offsets from *s* / 20 (ConsumeQueue.java). When the first file of a queue starts
+below its first message, filler units take the space before it.
+
+Unlike the reference a unit is always written at the place of its queue offset. Where records are lost between two
+others (a damaged log), the free places point to the next record of the queue, so that a reader meets it twice rather
+than a hole; readers here skip the repetition.
+"""
+
+from __future__ import annotations
+
+import os.path
+import struct
+from collections.abc import Callable, Iterator
+
+from understudy.runtime.disk import Disk, File
+from understudy.runtime.log import get_logger
+from understudy.store.mapped_files import MappedFiles
+from understudy.store.properties import unsigned_hash
+from understudy.store.record import topic_field
+from understudy.store.segments import file_name, numbered_files
+
+log = get_logger("store.consume_queue")
+
+UNIT = struct.Struct(">qiq")
+UNIT_BYTES = UNIT.size
+FILLER_SIZE = 0x7FFFFFFF
+FILLER = UNIT.pack(0, FILLER_SIZE, 0)
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+#: Asked with (queue, physical offset, size): does the log hold a message of that queue and size there?
+Matches = Callable[["ConsumeQueue", int, int], bool]
+
+
+class ConsumeQueue:
+    """One queue. The store reads and writes the fields directly on the hot path.
+
+    Attributes:
+        next_offset: queue offset of the next message to be written.
+        max_offset: queue offset after the last message that readers may see.
+        view, view_from, view_to: the mapped tail file and the queue offsets it holds; an empty range when not mapped.
+        clean: nothing was written since the files were last made durable.
+        topic_field, magic: how the topic stands in a record.
+        hash_prefix: Java hash of ``topic#``, for the index.
+    """
+
+    __slots__ = (
+        "clean",
+        "file_size",
+        "folder",
+        "hash_prefix",
+        "is_schedule",
+        "magic",
+        "max_offset",
+        "min_checked_for",
+        "min_offset",
+        "next_offset",
+        "queue_id",
+        "starts",
+        "tag_hashes",
+        "topic",
+        "topic_field",
+        "view",
+        "view_from",
+        "view_to",
+    )
+
+    def __init__(self, topic: str, queue_id: int, folder: str, file_size: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.folder = folder
+        self.file_size = file_size
+        self.magic, self.topic_field = topic_field(topic)
+        self.hash_prefix = unsigned_hash(f"{topic}#".encode())
+        self.tag_hashes: dict[bytes, int] = {}
+        self.is_schedule = topic == SCHEDULE_TOPIC
+        self.starts: list[int] = []
+        self.next_offset = 0
+        self.max_offset = 0
+        self.min_offset = 0
+        self.min_checked_for = -2
+        self.view: memoryview = memoryview(b"")
+        self.view_from = 0
+        self.view_to = 0
+        self.clean = True
+
+    def path(self, start: int) -> str:
+        """Return the path of the file that starts at byte *start*."""
+        return f"{self.folder}/{file_name(start)}"
+
+    def unmapped(self, start: int) -> None:
+        """Forget the view of the tail file."""
+        if self.view_from * UNIT_BYTES == start:
+            self.view, self.view_from, self.view_to = memoryview(b""), 0, 0
+
+    def start_of(self, offset: int) -> int:
+        """Return the first byte of the file that holds queue offset *offset*."""
+        position = offset * UNIT_BYTES
+        return position - position % self.file_size
+
+
+class ConsumeQueues:
+    """All queues of one store.
+
+    Args:
+        disk: where they are.
+        folder: ``consumequeue`` of the store.
+        file_size: bytes of one file, a multiple of 20.
+        mapped: the mapped queue files.
+    """
+
+    def __init__(self, disk: Disk, folder: str, file_size: int, mapped: MappedFiles) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._file_size = -(-file_size // UNIT_BYTES) * UNIT_BYTES
+        self._mapped = mapped
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        self.dirty_paths: set[str] = set()
+        self._dirty: list[ConsumeQueue] = []
+        self.unsynced_folders: set[str] = set()
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self.by_key.values())
+
+    def load(self) -> None:
+        """Find the queues and their files; offsets come from :meth:`recover_below` or :meth:`recover_all`."""
+        for topic in self._disk.listdir(self._folder):
+            topic_folder = os.path.join(self._folder, topic)
+            for name in self._disk.listdir(topic_folder):
+                if not (name.isascii() and name.isdigit()):
+                    continue
+                queue = self.create(topic, int(name))
+                starts = numbered_files(self._disk, queue.folder)
+                if len(starts) > 1:
+                    queue.file_size = starts[1] - starts[0]
+                elif starts:
+                    length = self._disk.size(queue.path(starts[0]))
+                    if length > queue.file_size and length % UNIT_BYTES == 0:
+                        queue.file_size = length
+                queue.starts = starts
+
+    def create(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return the queue, added (without files) if it is new."""
+        key = (topic, queue_id)
+        queue = self.by_key.get(key)
+        if queue is None:
+            folder = os.path.join(self._folder, topic, str(queue_id))
+            queue = self.by_key[key] = ConsumeQueue(topic, queue_id, folder, self._file_size)
+        return queue
+
+    # Units
+
+    def map_tail(self, queue: ConsumeQueue, offset: int) -> None:
+        """Make the view of *queue* cover queue offset *offset*, with a new file if needed, and mark it changed."""
+        start = queue.start_of(offset)
+        queue.view = self._file_view(queue, start, create=True)
+        queue.view_from = start // UNIT_BYTES
+        queue.view_to = queue.view_from + queue.file_size // UNIT_BYTES
+        queue.clean = True
+        self.mark_dirty(queue)
+
+    def mark_dirty(self, queue: ConsumeQueue) -> None:
+        """Note that the tail file of *queue* changes."""
+        if queue.clean:
+            queue.clean = False
+            self._dirty.append(queue)
+        self.dirty_paths.add(queue.path(queue.view_from * UNIT_BYTES))
+
+    def take_dirty(self) -> tuple[set[str], set[str]]:
+        """Return (files, folders) that changed since the last call."""
+        paths, folders = self.dirty_paths, self.unsynced_folders
+        self.dirty_paths, self.unsynced_folders = set(), set()
+        for queue in self._dirty:
+            queue.clean = True
+        self._dirty.clear()
+        return paths, folders
+
+    def units(self, queue: ConsumeQueue, offset: int, count: int) -> memoryview:
+        """Return the units from *offset*, at most *count* and at most to the end of their file; empty if missing."""
+        if queue.view_from <= offset < queue.view_to:
+            view, first, end = queue.view, queue.view_from, queue.view_to
+        else:
+            start = queue.start_of(offset)
+            if start not in queue.starts:
+                return memoryview(b"")
+            view, first = self._file_view(queue, start, create=False), start // UNIT_BYTES
+            end = first + queue.file_size // UNIT_BYTES
+        return view[(offset - first) * UNIT_BYTES : (min(offset + count, end) - first) * UNIT_BYTES]
+
+    def unit(self, queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+        """Return (physical offset, size, tags code) of one queue offset; None when its file is missing."""
+        raw = self.units(queue, offset, 1)
+        if len(raw) < UNIT_BYTES:
+            return None
+        physical, size, code = UNIT.unpack(raw)
+        return physical, size, code
+
+    def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
+        """Write one unit at its place, whatever is or is not there; for recovery and replication.
+
+        A unit that is there already and points to the same record or a later one stays.
+        """
+        if offset < queue.next_offset:
+            present = self.unit(queue, offset)
+            if present is not None and present[1] != FILLER_SIZE and present[0] >= physical:
+                return
+            if offset < queue.min_offset:
+                queue.min_checked_for = -2
+        elif offset > queue.next_offset:
+            self._bridge_gap(queue, offset, physical, size, code)
+        self._write(queue, offset, physical, size, code)
+        queue.next_offset = max(queue.next_offset, offset + 1)
+
+    def first_at_or_after(self, queue: ConsumeQueue, physical: int) -> int:
+        """Return the first queue offset whose record starts at *physical* or later; ``next_offset`` if none does."""
+        low = queue.starts[0] // UNIT_BYTES if queue.starts else queue.next_offset
+        high = queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.unit(queue, middle)
+            if unit is not None and unit[1] != FILLER_SIZE and unit[0] >= physical:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def correct_min(self, queue: ConsumeQueue, log_min: int) -> int:
+        """Return the first queue offset whose record is still in a log that starts at *log_min*."""
+        if queue.min_checked_for != log_min:
+            queue.min_offset = self.first_at_or_after(queue, max(log_min, 0))
+            queue.min_checked_for = log_min
+        return queue.min_offset
+
+    # Recovery
+
+    def recover_below(self, queue: ConsumeQueue, limit: int, matches: Matches) -> int:
+        """Set the offsets of *queue* to what its files hold of the log before *limit*; return ``next_offset``.
+
+        Everything before *limit* is expected to be complete, so the end is searched, not walked to; *matches* checks
+        the last unit.
+        """
+        files: dict[int, File] = {}
+        try:
+            low = queue.starts[0] // UNIT_BYTES if queue.starts else 0
+            high = (queue.starts[-1] + queue.file_size) // UNIT_BYTES if queue.starts else 0
+            first = low
+            while low < high:
+                middle = (low + high) // 2
+                if self._is_below(files, queue, middle, limit):
+                    low = middle + 1
+                else:
+                    high = middle
+            while low > first and not self._checked(files, queue, low - 1, matches):
+                low -= 1
+        finally:
+            for file in files.values():
+                file.close()
+        queue.next_offset = queue.max_offset = low
+        return low
+
+    def recover_all(self, queue: ConsumeQueue, matches: Matches) -> int:
+        """Set the offsets of *queue* to the units that are valid without a hole up to its end; return ``next_offset``.
+
+        Walks the last three files, as the reference does, and takes units off the end that point to no such message.
+        """
+        first = queue.starts[-3:][0] if queue.starts else 0
+        end = first // UNIT_BYTES
+        files: dict[int, File] = {}
+        try:
+            for start in queue.starts[-3:]:
+                if start != end * UNIT_BYTES:
+                    break
+                raw = self._file(files, queue, start).read_at(0, queue.file_size)
+                for physical, size, _ in UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_BYTES]):
+                    if physical < 0 or size <= 0:
+                        break
+                    end += 1
+            bottom = queue.starts[0] // UNIT_BYTES if queue.starts else 0
+            while end > bottom and not self._checked(files, queue, end - 1, matches):
+                end -= 1
+        finally:
+            for file in files.values():
+                file.close()
+        queue.next_offset = queue.max_offset = end
+        return end
+
+    def clear_after_end(self, queue: ConsumeQueue) -> None:
+        """Zero what lies after ``next_offset`` and delete the files after it."""
+        last = queue.start_of(queue.next_offset)
+        for start in [start for start in queue.starts if start > last]:
+            self._delete_file(queue, start)
+        if last in queue.starts:
+            self._zero_from(queue, last, queue.next_offset * UNIT_BYTES - last)
+
+    def cut(self, queue: ConsumeQueue, physical: int) -> None:
+        """Drop the units of records at *physical* and after it."""
+        keep = self.first_at_or_after(queue, physical)
+        if keep < queue.next_offset:
+            queue.next_offset = keep
+            queue.max_offset = min(queue.max_offset, keep)
+            queue.min_checked_for = -2
+            self.clear_after_end(queue)
+
+    # Deletion
+
+    def delete_before(self, queue: ConsumeQueue, log_min: int) -> None:
+        """Delete leading files, never the last, whose records are all before *log_min*."""
+        while len(queue.starts) > 1:
+            last = self.unit(queue, queue.starts[1] // UNIT_BYTES - 1)
+            if last is None or last[0] >= log_min:
+                break
+            self._delete_file(queue, queue.starts[0])
+        self.correct_min(queue, log_min)
+
+    def delete(self, queue: ConsumeQueue) -> None:
+        """Delete a queue with its folder."""
+        for start in list(queue.starts):
+            self._delete_file(queue, start)
+        self._disk.remove_tree(queue.folder)
+        topic_folder = os.path.dirname(queue.folder)
+        if not self._disk.listdir(topic_folder):
+            self._disk.remove_tree(topic_folder)
+        self.unsynced_folders.add(self._folder)
+        self.unsynced_folders.discard(queue.folder)
+        self.unsynced_folders.discard(topic_folder)
+        if not queue.clean:
+            self._dirty.remove(queue)
+        del self.by_key[queue.topic, queue.queue_id]
+
+    # Inside
+
+    def _file_view(self, queue: ConsumeQueue, start: int, *, create: bool) -> memoryview:
+        if start not in queue.starts and create:
+            if not queue.starts:
+                self._disk.make_folder(queue.folder)
+                topic_folder = os.path.dirname(queue.folder)
+                self.unsynced_folders.update((topic_folder, self._folder))
+            queue.starts.append(start)
+            queue.starts.sort()
+            self.unsynced_folders.add(queue.folder)
+        return self._mapped.view(queue.path(start), queue.file_size, queue, start)
+
+    def _write(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
+        if not queue.view_from <= offset < queue.view_to:
+            self.map_tail(queue, offset)
+        elif queue.clean:
+            self.mark_dirty(queue)
+        UNIT.pack_into(queue.view, (offset - queue.view_from) * UNIT_BYTES, physical, size, code)
+
+    def _bridge_gap(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
+        per_file = queue.file_size // UNIT_BYTES
+        if queue.starts and offset - queue.next_offset < per_file:
+            log.warning(
+                "messages are missing in a queue; their places point to the message after them",
+                topic=queue.topic,
+                queue=queue.queue_id,
+                first=queue.next_offset,
+                after=offset,
+            )
+            for missing in range(queue.next_offset, offset):
+                self._write(queue, missing, physical, size, code)
+            return
+        for start in list(queue.starts):
+            self._delete_file(queue, start)
+        first = queue.start_of(offset) // UNIT_BYTES
+        if first < offset:
+            self.map_tail(queue, first)
+            queue.view[: (offset - first) * UNIT_BYTES] = FILLER * (offset - first)
+        queue.min_offset = queue.max_offset = offset
+        queue.min_checked_for = -2
+
+    def _is_below(self, files: dict[int, File], queue: ConsumeQueue, offset: int, limit: int) -> bool:
+        unit = self._read_unit(files, queue, offset)
+        return unit is not None and unit[1] > 0 and 0 <= unit[0] and (unit[1] == FILLER_SIZE or unit[0] < limit)
+
+    def _checked(self, files: dict[int, File], queue: ConsumeQueue, offset: int, matches: Matches) -> bool:
+        unit = self._read_unit(files, queue, offset)
+        return unit is not None and (unit[1] == FILLER_SIZE or matches(queue, unit[0], unit[1]))
+
+    def _file(self, files: dict[int, File], queue: ConsumeQueue, start: int) -> File:
+        file = files.get(start)
+        if file is None:
+            file = files[start] = self._disk.open(queue.path(start), create=False)
+        return file
+
+    def _read_unit(self, files: dict[int, File], queue: ConsumeQueue, offset: int) -> tuple[int, int] | None:
+        start = queue.start_of(offset)
+        if start not in queue.starts:
+            return None
+        raw = self._file(files, queue, start).read_at(offset * UNIT_BYTES - start, UNIT_BYTES)
+        if len(raw) < UNIT_BYTES:
+            return None
+        physical, size, _ = UNIT.unpack(raw)
+        return physical, size
+
+    def _zero_from(self, queue: ConsumeQueue, start: int, position: int) -> None:
+        file = self._disk.open(queue.path(start))
+        try:
+            file.truncate(position)
+            file.truncate(queue.file_size)
+        finally:
+            file.close()
+        self.dirty_paths.add(queue.path(start))
+
+    def _delete_file(self, queue: ConsumeQueue, start: int) -> None:
+        path = queue.path(start)
+        self._mapped.drop(path)
+        self._disk.remove(path)
+        self.dirty_paths.discard(path)
+        self.unsynced_folders.add(queue.folder)
+        queue.starts.remove(start)

@@ -1,0 +1,147 @@
+"""What the parts of one store share: files, queues, index, and which messages readers may see."""
+
+from __future__ import annotations
+
+import os.path
+from collections import deque
+from collections.abc import Callable
+
+import trio
+
+from understudy.runtime.clock import Clock
+from understudy.runtime.disk import Disk
+from understudy.runtime.log import get_logger
+from understudy.store.batch_queue import BatchQueues
+from understudy.store.commit_log import CommitLog
+from understudy.store.config import SYNC_FLUSH, StoreConfig
+from understudy.store.consume_queue import ConsumeQueue, ConsumeQueues
+from understudy.store.index import Index
+from understudy.store.mapped_files import MappedFiles
+from understudy.store.mark import FILE_NAME, Mark, MarkFile
+from understudy.store.record import encode_host
+from understudy.store.segments import Segments
+
+log = get_logger("store")
+
+#: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in
+#: milliseconds, and the raw properties.
+Arrival = Callable[[str, int, int, int, int, bytes], None]
+
+
+class StoreCore:
+    """State of one store; its parts (writer, reader, flush, recovery, retention) are written around it."""
+
+    def __init__(self, disk: Disk, clock: Clock, config: StoreConfig, store_host: tuple[str, int]) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.config = config
+        self.store_host = encode_host(*store_host)
+        folder = config.folder
+        self.segments = Segments(
+            disk,
+            config.commit_log_folders or (os.path.join(folder, "commitlog"),),
+            config.read_only_commit_log_folders,
+            config.mapped_file_size_commit_log,
+            config.mapped_log_files_max,
+            self._folder_full,
+        )
+        self.log = CommitLog(self.segments)
+        self.queue_files = MappedFiles(disk, config.mapped_queue_files_max)
+        self.consume_queues = ConsumeQueues(
+            disk, os.path.join(folder, "consumequeue"), config.mapped_file_size_consume_queue, self.queue_files
+        )
+        self.batch_queues = BatchQueues(
+            disk, os.path.join(folder, "batchconsumequeue"), config.mapped_file_size_batch_consume_queue
+        )
+        self.index = Index(
+            disk,
+            os.path.join(folder, "index"),
+            config.max_hash_slot_num,
+            config.max_index_num,
+            clock.wall_ms,
+        )
+        self.marks = MarkFile(disk, os.path.join(folder, FILE_NAME), disk.boot_id())
+        self.arrived: list[Arrival] = []
+        #: Why appends are refused now; empty when they are not.
+        self.refusals: set[str] = set()
+        self.last_store_ms = 0
+        self.last_dispatched_ms = 0
+        #: Everything before this offset is durable.
+        self.flushed = 0
+        #: Set by a replicating broker: readers see nothing that ends after it.
+        self.confirmed: int | None = None
+        #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
+        self.dispatched = 0
+        #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
+        self.held: deque[tuple[int, ConsumeQueue, int, int, int, bytes]] = deque()
+        self.sync_flush = config.flush_disk_type == SYNC_FLUSH
+        #: Whether a message is readable as soon as it is written.
+        self.show_at_once = not self.sync_flush
+        self.asleep = False
+        self.work = trio.Event()
+
+    def path(self, name: str) -> str:
+        """Return the path of a file in the root of the store."""
+        return os.path.join(self.config.folder, name)
+
+    def wake(self) -> None:
+        """Tell the background services that something changed."""
+        self.asleep = False
+        self.work.set()
+
+    def mark(self) -> Mark:
+        """Return what is complete now."""
+        newest = self.index.last
+        total = sum(queue.next_offset for queue in self.consume_queues)
+        return Mark(
+            physical_offset=self.dispatched,
+            next_offsets_total=total + self.batch_queues.next_offsets_total(),
+            queue_count=len(self.consume_queues.by_key),
+            store_ms=self.last_store_ms,
+            index_name=newest.name if newest else "",
+            index_count=newest.count if newest else 1,
+            index_used_slots=newest.used_slots if newest else 0,
+        )
+
+    # Which messages readers see
+
+    def show_limit(self) -> int:
+        """Return the physical offset up to which readers may see messages."""
+        limit = self.flushed if self.sync_flush else self.log.end
+        return limit if self.confirmed is None else min(limit, self.confirmed)
+
+    def hold_or_show(
+        self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes
+    ) -> None:
+        """Show a message that was just written, or hold it back until it is flushed and confirmed."""
+        if self.show_at_once or (not self.held and end <= self.show_limit()):
+            if next_offset > queue.max_offset:
+                queue.max_offset = next_offset
+            for callback in self.arrived:
+                callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
+        else:
+            self.held.append((end, queue, next_offset, code, store_ms, properties))
+
+    def show_held(self) -> None:
+        """Show what was held back and may be seen now."""
+        limit = self.show_limit()
+        held = self.held
+        while held and held[0][0] <= limit:
+            _, queue, next_offset, code, store_ms, properties = held.popleft()
+            if next_offset > queue.max_offset:
+                queue.max_offset = next_offset
+            for callback in self.arrived:
+                callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
+
+    def close(self) -> None:
+        """Give every file back."""
+        self.queue_files.close()
+        self.batch_queues.close()
+        self.index.close()
+        self.marks.close()
+        self.log.view = memoryview(b"")
+        self.segments.close()
+
+    def _folder_full(self, folder: str) -> bool:
+        usage = self.disk.usage(folder)
+        return usage.used * 100 > usage.total * self.config.disk_space_clean_forcibly_ratio

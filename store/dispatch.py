@@ -1,0 +1,143 @@
+"""From a record to its queue units and index entries.
+
+The writer has what it needs at hand when it appends; recovery and replication come here with what the record says.
+"""
+
+from __future__ import annotations
+
+from understudy.store.consume_queue import ConsumeQueue
+from understudy.store.core import StoreCore
+from understudy.store.properties import find_property, java_hash_of_bytes, unsigned_hash
+from understudy.store.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
+from understudy.store.walk import Seen
+
+TAGS = b"TAGS\x01"
+KEYS = b"KEYS\x01"
+UNIQ_KEY = b"UNIQ_KEY\x01"
+DELAY = b"DELAY\x01"
+_INNER_NUM = b"INNER_NUM\x01"
+_INNER_BASE = b"INNER_BASE\x01"
+_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
+_MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET\x01"
+_CACHE_MAX = 4096
+_TAG_PREFIX = b"T#"
+
+
+class Dispatcher:
+    """Dispatches records that are in the log already."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._queues: dict[tuple[bytes, int], ConsumeQueue] = {}
+        self._tag_codes: dict[bytes, int] = {}
+        self._delays_ms = core.config.delay_levels_ms()
+
+    def tag_code(self, tags: bytes) -> int:
+        """Return the tags code of a TAGS property."""
+        code = self._tag_codes.get(tags)
+        if code is None:
+            if len(self._tag_codes) >= _CACHE_MAX:
+                self._tag_codes.clear()
+            code = self._tag_codes[tags] = java_hash_of_bytes(tags)
+        return code
+
+    def deliver_ms(self, properties: bytes, store_ms: int) -> int | None:
+        """Return the delivery time of a delay-level message; None when it has no level (computeDeliverTimestamp)."""
+        value = find_property(properties, DELAY)
+        if value is None or not value.isdigit() or int(value) <= 0:
+            return None
+        level = min(int(value), len(self._delays_ms))
+        return store_ms + (self._delays_ms[level - 1] if level > 0 else 1000)
+
+    def hashes(self, queue: ConsumeQueue, uniq_key: bytes | None, keys: bytes | None, tags: bytes | None) -> list[int]:
+        """Return the index hashes of one message, in the order in which they are indexed."""
+        prefix = queue.hash_prefix
+        found = []
+        if uniq_key is not None:
+            found.append(unsigned_hash(uniq_key, prefix))
+        if keys is not None:
+            found += [unsigned_hash(key, prefix) for key in keys.split(b" ") if key]
+        if tags is not None:
+            value = queue.tag_hashes.get(tags)
+            if value is None:
+                if len(queue.tag_hashes) >= _CACHE_MAX:
+                    queue.tag_hashes.clear()
+                value = queue.tag_hashes[tags] = unsigned_hash(_TAG_PREFIX + tags, prefix)
+            found.append(value)
+        return found
+
+    def queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
+        """Return the queue of a record, added if it is new."""
+        key = (topic, queue_id)
+        queue = self._queues.get(key)
+        if queue is None or (queue.topic, queue_id) not in self._core.consume_queues.by_key:
+            if len(self._queues) >= _CACHE_MAX:
+                self._queues.clear()
+            queue = self._queues[key] = self._core.consume_queues.create(topic.decode("utf-8", "replace"), queue_id)
+        return queue
+
+    def dispatch(self, seen: Seen, *, to_queues: bool = True, to_index: bool = True, once: bool = False) -> None:
+        """Enter one record into its queues and the index.
+
+        Args:
+            to_queues, to_index: which of the two.
+            once: the index may hold the record already under some of its keys; leave those out.
+        """
+        core = self._core
+        kind = seen.sys_flag & FLAG_TRANSACTION_MASK
+        if kind == FLAG_TRANSACTION_ROLLBACK:
+            return
+        tags = find_property(seen.properties, TAGS)
+        if to_queues and kind in (0, 8):
+            self._to_queues(seen, tags)
+        if to_index and core.config.message_index_enable:
+            queue = self.queue(seen.topic, seen.queue_id) if not self._is_batch(seen) else self._nameless(seen)
+            hashes = self.hashes(
+                queue, find_property(seen.properties, UNIQ_KEY), find_property(seen.properties, KEYS), tags
+            )
+            if once:
+                hashes = [each for each in hashes if not core.index.holds(each, seen.physical_offset)]
+            if hashes:
+                core.index.put(hashes, seen.physical_offset, seen.store_ms)
+
+    def _to_queues(self, seen: Seen, tags: bytes | None) -> None:
+        core = self._core
+        code = 0 if tags is None else self.tag_code(tags)
+        if self._is_batch(seen):
+            base = find_property(seen.properties, _INNER_BASE)
+            count = find_property(seen.properties, _INNER_NUM)
+            core.batch_queues.create(seen.topic.decode("utf-8", "replace"), seen.queue_id).put(
+                seen.physical_offset,
+                seen.size_bytes,
+                code,
+                seen.store_ms,
+                int(base) if base is not None and base.isdigit() else seen.queue_offset,
+                int(count) if count is not None and count.isdigit() else 1,
+            )
+            return
+        queue = self.queue(seen.topic, seen.queue_id)
+        if queue.is_schedule:
+            deliver_ms = self.deliver_ms(seen.properties, seen.store_ms)
+            code = code if deliver_ms is None else deliver_ms
+        self._put(queue, seen.queue_offset, seen, code)
+        if core.config.enable_multi_dispatch:
+            names = find_property(seen.properties, _MULTI_DISPATCH)
+            offsets = find_property(seen.properties, _MULTI_OFFSET)
+            if names is not None and offsets is not None:
+                for name, offset in zip(names.split(b","), offsets.split(b","), strict=False):
+                    if name and offset.isdigit():
+                        self._put(self.queue(name, 0), int(offset), seen, code)
+
+    def _put(self, queue: ConsumeQueue, offset: int, seen: Seen, code: int) -> None:
+        core = self._core
+        core.consume_queues.put(queue, offset, seen.physical_offset, seen.size_bytes, code)
+        end = seen.physical_offset + seen.size_bytes
+        core.hold_or_show(end, queue, offset + 1, code, seen.store_ms, seen.properties)
+
+    def _is_batch(self, seen: Seen) -> bool:
+        topics = self._core.batch_queues.topics
+        return bool(topics) and seen.topic.decode("utf-8", "replace") in topics
+
+    def _nameless(self, seen: Seen) -> ConsumeQueue:
+        # Only the hash prefix of the topic is needed; the queue is not entered anywhere.
+        return ConsumeQueue(seen.topic.decode("utf-8", "replace"), seen.queue_id, "", 20)

@@ -1,0 +1,194 @@
+"""Make the log durable: on a timer, or at once for many waiting senders with one sync; and note progress.
+
+Two loops. The first makes the log durable. The second writes the live recovery mark every moment and, now and then,
+makes log, queues and index durable together and notes that in the durable mark and the reference's checkpoint. Both
+sleep when nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+import trio
+
+from understudy.runtime.disk import Disk
+from understudy.runtime.log import get_logger
+from understudy.store.checkpoint import Checkpoint, save_checkpoint
+from understudy.store.core import StoreCore
+
+log = get_logger("store.flush")
+
+PAGE_BYTES = 4096
+#: Between two live marks while messages arrive.
+LIVE_MARK_MS = 500
+
+
+def sync_files(disk: Disk, paths: list[str], folders: list[str]) -> None:
+    """Wait until files and folders are durable; those deleted meanwhile are left out. Blocking."""
+    for path in paths:
+        try:
+            file = disk.open(path, create=False)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+    for folder in folders:
+        try:
+            disk.sync_folder(folder)
+        except FileNotFoundError:
+            continue
+
+
+class Flusher:
+    """Flushes one store."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._waiters: deque[tuple[int, trio.Event]] = deque()
+        self._urgent = trio.Event()
+        self._lock = trio.Lock()
+        self._durable_end = -1
+        #: Raised when the log is cut or queues are deleted, so that a mark taken before is not written after.
+        self.generation = 0
+
+    async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
+        """See :meth:`understudy.store.message_store.MessageStore.wait_flushed`."""
+        core = self._core
+        if core.flushed >= offset:
+            return True
+        event = trio.Event()
+        self._waiters.append((offset, event))
+        self._urgent.set()
+        core.wake()
+        with core.clock.move_on_after(timeout_ms / 1000):
+            await event.wait()
+        return core.flushed >= offset
+
+    async def run(self) -> None:
+        """Run both loops until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._flush_loop)
+            nursery.start_soon(self._mark_loop)
+
+    async def _flush_loop(self) -> None:
+        core, config = self._core, self._core.config
+        least_bytes = config.flush_commit_log_least_pages * PAGE_BYTES
+        thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
+        last_flush = core.clock.monotonic()
+        while True:
+            if core.flushed >= core.log.end:
+                await self._sleep_until_work()
+                last_flush = core.clock.monotonic()
+                continue
+            if not core.sync_flush and not self._waiters:
+                self._urgent = trio.Event()
+                with core.clock.move_on_after(config.flush_interval_commit_log_ms / 1000):
+                    await self._urgent.wait()
+                due = core.clock.monotonic() - last_flush >= thorough_s
+                if core.log.end - core.flushed < least_bytes and not due and not self._waiters:
+                    continue
+            if not await self.flush():
+                await core.clock.sleep(config.flush_interval_commit_log_ms / 1000)
+            last_flush = core.clock.monotonic()
+
+    async def _mark_loop(self) -> None:
+        core, config = self._core, self._core.config
+        thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
+        last_durable = core.clock.monotonic()
+        while True:
+            if self._durable_end == core.dispatched:
+                await self._sleep_until_work()
+                last_durable = core.clock.monotonic()
+                continue
+            await core.clock.sleep(LIVE_MARK_MS / 1000)
+            core.marks.write_live(core.mark())
+            if core.clock.monotonic() - last_durable >= thorough_s:
+                await self.make_durable()
+                last_durable = core.clock.monotonic()
+
+    async def _sleep_until_work(self) -> None:
+        core = self._core
+        if not core.asleep:
+            core.asleep = True
+            core.work = trio.Event()
+        await core.work.wait()
+
+    async def flush(self) -> bool:
+        """Make everything written so far durable, then answer those who wait; False when the disk refused."""
+        core = self._core
+        async with self._lock:
+            end = core.log.end
+            if not await self._sync(self._log_paths(end), self._take_log_folders()):
+                return False
+            self._flushed_to(end)
+        return True
+
+    async def make_durable(self) -> bool:
+        """Make log, queues and index durable and note it; False when the disk refused or the log was cut."""
+        core = self._core
+        async with self._lock:
+            generation, mark, end = self.generation, core.mark(), core.log.end
+            checkpoint = Checkpoint(
+                physic_ms=core.last_store_ms,
+                logics_ms=core.last_dispatched_ms,
+                index_ms=core.index.full_until_ms,
+                confirm_offset=core.confirmed or 0,
+            )
+            paths = self._log_paths(end)
+            folders = self._take_log_folders()
+            for more_paths, more_folders in (core.consume_queues.take_dirty(), core.index.take_dirty()):
+                paths += sorted(more_paths)
+                folders += sorted(more_folders)
+            paths += sorted(core.batch_queues.take_dirty())
+            if not await self._sync(paths, folders):
+                # The queues are dirty still; the next round starts from the log alone, so nothing may be trusted.
+                core.consume_queues.dirty_paths.update(paths)
+                return False
+            self._flushed_to(end)
+            if generation != self.generation:
+                return False
+            core.marks.put_durable(mark)
+            await core.disk.in_thread(core.marks.sync)
+            await core.disk.in_thread(partial(save_checkpoint, core.disk, core.path("checkpoint"), checkpoint))
+            self._durable_end = mark.physical_offset
+        return True
+
+    def note_deletion(self) -> None:
+        """Note at once that queues were deleted, so that a start does not miss them."""
+        self.generation += 1
+        self._durable_end = -1
+        self._core.marks.write_live(self._core.mark())
+        self._core.wake()
+
+    async def _sync(self, paths: list[str], folders: list[str]) -> bool:
+        core = self._core
+        try:
+            await core.disk.in_thread(partial(sync_files, core.disk, paths, folders))
+        except OSError as error:
+            reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
+            if reason not in core.refusals:
+                log.error("flush failed, no more messages are accepted", folder=core.config.folder, error=error)
+                core.refusals.add(reason)
+            return False
+        return True
+
+    def _log_paths(self, end: int) -> list[str]:
+        start = self._core.flushed
+        return [item.path for item in self._core.segments.items if item.end > start and item.start < end]
+
+    def _take_log_folders(self) -> list[str]:
+        folders = sorted(self._core.segments.unsynced_folders)
+        self._core.segments.unsynced_folders.clear()
+        return folders
+
+    def _flushed_to(self, end: int) -> None:
+        core = self._core
+        core.flushed = max(core.flushed, min(end, core.log.end))
+        waiters = self._waiters
+        while waiters and waiters[0][0] <= core.flushed:
+            waiters.popleft()[1].set()
+        if core.held:
+            core.show_held()

@@ -1,0 +1,66 @@
+"""A bounded set of mapped files: mapping one more gives the oldest back.
+
+Each mapping holds a file descriptor, so thousands of queues cannot all stay mapped. What a reader holds of a file that
+was given back stays readable (the memory goes with the last slice).
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from understudy.runtime.disk import Disk, Mapping
+
+
+class Owner(Protocol):
+    """Somebody who keeps a view of a mapped file."""
+
+    def unmapped(self, start: int) -> None:
+        """Forget the view of the file that starts at *start*."""
+        ...
+
+
+class MappedFiles:
+    """Files mapped now, in the order they were mapped.
+
+    Args:
+        disk: where the files are.
+        maximum: most files mapped at the same time, at least 1.
+    """
+
+    def __init__(self, disk: Disk, maximum: int) -> None:
+        self._disk = disk
+        self._maximum = max(1, maximum)
+        self._files: dict[str, tuple[Mapping, Owner, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def view(self, path: str, size: int, owner: Owner, start: int) -> memoryview:
+        """Return the view of the file at *path*, mapped (and created or grown with zeros) if it is not.
+
+        Args:
+            size: length of the file in bytes.
+            owner: told when the file is given back.
+            start: what the owner knows the file by.
+        """
+        entry = self._files.get(path)
+        if entry is None:
+            while len(self._files) >= self._maximum:
+                self._give_back(next(iter(self._files)))
+            entry = self._files[path] = (self._disk.map(path, size), owner, start)
+        return entry[0].view
+
+    def drop(self, path: str) -> None:
+        """Give one file back; one that is not mapped is fine."""
+        if path in self._files:
+            self._give_back(path)
+
+    def close(self) -> None:
+        """Give every file back."""
+        for path in list(self._files):
+            self._give_back(path)
+
+    def _give_back(self, path: str) -> None:
+        mapping, owner, start = self._files.pop(path)
+        owner.unmapped(start)
+        mapping.close()

@@ -1,0 +1,314 @@
+"""Reads of a queue, of single records, by time and by key. Answers are slices of the mapped log."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+
+from understudy.store.batch_queue import BatchQueue
+from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.core import StoreCore
+from understudy.store.properties import unsigned_hash
+from understudy.store.record import BLANK, FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+from understudy.store.status import GetResult, GetStatus, QueryResult
+from understudy.store.walk import VOID_TOPIC
+
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
+_MAX_BYTES = 128 << 20
+_QUERY_ROUNDS = 3
+#: Index type that searches for tags.
+TAG_INDEX = "T"
+
+
+class Reader:
+    """Reads one store."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        config = core.config
+        memory = config.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self._near_bytes = memory * config.access_message_in_memory_max_ratio // 100
+        self._scan_units = config.max_filter_message_size // UNIT_BYTES
+        #: A plain slave does not correct a consumer's offset; its master knows better.
+        self.correct_offsets = True
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        accept: Callable[[int], bool] | None = None,
+        accept_record: Callable[[memoryview], bool] | None = None,
+    ) -> GetResult:
+        """See :meth:`understudy.store.message_store.MessageStore.get`."""
+        core = self._core
+        queue = core.consume_queues.by_key.get((topic, queue_id))
+        if core.batch_queues.topics and topic in core.batch_queues.topics:
+            return self._get_batches(topic, queue_id, offset, max_messages, max_bytes)
+        if queue is None or queue.max_offset == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0), 0, 0, [])
+        max_offset = queue.max_offset
+        log_min = core.segments.min_offset
+        if queue.min_checked_for == log_min:
+            min_offset = queue.min_offset
+        else:
+            min_offset = core.consume_queues.correct_min(queue, log_min)
+        if not min_offset <= offset < max_offset:
+            return self._outside(offset, min_offset, max_offset)
+
+        config = core.config
+        log = core.log
+        count = min(max_messages, max_offset - offset, 256) if accept is None else 0
+        if count > 0 and accept_record is None:
+            # Nearly always the wanted messages are neighbours near the end of the log: then one unpack, one sum and one
+            # slice are the whole read.
+            units = core.consume_queues.units(queue, offset, min(count, config.max_transfer_count_in_memory))
+            count = len(units) // UNIT_BYTES
+            if count:
+                values = _UNITS_AT_ONCE[count].unpack(units)
+                first = values[0]
+                total = sum(values[1::3])
+                if (
+                    log.end - first <= self._near_bytes
+                    and values[-3] + values[-2] - first == total
+                    and (total <= config.max_transfer_bytes_in_memory and total <= max_bytes)
+                ):
+                    part = log.bytes_at(first, total)
+                    if part is not None and _starts_record(part, values[1]):
+                        return GetResult(
+                            GetStatus.FOUND, offset + count, min_offset, max_offset, [part], total, count, False
+                        )
+        return self._scan(queue, offset, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record)
+
+    def _scan(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        max_messages: int,
+        max_bytes: int,
+        min_offset: int,
+        max_offset: int,
+        accept: Callable[[int], bool] | None,
+        accept_record: Callable[[memoryview], bool] | None,
+    ) -> GetResult:
+        core = self._core
+        log, config = core.log, core.config
+        wanted = min(max_offset - offset, max(self._scan_units, max_messages))
+        units = core.consume_queues.units(queue, offset, wanted)
+        if not units:
+            later = [start // UNIT_BYTES for start in queue.starts if start // UNIT_BYTES > offset]
+            next_offset = self._corrected(offset, min([max_offset, *later]))
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset, [])
+        status = GetStatus.NO_MATCHED_MESSAGE
+        parts: list[memoryview] = []
+        run_start = run_end = last = -1
+        skip_until = -1
+        total = count = scanned = 0
+        max_bytes = min(max(max_bytes, 1), _MAX_BYTES)
+        log_end = log.end
+        for physical, size, code in UNIT.iter_unpack(units):
+            if size == FILLER_SIZE or physical == last or physical < skip_until or not (accept is None or accept(code)):
+                scanned += 1
+                continue
+            if log_end - physical <= self._near_bytes:
+                most_bytes, most_count = config.max_transfer_bytes_in_memory, config.max_transfer_count_in_memory
+            else:
+                most_bytes, most_count = config.max_transfer_bytes_on_disk, config.max_transfer_count_on_disk
+            full = total + size > most_bytes or count >= most_count
+            if count and (full or count >= max_messages or total + size > max_bytes):
+                break
+            scanned += 1
+            record = log.bytes_at(physical, size)
+            if record is None:
+                if count == 0:
+                    status = GetStatus.MESSAGE_WAS_REMOVING
+                following = core.segments.after(physical)
+                skip_until = following.start if following is not None else -1
+                continue
+            if not _starts_record(record, size) or not (accept_record is None or accept_record(record)):
+                continue
+            last = physical
+            count += 1
+            total += size
+            if physical == run_end:
+                run_end += size
+            else:
+                if run_start >= 0:
+                    self._add_run(parts, run_start, run_end)
+                run_start, run_end = physical, physical + size
+        if run_start >= 0:
+            self._add_run(parts, run_start, run_end)
+        if count:
+            status = GetStatus.FOUND
+        behind = log_end - last if last >= 0 else 0
+        return GetResult(
+            status, offset + scanned, min_offset, max_offset, parts, total, count, behind > self._near_bytes
+        )
+
+    def _add_run(self, parts: list[memoryview], start: int, end: int) -> None:
+        part = self._core.log.bytes_at(start, end - start)
+        if part is not None:
+            parts.append(part)
+
+    def _get_batches(self, topic: str, queue_id: int, offset: int, max_messages: int, max_bytes: int) -> GetResult:
+        queue = self._core.batch_queues.by_key.get((topic, queue_id))
+        if queue is None or queue.next_offset == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0), 0, 0, [])
+        min_offset, max_offset = self._batch_min(queue), queue.next_offset
+        if not min_offset <= offset < max_offset:
+            return self._outside(offset, min_offset, max_offset)
+        config = self._core.config
+        limit = min(max_bytes, config.max_transfer_bytes_in_memory)
+        parts: list[memoryview] = []
+        total = count = 0
+        status = GetStatus.OFFSET_FOUND_NULL
+        while offset < max_offset:
+            unit = queue.find(offset)
+            if unit is None:
+                break
+            physical, size, _, _, base, messages, _, _ = unit
+            if count and (total + size > limit or count + messages > max_messages):
+                break
+            offset = base + messages
+            record = self._core.log.bytes_at(physical, size)
+            if record is None or not _starts_record(record, size) or _is_rolled_back(record):
+                status = GetStatus.MESSAGE_WAS_REMOVING
+                continue
+            parts.append(record)
+            total += size
+            count += messages
+        return GetResult(GetStatus.FOUND if count else status, offset, min_offset, max_offset, parts, total, count)
+
+    def _outside(self, offset: int, min_offset: int, max_offset: int) -> GetResult:
+        if offset < min_offset:
+            status, next_offset = GetStatus.OFFSET_TOO_SMALL, self._corrected(offset, min_offset)
+        elif offset == max_offset:
+            status, next_offset = GetStatus.OFFSET_OVERFLOW_ONE, offset
+        else:
+            status, next_offset = GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, max_offset)
+        return GetResult(status, next_offset, min_offset, max_offset, [])
+
+    def _corrected(self, asked: int, right: int) -> int:
+        return right if self.correct_offsets else asked
+
+    # Offsets and times
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.min_queue_offset`."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            return self._batch_min(batch)
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        if queue is None:
+            return 0
+        return min(self._core.consume_queues.correct_min(queue, self._core.segments.min_offset), queue.max_offset)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.max_queue_offset`."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            return batch.next_offset
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def _batch_min(self, queue: BatchQueue) -> int:
+        return queue.correct_min(max(self._core.segments.min_offset, 0))
+
+    def record_place(self, topic: str, queue_id: int, offset: int) -> tuple[int, int] | None:
+        """Return (physical offset, size) of the record that holds a queue offset; None when there is none."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            found = batch.find(offset)
+            return None if found is None else (found[0], found[1])
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        if queue is None or not 0 <= offset < queue.max_offset:
+            return None
+        unit = self._core.consume_queues.unit(queue, offset)
+        return None if unit is None or unit[1] == FILLER_SIZE else (unit[0], unit[1])
+
+    def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.store_time_of`."""
+        place = self.record_place(topic, queue_id, offset)
+        if place is None:
+            return -1
+        return self._store_time_at(*place)
+
+    def _store_time_at(self, physical: int, size: int) -> int:
+        record = self._core.log.bytes_at(physical, size)
+        if record is None or not _starts_record(record, size):
+            return -1
+        (flags,) = _INT.unpack_from(record, 36)
+        store_ms: int = _LONG.unpack_from(record, STORE_TIME_AT[flags >> 4 & 3])[0]
+        return store_ms
+
+    def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.earliest_store_time`."""
+        if topic is not None:
+            return self.store_time_of(topic, queue_id, self.min_queue_offset(topic, queue_id))
+        first = self._core.segments.min_offset
+        seen = self._core.log.parse_at(first, check_crc=False) if first >= 0 else None
+        return -1 if seen is None else seen.store_ms
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.offset_by_time`."""
+        low = first = self.min_queue_offset(topic, queue_id)
+        high = end = self.max_queue_offset(topic, queue_id)
+        upper = boundary.lower() == "upper"
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time_of(topic, queue_id, middle)
+            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        # Now everything before low is older (or, for the upper boundary, not younger).
+        return max(first, low - 1) if upper else min(low, end)
+
+    # Single records and keys
+
+    def read(self, physical_offset: int) -> memoryview | None:
+        """See :meth:`understudy.store.message_store.MessageStore.read`."""
+        seen = self._core.log.parse_at(physical_offset)
+        if seen is None or (seen.topic == VOID_TOPIC and seen.sys_flag & FLAG_TRANSACTION_ROLLBACK):
+            return None
+        return self._core.log.bytes_at(physical_offset, seen.size_bytes)
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
+    ) -> QueryResult:
+        """See :meth:`understudy.store.message_store.MessageStore.query`."""
+        index = self._core.index
+        text = f"{topic}#{TAG_INDEX}#{key}" if index_type == TAG_INDEX else f"{topic}#{key}"
+        wanted = unsigned_hash(text.encode("utf-8", "replace"))
+        max_num = min(max_num, self._core.config.max_msgs_num_batch)
+        records: list[memoryview] = []
+        for _ in range(_QUERY_ROUNDS):
+            offsets = sorted(index.offsets(wanted, max_num, begin_ms, end_ms))
+            records = [record for record in map(self.read, offsets) if record is not None]
+            if records or not offsets:
+                break
+            # Everything found lies in files that are gone or was cut off: look further back.
+            last = index.last
+            oldest_ms = last.begin_ms if last is not None else 0
+            if oldest_ms <= begin_ms or oldest_ms >= end_ms:
+                break
+            end_ms = oldest_ms
+        newest = index.last
+        if newest is None:
+            return QueryResult(records, 0, 0)
+        return QueryResult(records, newest.end_ms, newest.end_offset)
+
+
+def _starts_record(record: memoryview, size: int) -> bool:
+    found, magic = BLANK.unpack_from(record, 0)
+    return bool(found == size and magic in (MAGIC_V1, MAGIC_V2))
+
+
+def _is_rolled_back(record: memoryview) -> bool:
+    (flags,) = _INT.unpack_from(record, 36)
+    return bool(flags & FLAG_TRANSACTION_ROLLBACK == FLAG_TRANSACTION_ROLLBACK)

@@ -1,0 +1,306 @@
+"""Bring log, queues and index to one state after any kind of stop.
+
+The log is the truth. With a recovery mark that holds, only what was written after the mark is walked. Without one (the
+reference wrote the folder, or files were damaged or removed), the walk starts further back and every unit is compared.
+A start never fails because of what is in the files:
+
+* the log ends at the first damage behind which nothing whole follows; the rest of its file is zeroed;
+* damage with whole records behind it becomes a *void* record (a rolled back transaction, which no reader sees); the
+  units that pointed there point to a neighbour, so that no reader waits for what is gone;
+* what was there before is kept in the folder ``damaged``.
+"""
+
+from __future__ import annotations
+
+import os.path
+import zlib
+
+from understudy.runtime.log import get_logger
+from understudy.store.checkpoint import Checkpoint, load_checkpoint
+from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.mark import Mark
+from understudy.store.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
+from understudy.store.walk import VOID_TOPIC, Walk, parse
+
+log = get_logger("store.recovery")
+
+#: Without a mark the reference looks at most at so many files (commitLogRecoverMaxNum); so do we when queues exist.
+FILES_WALKED = 10
+_KEEP_BYTES = 8 << 20
+_SMALLEST_RECORD_BYTES = 92
+#: A process that dies leaves at most one record half written.
+_TORN_BYTES = 5 << 20
+_WIPE_BYTES = 1 << 16
+_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
+
+
+class Recovery:
+    """One start of one store. Blocking; call :meth:`run` in a worker thread."""
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._mark: Mark | None = None
+
+    def run(self) -> None:
+        """Recover everything; afterwards the log can be written to."""
+        core = self._core
+        unclean = core.disk.exists(core.path("abort"))
+        core.segments.load()
+        core.consume_queues.load()
+        core.batch_queues.load()
+        core.index.load()
+        checkpoint = load_checkpoint(core.disk, core.path("checkpoint"))
+        started = core.clock.wall_ms()
+        if not core.segments.items:
+            self._start_empty()
+            return
+        # A process of this boot wrote here last: then nothing it wrote is lost, not even what was never synced.
+        newest, durable, intact = core.marks.best()
+        if newest is not None and self._restore(newest, intact or not unclean):
+            start, index_from, compare = newest.physical_offset, newest.physical_offset, False
+            self._mark = newest
+        else:
+            start, index_from = self._start_without_mark(unclean, checkpoint)
+            compare = True
+        index_known = core.index.last.end_offset if compare and core.index.last is not None else -1
+
+        # What is recovered is shown when all is done.
+        show_at_once, core.show_at_once = core.show_at_once, True
+        walk = Walk(
+            core.segments,
+            start,
+            check_crc=core.config.check_crc_on_recover,
+            intact=intact,
+            power_lost=unclean and not intact,
+        )
+        for seen in walk:
+            physical = seen.physical_offset
+            self._dispatcher.dispatch(seen, to_index=physical >= index_from, once=physical == index_known)
+        core.show_at_once = show_at_once
+        self._finish(walk, unclean, intact, durable)
+        if unclean or walk.holes or compare:
+            log.info(
+                "recovered",
+                folder=core.config.folder,
+                records=walk.count,
+                start=start,
+                end=walk.end,
+                holes=len(walk.holes),
+                ms=core.clock.wall_ms() - started,
+            )
+
+    def _start_empty(self) -> None:
+        # As the reference: without a log the queues mean nothing.
+        core = self._core
+        for queue in list(core.consume_queues):
+            core.consume_queues.delete(queue)
+        for topic in list(core.batch_queues.topics):
+            core.batch_queues.delete_topic(topic)
+        core.index.clear()
+        core.log.continue_at(0)
+
+    def _restore(self, mark: Mark, trusted_index: bool) -> bool:
+        core = self._core
+        limit = mark.physical_offset
+        first, last = core.segments.items[0], core.segments.items[-1]
+        if not first.start <= limit <= last.end:
+            log.warning("the recovery mark does not fit the log; everything is checked", mark=limit, end=last.end)
+            return False
+        queues = core.consume_queues
+        total = sum(queues.recover_below(queue, limit, self._matches) for queue in queues)
+        for batch in core.batch_queues.by_key.values():
+            batch.recover(limit)
+        total += core.batch_queues.next_offsets_total()
+        if total != mark.next_offsets_total:
+            log.warning(
+                "queue files do not hold what the recovery mark says; everything is checked",
+                folder=core.config.folder,
+                found=total,
+                expected=mark.next_offsets_total,
+            )
+            return False
+        if core.config.message_index_enable and not core.index.rewind(
+            mark.index_name, mark.index_count, mark.index_used_slots, limit, mark.store_ms, trusted=trusted_index
+        ):
+            log.warning("the index is not the one the recovery mark names; it is built again", name=mark.index_name)
+            core.index.clear()
+            return False
+        return True
+
+    def _start_without_mark(self, unclean: bool, checkpoint: Checkpoint) -> tuple[int, int]:
+        """Return (where to start the walk, where to start indexing)."""
+        core = self._core
+        items = core.segments.items
+        earliest = items[max(0, len(items) - FILES_WALKED)].start
+        have_queues = False
+        for queue in core.consume_queues:
+            have_queues |= core.consume_queues.recover_all(queue, self._matches) > 0
+        for batch in core.batch_queues.by_key.values():
+            batch.recover(items[-1].end)
+            have_queues |= batch.next_offset > 0
+        if unclean:
+            core.index.drop_after(checkpoint.index_ms)
+        newest = core.index.last
+        if not core.config.message_index_enable:
+            index_from = items[-1].end
+        elif newest is None:
+            index_from = earliest
+        else:
+            index_from = max(newest.end_offset, earliest)
+        start = earliest if have_queues else items[0].start
+        return start, max(index_from, start)
+
+    def _finish(self, walk: Walk, unclean: bool, intact: bool, durable: Mark | None) -> None:
+        core = self._core
+        end, mark = walk.end, self._mark
+        core.last_store_ms = walk.store_ms or (mark.store_ms if mark is not None else 0)
+        core.last_dispatched_ms = walk.dispatched_ms or core.last_store_ms
+        for hole in walk.holes:
+            self._void(*hole)
+        if unclean or mark is None or walk.count or walk.holes:
+            self._end_log(end, intact)
+        core.log.continue_at(end)
+        for queue in core.consume_queues:
+            if mark is None:
+                core.consume_queues.cut(queue, end)
+            if (unclean and not intact) or self._has_unit_after_end(queue):
+                core.consume_queues.clear_after_end(queue)
+            queue.max_offset = queue.next_offset
+        for batch in core.batch_queues.by_key.values():
+            batch.cut(end)
+        core.index.cut(end, core.last_store_ms)
+        core.dispatched = end
+        if unclean and intact:
+            # Only the process died: what it wrote last may still be on its way to the disk.
+            core.flushed = min(end, durable.physical_offset if durable is not None else core.segments.min_offset)
+        else:
+            core.flushed = end
+
+    def _end_log(self, end: int, intact: bool) -> None:
+        core = self._core
+        segment = core.segments.find(end)
+        if segment is not None:
+            self._keep_damaged_tail(end)
+        if not intact or segment is None or segment is not core.segments.items[-1]:
+            core.segments.cut(end)
+            return
+        # Quicker than cutting the file, which waits for the disk: only what the dying process began can be there.
+        view = core.segments.view(segment)
+        at = end - segment.start
+        limit = min(len(view), at + _TORN_BYTES)
+        while at < limit:
+            length = min(_WIPE_BYTES, limit - at)
+            part = bytes(view[at : at + length])
+            if part.count(0) != length:
+                view[at : at + length] = bytes(length)
+            at += length
+
+    def _matches(self, queue: ConsumeQueue, physical: int, size: int) -> bool:
+        core = self._core
+        if physical < core.segments.min_offset:
+            return True  # its file is gone, as it should be after a while
+        segment = core.segments.find(physical)
+        if segment is None:
+            return False
+        seen = parse(core.segments.view(segment), physical - segment.start, segment.start, check_crc=False)
+        if seen is None or seen.size_bytes != size:
+            return False
+        same = seen.queue_id == queue.queue_id and seen.topic == queue.topic.encode()
+        return same or _MULTI_DISPATCH in seen.properties
+
+    def _has_unit_after_end(self, queue: ConsumeQueue) -> bool:
+        if queue.starts and queue.starts[-1] > queue.start_of(queue.next_offset):
+            return True
+        raw = self._core.consume_queues.units(queue, queue.next_offset, 1)
+        return bytes(raw).count(0) != len(raw)
+
+    # Damage
+
+    def _void(self, start: int, end: int) -> None:
+        """Replace the damage in [start, end) by something whole that nobody sees."""
+        core = self._core
+        log.error(
+            "damaged bytes in the log; the messages in them are lost, those after them are kept",
+            folder=core.config.folder,
+            first=start,
+            after=end,
+        )
+        first = start
+        segment = core.segments.find(start)
+        while segment is not None and start < end:
+            view = core.segments.view(segment)
+            at = start - segment.start
+            stop = min(end, segment.end)
+            self._keep(start, bytes(view[at : min(stop - segment.start, at + _KEEP_BYTES)]))
+            if stop == segment.end:
+                BLANK.pack_into(view, at, segment.end - start, BLANK_MAGIC)
+            else:
+                self._write_void_record(view, at, start, stop - start)
+            start = stop
+            segment = core.segments.find(start)
+        for queue in core.consume_queues:
+            self._bend_units(queue, first, end)
+
+    def _write_void_record(self, view: memoryview, at: int, physical: int, size: int) -> None:
+        fixed = FIXED[8, 8]
+        topic = VOID_TOPIC[: max(1, size - fixed.size - 3)]
+        body_length = size - fixed.size - 1 - len(topic) - 2
+        body_at = at + fixed.size
+        tail = bytes([len(topic)]) + topic + b"\0\0"
+        view[body_at + body_length : at + size] = tail
+        store_ms = self._core.last_store_ms
+        crc = zlib.crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF if body_length else 0
+        host = self._core.store_host if len(self._core.store_host) == 8 else bytes(8)
+        fixed.pack_into(
+            view, at, size, MAGIC_V1, crc, 0, 0, 0, physical, FLAG_TRANSACTION_ROLLBACK,
+            store_ms, host, store_ms, host, 0, 0, body_length,
+        )  # fmt: skip
+
+    def _bend_units(self, queue: ConsumeQueue, first: int, end: int) -> None:
+        """Let units that point into [first, end) point to the next message of their queue, or else the one before."""
+        queues = self._core.consume_queues
+        low = queues.first_at_or_after(queue, first)
+        high = queues.first_at_or_after(queue, end)
+        if low == high:
+            return
+        replacement = FILLER
+        for neighbour in (high, low - 1):
+            unit = queues.unit(queue, neighbour) if 0 <= neighbour < queue.next_offset else None
+            if unit is not None:
+                replacement = UNIT.pack(*unit)
+                break
+        for offset in range(low, high):
+            queues.units(queue, offset, 1)[:UNIT_BYTES] = replacement
+            queues.dirty_paths.add(queue.path(queue.start_of(offset)))
+        queue.min_checked_for = -2
+
+    def _keep_damaged_tail(self, end: int) -> None:
+        core = self._core
+        segment = core.segments.find(end)
+        if segment is None:
+            return
+        view = core.segments.view(segment)
+        at = end - segment.start
+        head = bytes(view[at : at + HEAD.size])
+        if not head.strip(b"\0"):
+            return
+        size = min(max(int.from_bytes(head[:4], "big", signed=True), _SMALLEST_RECORD_BYTES), _KEEP_BYTES)
+        log.warning("the log ends in a damaged record, which is cut off", folder=core.config.folder, at=end)
+        self._keep(end, bytes(view[at : at + size]))
+
+    def _keep(self, physical: int, data: bytes) -> None:
+        core = self._core
+        folder = core.path("damaged")
+        core.disk.make_folder(folder)
+        path = os.path.join(folder, f"{physical:020d}")
+        file = core.disk.open(path)
+        try:
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
+        finally:
+            file.close()
+        log.info("kept the damaged bytes", path=path, bytes=len(data))

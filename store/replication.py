@@ -1,0 +1,93 @@
+"""What replication needs of a store: raw bytes out, raw bytes in, and a cut."""
+
+from __future__ import annotations
+
+from understudy.runtime.log import get_logger
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.flush import Flusher
+from understudy.store.walk import is_blank, parse
+
+logger = get_logger("store.replication")
+
+
+class Replication:
+    """Copies, continues and cuts the log of one store."""
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+
+    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
+        """See :meth:`understudy.store.message_store.MessageStore.append_raw`."""
+        core, log = self._core, self._core.log
+        if not core.segments.items and log.end == 0 and log.limit == 0 and physical_offset >= 0:
+            # An empty log may begin anywhere; its first file begins where the master's file does.
+            log.continue_at(physical_offset - physical_offset % core.segments.file_size)
+            core.segments.create(log.base)
+            log.continue_at(physical_offset)
+            core.dispatched = core.flushed = physical_offset
+        if physical_offset != log.end:
+            raise ValueError(f"bytes from {physical_offset} do not continue our log, which ends at {log.end}")
+        rest = memoryview(data)
+        while rest:
+            if log.at == log.limit:
+                start = log.base + log.limit
+                core.segments.create(start)
+                log.continue_at(start)
+            room = min(len(rest), log.limit - log.at)
+            log.view[log.at : log.at + room] = rest[:room]
+            log.at += room
+            rest = rest[room:]
+            self._dispatch()
+        if core.asleep:
+            core.wake()
+
+    def _dispatch(self) -> None:
+        core, log = self._core, self._core.log
+        while core.dispatched < log.end:
+            at = core.dispatched - log.base
+            if at < 0:
+                core.dispatched = log.base  # the rest of the last file was blank
+                continue
+            written = log.view[: log.at]
+            seen = parse(written, at, log.base, check_crc=False)
+            if seen is None:
+                if log.at == log.limit:
+                    if not is_blank(written, at):
+                        logger.error("the master's log has no record here", at=core.dispatched, skipped_to=log.end)
+                    core.dispatched = log.base + log.limit
+                return
+            core.dispatched = core.dispatched + seen.size_bytes
+            core.last_store_ms = seen.store_ms
+            if seen.sys_flag & 0x4 == 0:
+                core.last_dispatched_ms = seen.store_ms
+            self._dispatcher.dispatch(seen)
+
+    def truncate_to(self, offset: int) -> None:
+        """See :meth:`understudy.store.message_store.MessageStore.truncate_to`."""
+        core = self._core
+        if offset >= core.log.end:
+            return
+        self._flusher.generation += 1
+        # A mark beyond the cut would make the next start trust what is gone.
+        core.marks.forget()
+        for queue in core.consume_queues:
+            core.consume_queues.cut(queue, offset)
+        for batch in core.batch_queues.by_key.values():
+            batch.cut(offset)
+        core.held.clear()
+        core.segments.cut(offset)
+        core.log.continue_at(offset)
+        core.last_store_ms = min(core.last_store_ms, core.clock.wall_ms())
+        core.index.cut(offset, core.last_store_ms)
+        core.dispatched = min(core.dispatched, offset)
+        core.flushed = min(core.flushed, offset)
+        if core.confirmed is not None:
+            core.confirmed = min(core.confirmed, offset)
+        for queue in core.consume_queues:
+            if core.confirmed is None and not core.sync_flush:
+                queue.max_offset = queue.next_offset
+        core.marks.write_live(core.mark())
+        core.wake()

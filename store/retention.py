@@ -1,0 +1,144 @@
+"""Delete old commit log files, by age or for want of space, and refuse writes when the disk is nearly full.
+
+Deciding is pure; :class:`Retention` looks at the disk and deletes. Rules and limits are those of CleanCommitLogService
+(DefaultMessageStore.java).
+"""
+
+from __future__ import annotations
+
+import time
+
+import attrs
+
+from understudy.runtime.log import get_logger
+from understudy.store.config import StoreConfig
+from understudy.store.core import StoreCore
+
+log = get_logger("store.retention")
+
+FIRST_LOOK_MS = 60_000
+#: How many looks a manual request deletes files in.
+MANUAL_ROUNDS = 20
+_HOUR_MS = 3_600_000
+
+
+@attrs.frozen
+class Verdict:
+    """What to do about the files now.
+
+    Args:
+        delete_expired: delete files older than the reserved time.
+        delete_any: delete files whatever their age.
+        refuse_writes: the disk is above its hard limit.
+    """
+
+    delete_expired: bool
+    delete_any: bool
+    refuse_writes: bool
+
+
+def _clamped(ratio: int, lowest: int, highest: int) -> float:
+    return min(max(ratio, lowest), highest) / 100
+
+
+def judge(config: StoreConfig, used_ratio: float, local_hour: int, manual: bool) -> Verdict:
+    """Return what to do.
+
+    Args:
+        config: limits.
+        used_ratio: used part of the disk, 0 to 1; the smallest of all folders.
+        local_hour: hour of the day, 0 to 23.
+        manual: an operator asked for it.
+    """
+    hours = {int(part) for part in config.delete_when.split(";") if part.strip().isdigit()}
+    refuse = used_ratio > _clamped(config.disk_space_warning_level_ratio, 35, 90)
+    at_once = refuse or used_ratio > _clamped(config.disk_space_clean_forcibly_ratio, 30, 85)
+    full = used_ratio > _clamped(config.disk_max_used_space_ratio, 10, 95)
+    return Verdict(
+        delete_expired=at_once or full or manual or local_hour in hours,
+        delete_any=at_once and config.clean_file_forcibly_enable,
+        refuse_writes=refuse,
+    )
+
+
+class Retention:
+    """Looks after the space of one store."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._manual_rounds = 0
+        self._refusal = (
+            f"the disk of {core.config.folder} is above {core.config.disk_space_warning_level_ratio} percent "
+            "(diskSpaceWarningLevelRatio); free some space"
+        )
+
+    def request(self) -> None:
+        """Delete expired files in the next looks, whatever the hour."""
+        self._manual_rounds = MANUAL_ROUNDS
+
+    async def run(self) -> None:
+        """Look now and then until cancelled."""
+        core = self._core
+        self._refuse_or_accept(self._verdict(core.clock.wall_ms()))
+        await core.clock.sleep(FIRST_LOOK_MS / 1000)
+        while True:
+            self.look()
+            await core.clock.sleep(core.config.clean_resource_interval_ms / 1000)
+
+    def used_ratio(self) -> float:
+        """Return the used part of the disk; the smallest of all folders of the log."""
+        core = self._core
+        folders = core.config.commit_log_folders or (core.config.folder,)
+        usages = [core.disk.usage(folder) for folder in folders]
+        return min(usage.used / usage.total if usage.total else 0.0 for usage in usages)
+
+    def look(self) -> int:
+        """Judge, refuse or accept writes, delete what may go; return the number of log files deleted."""
+        core = self._core
+        now = core.clock.wall_ms()
+        verdict = self._verdict(now)
+        self._manual_rounds = max(0, self._manual_rounds - 1)
+        self._refuse_or_accept(verdict)
+        return self.delete_files(now, verdict.delete_any) if verdict.delete_expired else 0
+
+    def _verdict(self, now_ms: int) -> Verdict:
+        hour = time.localtime(now_ms / 1000).tm_hour
+        return judge(self._core.config, self.used_ratio(), hour, self._manual_rounds > 0)
+
+    def _refuse_or_accept(self, verdict: Verdict) -> None:
+        core = self._core
+        if verdict.refuse_writes == (self._refusal in core.refusals):
+            return
+        if verdict.refuse_writes:
+            log.error("disk nearly full, no messages are accepted", folder=core.config.folder)
+            core.refusals.add(self._refusal)
+        else:
+            log.info("disk has space again", folder=core.config.folder)
+            core.refusals.discard(self._refusal)
+
+    def delete_files(self, now_ms: int, any_age: bool) -> int:
+        """Delete leading log files, never the last, that may go; return how many."""
+        core = self._core
+        reserved_ms = core.config.file_reserved_time_hours * _HOUR_MS
+        deleted = 0
+        while deleted < core.config.delete_file_batch_max and len(core.segments.items) > 1:
+            oldest = core.segments.items[0]
+            # What may not be shown to readers yet, or is not durable, is not old.
+            if oldest.end > min(core.dispatched, core.show_limit()) or oldest.end > core.flushed:
+                break
+            if not any_age and now_ms < core.disk.modified_ms(oldest.path) + reserved_ms:
+                break
+            core.segments.delete_first()
+            deleted += 1
+            log.info("deleted commit log file", path=oldest.path)
+        if deleted:
+            self.follow_log()
+        return deleted
+
+    def follow_log(self) -> None:
+        """Delete queue and index files that only point before the log."""
+        core = self._core
+        log_min = core.segments.min_offset
+        for queue in list(core.consume_queues):
+            core.consume_queues.delete_before(queue, log_min)
+        core.index.delete_before(log_min)

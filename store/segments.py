@@ -1,0 +1,177 @@
+"""The files of the commit log: names, folders, order, creation and deletion.
+
+A file is named by its first physical offset in 20 digits and has a fixed length; the space after its last record is
+zero or a blank marker. Files may lie in several folders (MultiPathMappedFileQueue.java). Unlike the reference, a file
+of an unexpected length does not stop the start: a short one is filled with zeros, which end the log there unless more
+follows, and a long one keeps its length.
+"""
+
+from __future__ import annotations
+
+import os.path
+from bisect import bisect_right
+from collections.abc import Callable
+
+from understudy.runtime.disk import Disk
+from understudy.runtime.log import get_logger
+from understudy.store.mapped_files import MappedFiles
+
+log = get_logger("store.segments")
+
+
+def file_name(start: int) -> str:
+    """Return the name of the file that starts at byte *start*."""
+    return f"{start:020d}"
+
+
+def numbered_files(disk: Disk, folder: str) -> list[int]:
+    """Return the starts of the numbered files in *folder*, ascending; other names are ignored."""
+    return sorted(int(name) for name in disk.listdir(folder) if len(name) == 20 and name.isascii() and name.isdigit())
+
+
+class Segment:
+    """One file of the log."""
+
+    __slots__ = ("path", "size", "start", "view")
+
+    def __init__(self, path: str, start: int, size: int) -> None:
+        self.path = path
+        self.start = start
+        self.size = size
+        self.view: memoryview | None = None
+
+    @property
+    def end(self) -> int:
+        """Physical offset after the file."""
+        return self.start + self.size
+
+    def unmapped(self, start: int) -> None:
+        """Forget the view; the next reader maps the file again."""
+        self.view = None
+
+
+class Segments:
+    """All files of one log, oldest first.
+
+    Args:
+        disk: where they are.
+        folders: folders that get new files in turn.
+        read_only_folders: folders that are only read.
+        file_size: bytes of a new file.
+        mapped_max: most files mapped at the same time.
+        folder_full: says whether a folder should not get a new file now.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        folders: tuple[str, ...],
+        read_only_folders: tuple[str, ...],
+        file_size: int,
+        mapped_max: int,
+        folder_full: Callable[[str], bool] = lambda folder: False,
+    ) -> None:
+        self._disk = disk
+        self._folders = folders
+        self._read_only = read_only_folders
+        self._folder_full = folder_full
+        self._mapped = MappedFiles(disk, mapped_max)
+        self.file_size = file_size
+        self.items: list[Segment] = []
+        self._starts: list[int] = []
+        self.unsynced_folders: set[str] = set()
+
+    def load(self) -> None:
+        """Find the files. An empty last file is deleted, a short one counts as filled with zeros."""
+        found: dict[int, str] = {}
+        for folder in (*self._read_only, *self._folders):
+            if folder not in self._read_only:
+                self._disk.make_folder(folder)
+            for start in numbered_files(self._disk, folder):
+                found.setdefault(start, os.path.join(folder, file_name(start)))
+        starts = sorted(found)
+        while starts and self._disk.size(found[starts[-1]]) == 0:
+            self._disk.remove(found[starts.pop()])
+        self.items = []
+        for index, start in enumerate(starts):
+            length = self._disk.size(found[start])
+            size = max(length, self.file_size)
+            if index + 1 < len(starts):
+                size = min(size, starts[index + 1] - start)
+            if length != self.file_size:
+                log.warning("commit log file has an unexpected length", path=found[start], bytes=length, taken=size)
+            self.items.append(Segment(found[start], start, size))
+        self._starts = starts
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the first file; -1 without files."""
+        return self._starts[0] if self._starts else -1
+
+    def find(self, offset: int) -> Segment | None:
+        """Return the file that holds *offset*."""
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0 or offset >= self.items[index].end:
+            return None
+        return self.items[index]
+
+    def after(self, offset: int) -> Segment | None:
+        """Return the first file that starts after *offset*."""
+        index = bisect_right(self._starts, offset)
+        return self.items[index] if index < len(self.items) else None
+
+    def view(self, segment: Segment) -> memoryview:
+        """Return the bytes of a file, mapped if it is not."""
+        if segment.view is None:
+            segment.view = self._mapped.view(segment.path, segment.size, segment, segment.start)
+        return segment.view
+
+    def create(self, start: int) -> Segment:
+        """Add an empty file that begins at *start*, which must be after every other file."""
+        usable = [folder for folder in self._folders if not self._folder_full(folder)] or list(self._folders)
+        folder = usable[start // self.file_size % len(usable)]
+        segment = Segment(os.path.join(folder, file_name(start)), start, self.file_size)
+        self.view(segment)
+        self.unsynced_folders.add(folder)
+        self.items.append(segment)
+        self._starts.append(start)
+        return segment
+
+    def delete_first(self) -> Segment:
+        """Delete the oldest file; slices of it that readers hold stay readable."""
+        segment = self.items.pop(0)
+        del self._starts[0]
+        self._delete(segment)
+        return segment
+
+    def cut(self, offset: int) -> None:
+        """Forget the bytes from *offset* on: zero the rest of its file, delete the files after it.
+
+        Differs from the reference, which leaves the rest of the file as it is: bytes of records that were cut off could
+        be taken for records again after a crash.
+        """
+        while self.items and self.items[-1].start >= offset and self.items[-1].start > self._starts[0]:
+            self._delete(self.items.pop())
+            self._starts.pop()
+        segment = self.find(offset)
+        if segment is not None:
+            self.zero_tail(segment, offset - segment.start)
+
+    def zero_tail(self, segment: Segment, position: int) -> None:
+        """Zero a file from *position* on and wait until that is durable."""
+        file = self._disk.open(segment.path)
+        try:
+            file.truncate(position)
+            file.truncate(segment.size)
+            file.sync()
+        finally:
+            file.close()
+
+    def close(self) -> None:
+        """Give every mapping back."""
+        self._mapped.close()
+
+    def _delete(self, segment: Segment) -> None:
+        self._mapped.drop(segment.path)
+        self._disk.remove(segment.path)
+        self.unsynced_folders.add(os.path.dirname(segment.path))
