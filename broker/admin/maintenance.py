@@ -38,8 +38,7 @@ class MaintenanceAdmin:
         self._broker = broker
 
     def clean_queues(self, connection: Connection, command: Command) -> Command:
-        """Delete queue files whose messages are gone (306)."""
-        self._broker.store.delete_expired(manually=False)
+        """Agree (306): queue files are deleted together with the log files they point into, none is left to clean."""
         return response(command)
 
     def clean_topics(self, connection: Connection, command: Command) -> Command:
@@ -51,7 +50,7 @@ class MaintenanceAdmin:
 
     def delete_expired(self, connection: Connection, command: Command) -> Command:
         """Delete log files beyond their reserved time now instead of at the configured hour (329)."""
-        self._broker.store.delete_expired(manually=True)
+        self._broker.store.delete_expired_files()
         return response(command)
 
     def check_rocksdb(self, connection: Connection, command: Command) -> Command:

@@ -15,6 +15,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.disk import DiskUsage
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -114,9 +115,14 @@ class RuntimeAdmin:
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
             "remainHowManyDataToFlush": byte_text(behind),
         }
-        usage = self._broker.world.disk.usage(config.storePathRootDir)
-        total, free = byte_text(usage.total), byte_text(usage.free)
-        table["commitLogDirCapacity"] = f"Total : {total}, Free : {free}."
+        disk = self._broker.world.disk
+        usage = disk.usage(config.storePathRootDir)
+        table["commitLogDirCapacity"] = f"Total : {byte_text(usage.total)}, Free : {byte_text(usage.free)}."
+        table["consumeQueueDiskRatio"] = disk_ratio(usage)
+        folders = [path for path in (config.storePathCommitLog or "").split(",") if path]
+        ratios = {path: disk_ratio(disk.usage(path)) for path in folders or [f"{config.storePathRootDir}/commitlog"]}
+        table |= {f"commitLogDiskRatio_{path}": ratio for path, ratio in ratios.items()}
+        table["commitLogDiskRatio"] = min(ratios.values())
         return table
 
     def _delay_levels(self) -> dict[str, str]:
@@ -151,6 +157,12 @@ def byte_text(count: int) -> str:
     while size >= 1024 and unit < 5:
         size, unit = size / 1024, unit + 1
     return f"{size:.1f} {'KMGTPE'[unit]}iB"
+
+
+def disk_ratio(usage: DiskUsage) -> str:
+    """Return the used part of a disk, 0 to 1, in whole percents rounded up (UtilAll.java)."""
+    entire = usage.used + usage.free
+    return java_double(-(-usage.used * 100 // entire) / 100) if entire > 0 else "-1.0"
 
 
 def uptime_text(elapsed_ms: int) -> str:

@@ -350,7 +350,6 @@ async def test_progress_of_every_group_and_of_time() -> None:
     assert (spans[1]["minTimeStamp"], spans[1]["delayTime"]) == (-1, 0)
 
 
-@pytest.mark.covers("B7")
 async def test_cloning_offsets_without_a_topic_clones_all() -> None:
     rig = Rig()
     rig.topic("T1")
