@@ -262,14 +262,14 @@ class Consensus:
         core = self.core
         return core.role() == LEADER and core.applied_index() >= core.no_op_index() > 0
 
-    def lease_valid(self) -> bool:
-        """Whether a majority followed a round sent less than an election timeout ago: a gauge, not a proof."""
+    def lease_valid(self, now: float) -> bool:
+        """Whether a majority followed a round sent less than an election timeout before *now*: a gauge, no proof."""
         if self.core.role() != LEADER or self._handed_over:
             return False
-        return self._followed_since(self.now - 0.9 * self.timing.election_min_seconds, without=None)
+        return self._followed_since(now - 0.9 * self.timing.election_min_seconds, without=None)
 
-    def facts(self, problem: str = "") -> Facts:
-        """Return this member's view."""
+    def facts(self, now: float, problem: str = "") -> Facts:
+        """Return this member's view at *now* (monotonic seconds)."""
         core, journal = self.core, self.journal
         last = journal.entries[-1]
         return Facts(
@@ -284,11 +284,11 @@ class Consensus:
             applied_index=core.applied_index(),
             voter=journal.voter,
             ready=self.leads(),
-            lease=self.lease_valid(),
+            lease=self.lease_valid(now),
             connected=tuple(sorted(core.outlet.connected)),
             match={peer: core.match_index(peer) for peer in self.peers} if core.role() == LEADER else {},
             features=self.state.features,
-            next_election_in_seconds=max(0.0, core.election_deadline() - self.now),
+            next_election_in_seconds=max(0.0, core.election_deadline() - now),
             rounds=tuple(self.rounds),
             sync_count=journal.sync_count,
             snapshot_index=self.snapshots.index,
@@ -678,7 +678,7 @@ class Consensus:
 
     def _hears_leader(self) -> bool:
         if self.core.role() == LEADER:
-            return self.lease_valid()
+            return self.lease_valid(self.now)
         # a process that has just started may have followed a leader a moment ago and not know it any longer
         known = self.core.leader() is not None or self._leader_heard == self._started
         return known and self.now - self._leader_heard < self.timing.election_min_seconds

@@ -382,10 +382,15 @@ class QuorumMember:
 
         if member not in self.settings.addresses or member == self.settings.member:
             raise ValueError(f"{member} is no other member; members are {', '.join(sorted(self.settings.addresses))}")
-        known = await self.in_turn(lambda consensus: consensus.forget(member))
         if self.links is not None:
             self.links.drop(member)
-        return known
+
+        def forget(consensus: Consensus) -> bool:
+            # what the old disk still had on the way must not be counted for the new one
+            self._inbox = deque(item for item in self._inbox if item[0] != member)
+            return consensus.forget(member)
+
+        return await self.in_turn(forget)
 
     def leads(self) -> bool:
         """Whether this member leads and has applied everything of earlier terms."""
@@ -408,7 +413,7 @@ class QuorumMember:
         consensus = self._consensus
         if consensus is not None:
             problem = self.problem or "; ".join(f"{peer}: {why}" for peer, why in sorted(self._refusals.items()))
-            return consensus.facts(problem)
+            return consensus.facts(self.world.clock.monotonic(), problem)
         return Facts(
             self.settings.member, "DOWN", 0, None, None, 0, 0, 0, 0, False, False, False, (), {}, 0, 0.0, (), 0, 0,
             self.problem,

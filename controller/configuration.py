@@ -1,0 +1,256 @@
+"""Settings of a controller under the reference's key names (ControllerConfig.java), and what they must satisfy."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import attrs
+
+from understudy.controller.raft.core import Timing
+from understudy.controller.raft.security import TlsFiles
+from understudy.namesrv.config import ConfigError
+from understudy.namesrv.properties import PropertiesError, parse, write
+
+RAFT_PORT_DISTANCE = 10_000
+FORGET_MEMBER_KEY = "controllerForgetMember"
+"""Not a setting: updating it forgets the disk of the member it names."""
+
+_ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
+_INTEGER = re.compile(r"[+-]?\d{1,10}")
+
+
+def _home(*names: str) -> str:
+    return os.path.join(os.path.expanduser("~"), *names)
+
+
+@attrs.frozen
+class ControllerConfig:
+    """All settings; a field's key is its name in camel case. Numbers without a unit in their name are milliseconds.
+
+    The consensus settings that the reference does not have: ``controllerRaftPeers`` (same form as
+    ``controllerDLegerPeers``; default: the same hosts, each port 10 000 higher or, where that is no port, lower),
+    ``controllerRaftElectionMin``/``Max``, ``controllerRaftHeartbeat``, the three ``controllerRaftTls...`` files and
+    ``controllerUnknownBrokerGrace``.
+    """
+
+    bind_address: str = "0.0.0.0"
+    config_black_list: str = "configBlackList;configStorePath"
+    config_store_path: str = attrs.field(factory=lambda: _home("controller", "controller.properties"))
+    controller_d_leger_group: str = attrs.field(default="", metadata={"key": "controllerDLegerGroup"})
+    controller_d_leger_peers: str = attrs.field(default="", metadata={"key": "controllerDLegerPeers"})
+    controller_d_leger_self_id: str = attrs.field(default="", metadata={"key": "controllerDLegerSelfId"})
+    controller_raft_election_max: int = 800
+    controller_raft_election_min: int = 400
+    controller_raft_heartbeat: int = 100
+    controller_raft_peers: str = ""
+    controller_raft_tls_authority: str = ""
+    controller_raft_tls_certificate: str = ""
+    controller_raft_tls_key: str = ""
+    controller_request_thread_pool_queue_capacity: int = 50_000
+    controller_store_path: str = attrs.field(factory=lambda: _home("DLedgerController"))
+    controller_thread_pool_nums: int = 16
+    controller_type: str = "DLedger"
+    controller_unknown_broker_grace: int = 10_000
+    elect_master_max_retry_count: int = 3
+    enable_elect_unclean_master: bool = False
+    enable_shutdown_gracefully: bool = False
+    is_process_read_event: bool = False
+    listen_port: int = 0
+    mapped_file_size: int = 1 << 30
+    metric_grpc_exporter_interval_in_mills: int = 60_000
+    metric_grpc_exporter_time_out_in_mills: int = 3000
+    metric_logging_exporter_interval_in_mills: int = 10_000
+    metrics_exporter_type: str = "DISABLE"
+    metrics_grpc_exporter_header: str = ""
+    metrics_grpc_exporter_target: str = ""
+    metrics_in_delta: bool = False
+    metrics_label: str = ""
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: int = 5557
+    notify_broker_role_changed: bool = True
+    rocketmq_home: str = attrs.field(factory=lambda: os.environ.get("ROCKETMQ_HOME", ""))
+    scan_inactive_master_interval: int = 5000
+    scan_not_active_broker_interval: int = 5000
+    server_async_semaphore_value: int = 64
+    server_callback_executor_threads: int = 0
+    server_channel_max_idle_time_seconds: int = 120
+    server_netty_worker_group_enable: bool = True
+    server_oneway_semaphore_value: int = 256
+    server_pooled_byte_buf_allocator_enable: bool = True
+    server_selector_threads: int = 3
+    server_socket_backlog: int = 1024
+    server_socket_rcv_buf_size: int = 0
+    server_socket_snd_buf_size: int = 0
+    server_worker_threads: int = 8
+    shutdown_wait_time_seconds: int = 30
+    use_epoll_native_selector: bool = False
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
+
+
+def _key_of(field: attrs.Attribute[Any]) -> str:
+    head, *rest = field.name.split("_")
+    return str(field.metadata.get("key") or head + "".join(word.capitalize() for word in rest))
+
+
+FIELDS = {_key_of(field): field for field in attrs.fields(ControllerConfig)}
+
+
+@attrs.frozen
+class Peers:
+    """The members of a controller group.
+
+    Args:
+        own: id of this member.
+        api: host and port per id, where brokers and tools ask.
+        raft: host and port per id, where members talk to each other.
+        warnings: what is allowed but unwise.
+    """
+
+    own: str
+    api: dict[str, tuple[str, int]]
+    raft: dict[str, tuple[str, int]]
+    warnings: tuple[str, ...]
+
+    def address(self, member: str) -> str:
+        """Return the API address of *member* as ``host:port``."""
+        host, port = self.api[member]
+        return f"{host}:{port}"
+
+    def listed(self) -> str:
+        """Return the members as the answer 1005 lists them."""
+        return "".join(f"{member}:{self.address(member)};" for member in self.api)
+
+
+def read_config(text: str, source: str) -> ControllerConfig:
+    """Read a settings file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
+    try:
+        values = parse(text)
+    except PropertiesError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return merge(ControllerConfig(), values, source)
+
+
+def merge(config: ControllerConfig, values: dict[str, str], source: str) -> ControllerConfig:
+    """Return *config* with the known keys of *values*. Raises :class:`ConfigError`."""
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        if key in FIELDS:
+            changes[FIELDS[key].name] = _convert(key, value.strip(), source)
+    return attrs.evolve(config, **changes)
+
+
+def _convert(key: str, text: str, source: str) -> object:
+    default = FIELDS[key].default
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{source}: {key}={text[:64]} is neither true nor false")
+        return text.lower() == "true"
+    if not isinstance(default, int):
+        return text
+    if not _INTEGER.fullmatch(text) or not 0 <= int(text) < 1 << 31:
+        raise ConfigError(f"{source}: {key}={text[:64]} is not a whole number from 0 to {(1 << 31) - 1}")
+    return int(text)
+
+
+def show(config: ControllerConfig) -> str:
+    """Return all settings as sorted ``key=value`` lines."""
+    values = {}
+    for key, field in FIELDS.items():
+        value = getattr(config, field.name)
+        values[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return write(values)
+
+
+def black_listed(config: ControllerConfig, keys: dict[str, str]) -> bool:
+    """Return whether any of *keys* may not be changed over the network."""
+    black = _ALWAYS_BLACK | {key.strip() for key in config.config_black_list.split(";")}
+    return any(key in black for key in keys)
+
+
+def timing(config: ControllerConfig) -> Timing:
+    """Return the election timing. Raises :class:`ConfigError`."""
+    try:
+        return Timing(
+            config.controller_raft_election_min / 1000,
+            config.controller_raft_election_max / 1000,
+            config.controller_raft_heartbeat / 1000,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"controllerRaftElectionMin={config.controller_raft_election_min}, "
+            f"controllerRaftElectionMax={config.controller_raft_election_max}, "
+            f"controllerRaftHeartbeat={config.controller_raft_heartbeat}: {error}"
+        ) from None
+
+
+def tls_files(config: ControllerConfig) -> TlsFiles | None:
+    """Return the files for mutual TLS, or ``None`` when it is off. Raises :class:`ConfigError` when one is missing."""
+    named = {
+        "controllerRaftTlsCertificate": config.controller_raft_tls_certificate,
+        "controllerRaftTlsKey": config.controller_raft_tls_key,
+        "controllerRaftTlsAuthority": config.controller_raft_tls_authority,
+    }
+    missing = [key for key, value in named.items() if not value]
+    if len(missing) == len(named):
+        return None
+    if missing:
+        raise ConfigError(f"mutual TLS between controllers needs {' and '.join(missing)} too")
+    return TlsFiles(*named.values())
+
+
+def read_peers(config: ControllerConfig) -> Peers:
+    """Read the member list. Raises :class:`ConfigError` naming what is missing, doubled or wrong."""
+    own = config.controller_d_leger_self_id.strip()
+    if not config.controller_d_leger_peers.strip() or not own:
+        raise ConfigError(
+            "controllerDLegerPeers and controllerDLegerSelfId are needed, for example "
+            "controllerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878;n2-10.0.0.3:9878 and controllerDLegerSelfId=n0"
+        )
+    if config.controller_type.lower() not in ("dledger", "jraft"):
+        raise ConfigError(f"controllerType={config.controller_type} is neither DLedger nor jRaft")
+    api = _members("controllerDLegerPeers", config.controller_d_leger_peers)
+    if own not in api:
+        raise ConfigError(f"controllerDLegerSelfId={own} is not one of controllerDLegerPeers: {', '.join(api)}")
+    if config.controller_raft_peers.strip():
+        raft = _members("controllerRaftPeers", config.controller_raft_peers)
+        if set(raft) != set(api):
+            raise ConfigError("controllerRaftPeers and controllerDLegerPeers must name the same ids")
+    else:
+        raft = {member: (host, _raft_port(port)) for member, (host, port) in api.items()}
+    both = set(api.values()) & set(raft.values())
+    if both:
+        host, port = sorted(both)[0]
+        raise ConfigError(f"{host}:{port} is both an API and a raft address: give controllerRaftPeers other ports")
+    warnings = []
+    if len(api) == 1:
+        warnings.append("a controller group of one member works but survives no failure; use three or five")
+    elif len(api) % 2 == 0:
+        warnings.append(
+            f"a controller group of {len(api)} members survives no more failures than one of {len(api) - 1}; use an "
+            "odd number"
+        )
+    return Peers(own, api, {member: raft[member] for member in api}, tuple(warnings))
+
+
+def _raft_port(port: int) -> int:
+    return port + RAFT_PORT_DISTANCE if port + RAFT_PORT_DISTANCE < 65_536 else port - RAFT_PORT_DISTANCE
+
+
+def _members(key: str, text: str) -> dict[str, tuple[str, int]]:
+    members: dict[str, tuple[str, int]] = {}
+    for part in (part.strip() for part in text.split(";")):
+        if not part:
+            continue
+        member, dash, address = part.partition("-")
+        host, colon, port = address.rpartition(":")
+        if not (member and dash and host and colon and port.isdigit() and 0 < int(port) < 65_536):
+            raise ConfigError(f"{key}: {part!r} is not of the form id-host:port")
+        if member in members:
+            raise ConfigError(f"{key}: id {member} is given twice")
+        if (host, int(port)) in members.values():
+            raise ConfigError(f"{key}: address {host}:{port} is given twice")
+        members[member] = (host, int(port))
+    return members

@@ -1,0 +1,226 @@
+"""The leader's loop: watches masters, elects successors, tells brokers, and says what was decided, why and when.
+
+Nothing here needs to survive a crash: what is replicated is the result of an election, and the next leader begins by
+looking at every group, so an election that was interrupted is done again or found done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import attrs
+import trio
+
+from understudy.controller.commands import ElectMaster, Outcome
+from understudy.controller.configuration import ControllerConfig
+from understudy.controller.liveness import Liveness
+from understudy.controller.metadata import Group, Metadata
+from understudy.controller.notification import RoleNotifier
+from understudy.controller.raft.member import QuorumMember
+from understudy.controller.replication import ReplicatedMetadata
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.fields import CommandError
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("controller.failover")
+
+KEPT_ELECTIONS = 256
+ELECTIONS_AT_ONCE = 16
+
+
+@attrs.frozen
+class ElectionRecord:
+    """One decision about a group's master.
+
+    Args:
+        decided_ms: wall time.
+        controller: member that decided.
+        term: its term.
+        broker_name: the group.
+        cause: why somebody asked.
+        code: response code; 0 when a new master was elected.
+        master_id, master_epoch: afterwards.
+        took_ms: from the cause to the durable decision.
+        verdicts: one readable line per replica.
+    """
+
+    decided_ms: int
+    controller: str
+    term: int
+    broker_name: str
+    cause: str
+    code: int
+    master_id: int | None
+    master_epoch: int | None
+    took_ms: float
+    verdicts: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Return the record as one readable line."""
+        result = f"master {self.master_id} epoch {self.master_epoch}" if self.code == 0 else f"refused ({self.code})"
+        why = "; ".join(self.verdicts)
+        return (
+            f"election group={self.broker_name} by={self.controller} term={self.term} cause=[{self.cause}] "
+            f"result=[{result}] took={self.took_ms:.1f}ms why=[{why}]"
+        )
+
+
+class Failover:
+    """Elections of one controller, on demand and on its own.
+
+    Args:
+        world: clock.
+        member: member of the quorum.
+        metadata: the replicated state, for reading.
+        replicated: the way to change it.
+        liveness: what this controller hears.
+        notifier: tells brokers.
+        config: returns the settings in force.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        member: QuorumMember,
+        metadata: Metadata,
+        replicated: ReplicatedMetadata,
+        liveness: Liveness,
+        notifier: RoleNotifier,
+    ) -> None:
+        self._clock = world.clock
+        self._member = member
+        self._metadata = metadata
+        self._replicated = replicated
+        self._liveness = liveness
+        self._notifier = notifier
+        self._suspects: dict[str, str] = {}
+        self._wake = trio.Event()
+        self._electing: set[str] = set()
+        self.records: deque[ElectionRecord] = deque(maxlen=KEPT_ELECTIONS)
+        self.election_count = 0
+        self.config = ControllerConfig()
+
+    # -- on demand -----------------------------------------------------------------------------------------------
+
+    async def elect(self, broker_name: str, broker_id: int | None, designate: bool, cause: str) -> Outcome:
+        """Elect a master of a group and tell its brokers. *Errors*: :class:`CommandError` as of the quorum."""
+        started = self._clock.monotonic()
+        live = self._liveness.alive(broker_name, started)
+        command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
+        outcome = await self._replicated.run(command)
+        self._record(broker_name, cause, outcome, started)
+        if outcome.code == 0:
+            self.publish(broker_name)
+        return outcome
+
+    def publish(self, broker_name: str) -> None:
+        """Tell every living broker of a group who is master, if the settings say so."""
+        group = self._metadata.groups.get(broker_name)
+        if group is None or not self.config.notify_broker_role_changed or not self._member.leads():
+            return
+        live = self._liveness.alive(broker_name, self._clock.monotonic())
+        self._notifier.tell(group, [group.replicas[i].address for i in sorted(live) if i in group.replicas])
+
+    def _record(self, broker_name: str, cause: str, outcome: Outcome, started: float) -> None:
+        if outcome.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST:
+            return
+        self.election_count += 1
+        record = ElectionRecord(
+            self._clock.wall_ms(),
+            self._member.settings.member,
+            self._member.term(),
+            broker_name,
+            cause,
+            int(outcome.code),
+            outcome.master_id,
+            outcome.master_epoch,
+            (self._clock.monotonic() - started) * 1000,
+            tuple(f"{v.broker_id} {'chosen' if v.chosen else 'excluded'}: {v.reason}" for v in outcome.verdicts),
+        )
+        self.records.append(record)
+        log.info(record.describe())
+
+    # -- on its own ----------------------------------------------------------------------------------------------
+
+    def suspect(self, broker_name: str, cause: str) -> None:
+        """Look at a group as soon as possible."""
+        self._suspects.setdefault(broker_name, cause)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Lead whenever this member leads, until cancelled."""
+        while True:
+            while not self._member.leads():
+                self._suspects.clear()
+                await self._member.wait_change()
+            log.info("controller is active", member=self._member.settings.member, term=self._member.term())
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_deposed, nursery.cancel_scope)
+                nursery.start_soon(self._watch_masters)
+            log.info("controller is standby", member=self._member.settings.member, term=self._member.term())
+
+    async def _until_deposed(self, scope: trio.CancelScope) -> None:
+        while self._member.leads():
+            await self._member.wait_change()
+        scope.cancel()
+
+    async def _watch_masters(self) -> None:
+        for name in list(self._metadata.groups):
+            self.publish(name)
+        next_scan = self._clock.monotonic()
+        while True:
+            now = self._clock.monotonic()
+            if now >= next_scan:
+                next_scan = now + max(50, self.config.scan_inactive_master_interval) / 1000
+                for name in self._metadata.groups:
+                    self._suspects.setdefault(name, "scan found no living master")
+            self._wake = trio.Event()
+            suspects, self._suspects = self._suspects, {}
+            await self._elect_where_needed(suspects)
+            if not self._suspects:
+                with trio.move_on_at(next_scan):
+                    await self._wake.wait()
+
+    async def _elect_where_needed(self, suspects: dict[str, str]) -> None:
+        limiter = trio.CapacityLimiter(ELECTIONS_AT_ONCE)
+        needed = {name: cause for name, cause in suspects.items() if self._needed(name)}
+        if not needed:
+            return
+        async with trio.open_nursery() as nursery:
+            for name, cause in needed.items():
+                nursery.start_soon(self._elect_one, limiter, name, cause)
+
+    def _needed(self, name: str) -> bool:
+        now = self._clock.monotonic()
+        return self._metadata.needs_election(
+            name,
+            self._liveness.alive(name, now),
+            lambda broker_id: self._liveness.maybe_alive(name, broker_id, now),
+            self.config.enable_elect_unclean_master,
+        )
+
+    async def _elect_one(self, limiter: trio.CapacityLimiter, name: str, cause: str) -> None:
+        async with limiter:
+            for _ in range(max(1, self.config.elect_master_max_retry_count)):
+                if not self._needed(name):
+                    return
+                try:
+                    outcome = await self.elect(name, None, False, cause)
+                except CommandError as error:
+                    # one group's trouble must not stop the others; the next scan looks again
+                    log.warning("election failed, will be repeated", group=name, reason=error.remark)
+                    continue
+                if outcome.code != 0:
+                    self._say_why(self._metadata.groups.get(name), outcome)
+                return
+
+    @staticmethod
+    def _say_why(group: Group | None, outcome: Outcome) -> None:
+        if group is not None and outcome.changed:
+            log.warning(
+                "group has no master",
+                group=group.broker_name,
+                epoch=group.master_epoch,
+                why="; ".join(f"{v.broker_id}: {v.reason}" for v in outcome.verdicts),
+            )

@@ -1,0 +1,110 @@
+"""``mqcontroller``: a controller as a program of its own (ControllerStartup.java)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show
+from understudy.controller.raft.errors import FatalError
+from understudy.controller.raft.security import SecurityError
+from understudy.controller.server import Controller
+from understudy.namesrv.config import ConfigError
+from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.log import configure, get_logger
+from understudy.runtime.network import ListenError
+from understudy.runtime.world import real_world
+
+log = get_logger("controller.main")
+
+_IMPORTANT = (
+    "controllerDLegerGroup",
+    "controllerDLegerPeers",
+    "controllerDLegerSelfId",
+    "controllerStorePath",
+    "enableElectUncleanMaster",
+    "notifyBrokerRoleChanged",
+)
+_WRONG = (ConfigError, FatalError, SecurityError, ListenError, DiskLockedError, OSError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return the exit code: 0 after SIGTERM or SIGINT, 1 after one line about what is wrong."""
+    options = _parser().parse_args(arguments)
+    try:
+        config = _config(options.config_file)
+        if options.print_all or options.print_important:
+            lines = show(config).splitlines()
+            print("\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT))
+            return 0
+        read_peers(config)
+    except ConfigError as error:
+        return _fail(error)
+    configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
+    try:
+        trio.run(_serve, config)
+    except BaseExceptionGroup as group:
+        wrong = group.subgroup(_WRONG)
+        if wrong is None:
+            raise
+        return _fail(_first(wrong))
+    except _WRONG as error:
+        return _fail(error)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mqcontroller", description="Controller: elects masters of broker groups.")
+    parser.add_argument("-c", "--configFile", dest="config_file", metavar="FILE", help="controller properties file")
+    parser.add_argument("-n", "--namesrvAddr", metavar="LIST", help="accepted as by the reference; not needed")
+    parser.add_argument(
+        "-p", "--printConfigItem", dest="print_all", action="store_true", help="print every setting and exit"
+    )
+    parser.add_argument(
+        "-m", "--printImportantConfig", dest="print_important", action="store_true", help="print the main settings"
+    )
+    return parser
+
+
+def _config(path: str | None) -> ControllerConfig:
+    if path is None:
+        return ControllerConfig()
+    try:
+        text = Path(path).read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+    return read_config(text, path)
+
+
+async def _serve(config: ControllerConfig) -> None:
+    controller = Controller(real_world(), config)
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            address = await nursery.start(controller.run)
+            print(f"The Controller Server boot success. serializeType=JSON, address {address}", flush=True)
+            async for number in signals:
+                log.info("stopping", signal=signal.Signals(number).name)
+                break
+            nursery.cancel_scope.cancel()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _fail(error: BaseException) -> int:
+    print(f"mqcontroller: {error}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,349 @@
+"""The replicated metadata: which broker ids a group has, who is in sync, who is master (ReplicasInfoManager.java).
+
+A pure state machine: every check happens where the command is applied, so that a deposed controller cannot have checked
+against something old. Laws:
+
+1. The master epoch grows with every change of master, including its loss; the set's epoch with every change of the set.
+2. Ids are given once; the next one is greater than any that was given.
+3. A refused command changes nothing.
+
+Differs from the reference: the next id is the greatest plus one (the reference counts additions); a group that already
+has no master does not lose it again; a first election takes only registered ids; cleaning looks at the ids given in any
+case, and a cleaned master is master no longer; a name in use by another cluster is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable
+
+import msgspec
+from msgspec import Struct
+
+from understudy.controller.commands import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    Outcome,
+    RegisterBroker,
+    decode_command,
+    encode,
+)
+from understudy.controller.election import Verdict, elect
+from understudy.controller.raft.errors import FatalError
+from understudy.remoting.codes import ResponseCode
+
+
+class Replica(Struct, array_like=True):
+    """One broker of a group: where it is, and the code it claimed its id with."""
+
+    address: str
+    check_code: str
+
+
+class Group(Struct, array_like=True):
+    """All that is known of one broker name."""
+
+    cluster_name: str
+    broker_name: str
+    replicas: dict[int, Replica] = {}
+    greatest_id: int = 0
+    master_id: int | None = None
+    master_epoch: int = 0
+    sync_state_set: list[int] = []
+    set_epoch: int = 0
+
+    @property
+    def next_id(self) -> int:
+        return self.greatest_id + 1
+
+    def master_address(self) -> str | None:
+        """Return where the master is; ``None`` without one."""
+        replica = self.replicas.get(self.master_id) if self.master_id is not None else None
+        return None if replica is None else replica.address
+
+
+_groups_decoder = msgspec.msgpack.Decoder(dict[str, Group])
+
+
+class Metadata:
+    """All groups; satisfies the quorum's machine interface."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.revision = 0
+
+    # -- the quorum's interface ----------------------------------------------------------------------------------
+
+    def apply(self, index: int, now_ms: int, features: int, payload: bytes) -> bytes:
+        try:
+            command = decode_command.decode(payload)
+        except msgspec.DecodeError as error:
+            raise FatalError(
+                f"log entry {index} holds an unknown controller command ({error}); it was written by a newer version: "
+                "upgrade this program, then start it again"
+            ) from None
+        if isinstance(command, ApplyBrokerId):
+            outcome = self._apply_broker_id(command)
+        elif isinstance(command, RegisterBroker):
+            outcome = self._register(command)
+        elif isinstance(command, AlterSyncStateSet):
+            outcome = self._alter(command)
+        elif isinstance(command, ElectMaster):
+            outcome = self._elect(command)
+        else:
+            outcome = self._clean(command)
+        if outcome.changed:
+            self.revision += 1
+        return encode(outcome)
+
+    def snapshot(self) -> bytes:
+        return encode(self.groups)
+
+    def restore(self, data: bytes) -> None:
+        try:
+            self.groups = _groups_decoder.decode(data)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"the broker metadata in it is undecodable: {error}") from None
+        self.revision += 1
+
+    # -- commands ------------------------------------------------------------------------------------------------
+
+    def _apply_broker_id(self, command: ApplyBrokerId) -> Outcome:
+        name, broker_id = command.broker_name, command.broker_id
+        group = self.groups.get(name)
+        if group is None:
+            if broker_id != 1:
+                return Outcome(
+                    ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+                    f"Broker-set: {name} hasn't been registered in controller, but broker try to apply brokerId: "
+                    f"{broker_id}",
+                )
+            group = self.groups[name] = Group(command.cluster_name, name)
+        elif command.cluster_name and group.cluster_name and command.cluster_name != group.cluster_name:
+            return Outcome(
+                ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+                f"Broker-set: {name} belongs to cluster {group.cluster_name}; give the brokers of cluster "
+                f"{command.cluster_name} another brokerName",
+            )
+        known = group.replicas.get(broker_id)
+        if known is not None and known.check_code == command.check_code:
+            return Outcome(cluster_name=group.cluster_name)
+        if known is not None or broker_id < 1:
+            return Outcome(
+                ResponseCode.CONTROLLER_BROKER_ID_INVALID, f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
+            )
+        group.replicas[broker_id] = Replica(command.check_code.partition(";")[0], command.check_code)
+        group.greatest_id = max(group.greatest_id, broker_id)
+        return Outcome(changed=True, cluster_name=group.cluster_name)
+
+    def _register(self, command: RegisterBroker) -> Outcome:
+        outcome = self.registration(command.broker_name, command.broker_id, command.alive)
+        group = self.groups.get(command.broker_name)
+        if group is None or outcome.code:
+            return outcome
+        replica = group.replicas[command.broker_id]
+        if command.address and replica.address != command.address:
+            replica.address = command.address
+            outcome = self.registration(command.broker_name, command.broker_id, command.alive)
+            outcome.changed = True
+        return outcome
+
+    def registration(self, broker_name: str, broker_id: int, alive: Iterable[int]) -> Outcome:
+        """Return what a registering broker is told, without changing anything."""
+        group = self.groups.get(broker_name)
+        if group is None:
+            return Outcome(
+                ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+                f"Broker-set: {broker_name} hasn't been registered in controller",
+            )
+        if broker_id not in group.replicas:
+            return Outcome(
+                ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+                f"BrokerId: {broker_id} hasn't been registered in broker-set: {broker_name}",
+            )
+        if group.master_id is not None and group.master_id in set(alive):
+            return _show(group, Outcome())
+        return Outcome(set_epoch=group.set_epoch, sync_state_set=list(group.sync_state_set))
+
+    def _alter(self, command: AlterSyncStateSet) -> Outcome:
+        group = self.groups.get(command.broker_name)
+        rejecting = "Rejecting alter syncStateSet request because "
+        failed = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+        if group is None:
+            return Outcome(failed, "Broker metadata is not existed")
+        new_set = sorted(set(command.new_set))
+        if new_set == group.sync_state_set:
+            return Outcome(
+                failed, "The newSyncStateSet is equal with oldSyncStateSet, no needed to update syncStateSet"
+            )
+        if group.master_id is None or group.master_id != command.master_id:
+            leader = "null" if group.master_id is None else group.master_id
+            return Outcome(
+                ResponseCode.CONTROLLER_INVALID_MASTER,
+                f"{rejecting}the current leader is:{{{leader}}}, not {{{command.master_id}}}",
+            )
+        if group.master_epoch != command.master_epoch:
+            return Outcome(
+                ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+                f"{rejecting}the current master epoch is:{{{group.master_epoch}}}, not {{{command.master_epoch}}}",
+            )
+        if group.set_epoch != command.set_epoch:
+            return Outcome(
+                ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+                f"{rejecting}the current syncStateSet epoch is:{{{group.set_epoch}}}, not {{{command.set_epoch}}}",
+            )
+        alive = set(command.alive)
+        for broker_id in new_set:
+            if broker_id not in group.replicas:
+                return Outcome(
+                    ResponseCode.CONTROLLER_INVALID_REPLICAS,
+                    f"{rejecting}the replicas {{{broker_id}}} don't exist",
+                )
+            if broker_id not in alive:
+                return Outcome(
+                    ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, f"{rejecting}the replicas {{{broker_id}}} don't alive"
+                )
+        if group.master_id not in new_set:
+            return Outcome(
+                failed, f"{rejecting}the newSyncStateSet {new_set} don't contains origin leader {{{group.master_id}}}"
+            )
+        group.sync_state_set = new_set
+        group.set_epoch += 1
+        return Outcome(changed=True, set_epoch=group.set_epoch, sync_state_set=list(new_set))
+
+    def _elect(self, command: ElectMaster) -> Outcome:
+        group = self.groups.get(command.broker_name)
+        if group is None:
+            return Outcome(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
+        if group.master_epoch == 0 and command.broker_id is not None:
+            return self._elect_first(group, command.broker_id, command)
+        decision = elect(
+            group.sync_state_set,
+            group.replicas,
+            command.live,
+            group.master_id,
+            command.broker_id if command.designate else None,
+            command.unclean_allowed,
+        )
+        chosen = decision.master_id
+        if chosen is None:
+            return self._nobody(group, command, decision.verdicts)
+        if chosen == group.master_id:
+            return _show(
+                group,
+                Outcome(
+                    ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
+                    f"The old master {chosen} is still alive, not need to elect new master for broker "
+                    f"{group.broker_name}",
+                    verdicts=decision.verdicts,
+                ),
+            )
+        _install(group, chosen)
+        return _show(
+            group,
+            Outcome(changed=True, members=_members(group), verdicts=decision.verdicts, unclean=decision.unclean),
+        )
+
+    def _elect_first(self, group: Group, broker_id: int, command: ElectMaster) -> Outcome:
+        # the first to ask wins; its request proves that it lives, its first heartbeat may still be on the way
+        if broker_id not in group.replicas or (command.designate and broker_id not in command.live):
+            return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+        _install(group, broker_id)
+        return _show(group, Outcome(changed=True, members=_members(group)))
+
+    def _nobody(self, group: Group, command: ElectMaster, verdicts: list[Verdict]) -> Outcome:
+        remark = "Failed to elect a new master"
+        if command.broker_id is not None:
+            return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, remark, verdicts=verdicts)
+        changed = group.master_id is not None
+        if changed:
+            group.master_id = None
+            group.master_epoch += 1
+        return Outcome(
+            ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+            remark,
+            changed,
+            master_epoch=group.master_epoch,
+            set_epoch=group.set_epoch,
+            verdicts=verdicts,
+        )
+
+    def _clean(self, command: CleanBrokerData) -> Outcome:
+        invalid = ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA
+        name, group = command.broker_name, self.groups.get(command.broker_name)
+        if not command.living_too:
+            if command.broker_ids is None and group is not None and group.master_id is not None:
+                return Outcome(invalid, f"Broker {name} is still alive, clean up failure")
+            for broker_id in command.broker_ids or ():
+                if broker_id in command.alive:
+                    return Outcome(invalid, f"Broker [{name},  {broker_id}] is still alive, clean up failure")
+        if group is None:
+            return Outcome(invalid, f"Broker {name} is not existed,clean broker data failure.")
+        for broker_id in list(group.replicas) if command.broker_ids is None else command.broker_ids:
+            group.replicas.pop(broker_id, None)
+        if not group.replicas:
+            del self.groups[name]
+            return Outcome(changed=True)
+        kept = [broker_id for broker_id in group.sync_state_set if broker_id in group.replicas]
+        if kept != group.sync_state_set:
+            group.sync_state_set = kept
+            group.set_epoch += 1
+        if group.master_id is not None and group.master_id not in group.replicas:
+            group.master_id = None
+            group.master_epoch += 1
+        return Outcome(changed=True)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def next_broker_id(self, broker_name: str) -> int:
+        """Return the id a new broker of the group should apply for."""
+        group = self.groups.get(broker_name)
+        return 1 if group is None else group.next_id
+
+    def replica_info(self, broker_name: str) -> Outcome:
+        """Return master, epochs and set of a group."""
+        group = self.groups.get(broker_name)
+        if group is None:
+            return Outcome(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
+        return _show(group, Outcome())
+
+    def needs_election(
+        self, broker_name: str, alive: Container[int], master_may_live: Callable[[int], bool], unclean_allowed: bool
+    ) -> bool:
+        """Return whether the controller should elect for a group on its own: the master is gone or does not live.
+
+        Args:
+            broker_name: the group.
+            alive: ids that live.
+            master_may_live: whether an id lives or cannot be judged yet.
+            unclean_allowed: replicas outside the set may lead.
+        """
+        group = self.groups.get(broker_name)
+        if group is None or group.master_epoch == 0:
+            return False
+        if group.master_id is not None:
+            return not master_may_live(group.master_id)
+        eligible = group.replicas if unclean_allowed else group.sync_state_set
+        return any(broker_id in alive and broker_id in group.replicas for broker_id in eligible)
+
+
+def _install(group: Group, master_id: int) -> None:
+    group.master_id = master_id
+    group.master_epoch += 1
+    group.sync_state_set = [master_id]
+    group.set_epoch += 1
+
+
+def _members(group: Group) -> dict[int, str]:
+    return {broker_id: group.replicas[broker_id].address for broker_id in sorted(group.replicas)}
+
+
+def _show(group: Group, outcome: Outcome) -> Outcome:
+    outcome.master_id = group.master_id
+    outcome.master_address = group.master_address()
+    outcome.master_epoch = group.master_epoch
+    outcome.set_epoch = group.set_epoch
+    outcome.sync_state_set = list(group.sync_state_set)
+    outcome.cluster_name = group.cluster_name
+    return outcome

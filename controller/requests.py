@@ -1,0 +1,385 @@
+"""Requests 1001 to 1013 and heartbeats as they arrive on the controller's port (ControllerRequestProcessor.java)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, CleanBrokerData, Outcome, RegisterBroker
+from understudy.controller.configuration import FORGET_MEMBER_KEY, Peers, show
+from understudy.controller.election import LOWEST_PRIORITY, Live
+from understudy.controller.explanation import explain
+from understudy.controller.failover import Failover
+from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness
+from understudy.controller.metadata import Group, Metadata
+from understudy.controller.notification import set_body
+from understudy.controller.raft.errors import NotLeaderError
+from understudy.controller.raft.member import QuorumMember
+from understudy.controller.replication import NOT_LEADER, ReplicatedMetadata
+from understudy.controller.settings import BlackListedError, ControllerSettings, SettingsError
+from understudy.namesrv.config import ConfigError
+from understudy.namesrv.properties import PropertiesError, parse
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Dispatcher
+from understudy.remoting.fields import (
+    CommandError,
+    optional,
+    optional_bool,
+    optional_int,
+    required,
+    required_int,
+)
+from understudy.runtime.clock import Clock
+from understudy.runtime.json_dialect import JsonError, loads
+
+EXPLAIN_MASTER = 1050
+"""Ours, not in the reference: explains one group's master (ext ``brokerName``), text in the body."""
+QUORUM_FACTS = 1051
+"""Ours, not in the reference: this member's view of quorum and elections, text in the body."""
+
+LANE = "controller"
+
+
+class ControllerRequests:
+    """Answers requests.
+
+    Args:
+        clock: of this controller.
+        peers: the controller group.
+        member: member of the quorum.
+        metadata: replicated state, for reading after a barrier.
+        replicated: the way to change it.
+        liveness: heartbeats of brokers.
+        failover: elections.
+        settings: settings in force.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        peers: Peers,
+        member: QuorumMember,
+        metadata: Metadata,
+        replicated: ReplicatedMetadata,
+        liveness: Liveness,
+        failover: Failover,
+        settings: ControllerSettings,
+    ) -> None:
+        self._clock = clock
+        self._peers = peers
+        self._member = member
+        self._metadata = metadata
+        self._replicated = replicated
+        self._liveness = liveness
+        self._failover = failover
+        self._settings = settings
+        self.heartbeat_count = 0
+
+    def register(self, server: Dispatcher) -> None:
+        """Add the handlers to *server*."""
+        server.register(RequestCode.BROKER_HEARTBEAT, self._heartbeat)
+        server.register(RequestCode.CONTROLLER_GET_METADATA_INFO, self._controller_metadata)
+        server.register(RequestCode.GET_CONTROLLER_CONFIG, self._get_config)
+        for code, handler in (
+            (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, self._alter_sync_state_set),
+            (RequestCode.CONTROLLER_ELECT_MASTER, self._elect_master),
+            (RequestCode.CONTROLLER_REGISTER_BROKER, self._register_broker),
+            (RequestCode.CONTROLLER_GET_REPLICA_INFO, self._replica_info),
+            (RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, self._sync_state_data),
+            (RequestCode.CLEAN_BROKER_DATA, self._clean_broker_data),
+            (RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, self._next_broker_id),
+            (RequestCode.CONTROLLER_APPLY_BROKER_ID, self._apply_broker_id),
+            (RequestCode.UPDATE_CONTROLLER_CONFIG, self._update_config),
+            (EXPLAIN_MASTER, self._explain_master),
+            (QUORUM_FACTS, self._quorum_facts),
+        ):
+            server.register_async(code, handler, LANE)
+
+    # -- answered by any member ----------------------------------------------------------------------------------
+
+    def _heartbeat(self, connection: Connection, command: Command) -> Command:
+        broker_id = optional_int(command, "brokerId")
+        if broker_id is None:
+            raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
+        key = BrokerKey(required(command, "clusterName"), required(command, "brokerName"), broker_id)
+        now = self._clock.monotonic()
+        facts = Live(
+            _number(command, "epoch", -1),
+            _number(command, "maxOffset", -1),
+            _number(command, "confirmOffset", -1),
+            _number(command, "electionPriority", LOWEST_PRIORITY),
+        )
+        timeout_ms = _number(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
+        heartbeat = Heartbeat(required(command, "brokerAddr"), now, timeout_ms / 1000, connection, facts)
+        self.heartbeat_count += 1
+        if self._liveness.heartbeat(key, heartbeat):
+            self._failover.suspect(key.broker_name, f"broker {broker_id} came alive and the group has no master")
+        return response(command, ResponseCode.SUCCESS, "Heart beat success")
+
+    def _controller_metadata(self, connection: Connection, command: Command) -> Command:
+        fields = {"isLeader": "true" if self._member.leads() else "false"}
+        leader = self._member.leader()
+        if leader is not None and (leader != self._peers.own or self._member.leads()):
+            fields = {
+                "controllerLeaderId": leader,
+                "controllerLeaderAddress": self._peers.address(leader),
+                **fields,
+            }
+        fields["peers"] = self._peers.listed()
+        if self._settings.current.controller_d_leger_group:
+            fields["group"] = self._settings.current.controller_d_leger_group
+        return response(command, ext=fields)
+
+    def _get_config(self, connection: Connection, command: Command) -> Command:
+        return response(command, ext={}, body=show(self._settings.current).encode())
+
+    async def _update_config(self, connection: Connection, command: Command) -> Command:
+        if not command.body:
+            return response(command)
+        try:
+            values = parse(command.body.decode())
+        except (PropertiesError, UnicodeDecodeError) as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
+        forget = values.pop(FORGET_MEMBER_KEY, "").strip()
+        if forget:
+            await self._forget(forget)
+        try:
+            await self._settings.update(values)
+        except BlackListedError as error:
+            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from None
+        except (ConfigError, SettingsError) as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        self._failover.config = self._settings.current
+        return response(command, ext={})
+
+    async def _forget(self, member: str) -> None:
+        try:
+            await self._member.forget(member)
+        except ValueError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"{FORGET_MEMBER_KEY}: {error}") from None
+        except NotLeaderError:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "this controller's quorum member is not running") from None
+
+    async def _quorum_facts(self, connection: Connection, command: Command) -> Command:
+        facts = self._member.facts()
+        lines = [
+            f"#Role\t{facts.role}",
+            f"#Term\t{facts.term}",
+            f"#Leader\t{facts.leader or 'unknown'}",
+            f"#LedgerEnd\tindex {facts.last_index} term {facts.last_term}",
+            f"#Commit\t{facts.commit_index} applied {facts.applied_index} snapshot {facts.snapshot_index}",
+            f"#Voter\t{str(facts.voter).lower()}",
+            f"#Connected\t{', '.join(facts.connected) or 'nobody'}",
+            f"#Features\t{facts.features}",
+        ]
+        if facts.problem:
+            lines.append(f"#Problem\t{facts.problem}")
+        members = sorted(self._peers.api)
+        lines += [f"#Round\t{election.describe(members)}" for election in facts.rounds]
+        lines += [f"#Election\t{record.describe()}" for record in self._failover.records]
+        return response(command, body=("\n".join(lines) + "\n").encode())
+
+    # -- answered by the leader ----------------------------------------------------------------------------------
+
+    def _check_leader(self, ext: dict[str, str] | None = None) -> None:
+        if not self._member.leads():
+            fields = dict(ext or {})
+            leader = self._member.leader()
+            if leader is not None and leader != self._peers.own:
+                fields["controllerLeaderAddress"] = self._peers.address(leader)
+            raise CommandError(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER, fields)
+
+    async def _alter_sync_state_set(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        new_set, set_epoch = _sync_state_set(command)
+        name = required(command, "brokerName")
+        outcome = await self._replicated.run(
+            AlterSyncStateSet(
+                name,
+                required_int(command, "masterBrokerId"),
+                required_int(command, "masterEpoch"),
+                set_epoch,
+                new_set,
+                self._alive(name),
+            )
+        )
+        if outcome.code:
+            return response(command, outcome.code, outcome.remark, {"newSyncStateSetEpoch": "0"})
+        assert outcome.set_epoch is not None and outcome.sync_state_set is not None
+        fields = {"newSyncStateSetEpoch": str(outcome.set_epoch)}
+        return response(command, ext=fields, body=set_body(outcome.sync_state_set, outcome.set_epoch))
+
+    async def _elect_master(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        cluster, name = required(command, "clusterName"), required(command, "brokerName")
+        asked = required_int(command, "brokerId")
+        designate = optional_bool(command, "designateElect") or False
+        broker_id = None if asked == -1 else asked
+        cause = f"{'operator' if designate else 'broker'} at {connection.address} asked for {asked}"
+        outcome = await self._failover.elect(name, broker_id, designate and broker_id is not None, cause)
+        if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
+            return response(command, outcome.code, outcome.remark, {})
+        fields: dict[str, str] = {}
+        if outcome.master_id is not None and outcome.master_address is not None:
+            fields = {"masterBrokerId": str(outcome.master_id), "masterAddress": outcome.master_address}
+        fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}
+        body: dict[str, Any] = {}
+        if outcome.members is not None:
+            # keys quoted: the reference writes bare numbers, which its own tool cannot read
+            addresses = {str(member): address for member, address in outcome.members.items()}
+            body["brokerMemberGroup"] = {
+                "brokerAddrs": addresses,
+                "brokerName": name,
+                "cluster": outcome.cluster_name or cluster,
+            }
+        body["syncStateSet"] = outcome.sync_state_set
+        return response(command, outcome.code, outcome.remark or None, fields, msgspec.json.encode(body))
+
+    async def _register_broker(self, connection: Connection, command: Command) -> Command:
+        cluster, name = optional(command, "clusterName") or "", required(command, "brokerName")
+        names = {"clusterName": cluster, "brokerName": name}
+        self._check_leader(names)
+        broker_id = required_int(command, "brokerId")
+        address = optional(command, "brokerAddress") or ""
+        await self._replicated.fresh()
+        group, alive = self._metadata.groups.get(name), self._alive(name)
+        replica = group.replicas.get(broker_id) if group is not None else None
+        if replica is not None and address and replica.address != address:
+            outcome = await self._replicated.run(RegisterBroker(cluster, name, broker_id, address, alive))
+        else:
+            outcome = self._metadata.registration(name, broker_id, alive)
+        if outcome.code:
+            return response(command, outcome.code, outcome.remark, names)
+        fields = {**_master_fields(outcome), **names}
+        if outcome.master_id is not None:
+            fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}
+        return response(command, ext=fields, body=set_body(outcome.sync_state_set or [], outcome.set_epoch or 0))
+
+    async def _replica_info(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        name = required(command, "brokerName")
+        await self._replicated.fresh()
+        outcome = self._metadata.replica_info(name)
+        if outcome.code:
+            return response(command, outcome.code, outcome.remark, {})
+        fields = {**_master_fields(outcome), "masterEpoch": str(outcome.master_epoch)}
+        return response(command, ext=fields, body=set_body(outcome.sync_state_set or [], outcome.set_epoch or 0))
+
+    async def _sync_state_data(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        if not command.body:
+            return response(command)
+        names = _json(command)
+        if not isinstance(names, list):
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is no JSON list of broker names")
+        await self._replicated.fresh()
+        table = {}
+        for name in sorted({str(name) for name in names}):
+            group = self._metadata.groups.get(name)
+            if group is not None:
+                table[name] = self._replicas(group)
+        return response(command, body=msgspec.json.encode({"replicasInfoTable": table}))
+
+    def _replicas(self, group: Group) -> dict[str, Any]:
+        alive = self._liveness.alive(group.broker_name, self._clock.monotonic())
+        rows = {
+            broker_id: {
+                "alive": broker_id in alive,
+                "brokerAddress": replica.address,
+                "brokerId": broker_id,
+                "brokerName": group.broker_name,
+            }
+            for broker_id, replica in sorted(group.replicas.items())
+        }
+        shown: dict[str, Any] = {
+            "inSyncReplicas": [row for broker_id, row in rows.items() if broker_id in group.sync_state_set]
+        }
+        if group.master_id is not None:
+            shown["masterAddress"] = group.master_address() or ""
+            shown["masterBrokerId"] = group.master_id
+        shown["masterEpoch"] = group.master_epoch
+        shown["notInSyncReplicas"] = [row for broker_id, row in rows.items() if broker_id not in group.sync_state_set]
+        shown["syncStateSetEpoch"] = group.set_epoch
+        return shown
+
+    async def _clean_broker_data(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        name = required(command, "brokerName")
+        text = optional(command, "brokerControllerIdsToClean")
+        broker_ids: list[int] | None = None
+        if text is not None and text.strip():
+            try:
+                broker_ids = [int(part) for part in text.split(";") if part.strip()]
+            except ValueError:
+                remark = f"illegal brokerControllerIdsToClean {text[:100]!r}: give ids separated by semicolons"
+                raise CommandError(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark, {}) from None
+        living_too = optional_bool(command, "isCleanLivingBroker") or False
+        outcome = await self._replicated.run(CleanBrokerData(name, broker_ids, living_too, self._alive(name)))
+        if outcome.code:
+            return response(command, outcome.code, outcome.remark, {})
+        self._liveness.forget(name, broker_ids)
+        self._failover.suspect(name, "replicas were removed")
+        return response(command, ext={})
+
+    async def _next_broker_id(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        cluster, name = optional(command, "clusterName") or "", required(command, "brokerName")
+        await self._replicated.fresh()
+        next_id = str(self._metadata.next_broker_id(name))
+        return response(command, ext={"clusterName": cluster, "nextBrokerId": next_id, "brokerName": name})
+
+    async def _apply_broker_id(self, connection: Connection, command: Command) -> Command:
+        cluster, name = optional(command, "clusterName") or "", required(command, "brokerName")
+        names = {"clusterName": cluster, "brokerName": name}
+        self._check_leader(names)
+        broker_id, code = required_int(command, "appliedBrokerId"), required(command, "registerCheckCode")
+        outcome = await self._replicated.run(ApplyBrokerId(cluster, name, broker_id, code))
+        return response(command, outcome.code, outcome.remark or None, names)
+
+    async def _explain_master(self, connection: Connection, command: Command) -> Command:
+        self._check_leader()
+        name = required(command, "brokerName")
+        await self._replicated.fresh()
+        group = self._metadata.groups.get(name)
+        if group is None:
+            remark = f"no broker group {name} is registered; registered are {', '.join(sorted(self._metadata.groups))}"
+            return response(command, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark, {})
+        unclean = self._settings.current.enable_elect_unclean_master
+        text = explain(group, self._liveness, self._clock.monotonic(), unclean)
+        recent = [record.describe() for record in self._failover.records if record.broker_name == name][-5:]
+        return response(command, body=(text + "".join(f"#Election\t{line}\n" for line in recent)).encode())
+
+    def _alive(self, name: str) -> list[int]:
+        return sorted(self._liveness.alive(name, self._clock.monotonic()))
+
+
+def _number(command: Command, name: str, default: int) -> int:
+    value = optional_int(command, name)
+    return default if value is None else value
+
+
+def _master_fields(outcome: Outcome) -> dict[str, str]:
+    if outcome.master_id is None or outcome.master_address is None:
+        return {}
+    return {"masterBrokerId": str(outcome.master_id), "masterAddress": outcome.master_address}
+
+
+def _json(command: Command) -> Any:
+    try:
+        return loads(command.body)
+    except JsonError as error:
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+
+
+def _sync_state_set(command: Command) -> tuple[list[int], int]:
+    body = _json(command) if command.body else None
+    if isinstance(body, dict):
+        members, epoch = body.get("syncStateSet"), body.get("syncStateSetEpoch")
+        if isinstance(members, list) and all(isinstance(m, int) for m in members) and isinstance(epoch, int):
+            return sorted(set(members)), epoch
+    raise CommandError(
+        ResponseCode.CONTROLLER_INVALID_REQUEST, "the body is no sync state set", {"newSyncStateSetEpoch": "0"}
+    )

@@ -1,0 +1,137 @@
+"""One controller: a member of the quorum, the port brokers and tools ask, and the leader's duties."""
+
+from __future__ import annotations
+
+import trio
+
+from understudy.controller.configuration import ControllerConfig, read_peers, timing, tls_files
+from understudy.controller.failover import Failover
+from understudy.controller.liveness import Liveness
+from understudy.controller.metadata import Metadata
+from understudy.controller.notification import RoleNotifier
+from understudy.controller.raft.member import QuorumMember, QuorumSettings
+from understudy.controller.replication import ReplicatedMetadata
+from understudy.controller.requests import ControllerRequests
+from understudy.controller.settings import ControllerSettings
+from understudy.remoting.client import open_client
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Dispatcher
+from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("controller")
+
+
+class Controller:
+    """A controller, alone in its process or inside a name server.
+
+    Args:
+        world: the outside world.
+        config: settings.
+
+    Attributes:
+        metadata: the replicated state, for reading.
+        member: the member of the quorum.
+        failover: elections and their records; set once :meth:`run` runs.
+
+    *Errors*: ``ConfigError`` for settings that cannot be used.
+    """
+
+    def __init__(self, world: World, config: ControllerConfig) -> None:
+        self._world = world
+        self.peers = read_peers(config)
+        self.settings = ControllerSettings(config, world.disk)
+        self.metadata = Metadata()
+        self.member = QuorumMember(
+            world,
+            QuorumSettings(
+                config.controller_d_leger_group or "controller",
+                self.peers.own,
+                self.peers.raft,
+                config.controller_store_path,
+                config.bind_address,
+                timing(config),
+                tls=tls_files(config),
+            ),
+            self.metadata,
+        )
+        self.liveness = Liveness(world.clock.monotonic(), config.controller_unknown_broker_grace / 1000)
+        self.failover: Failover | None = None
+        for warning in self.peers.warnings:
+            log.warning(warning)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the API, as the member list has it."""
+        return self.peers.address(self.peers.own)
+
+    def register(self, server: Dispatcher) -> None:
+        """Nothing of the controller is answered on another server's port; it listens on its own."""
+
+    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; reports :attr:`address` when requests are answered.
+
+        *Errors*: ``FatalError`` when this member must not go on, ``ListenError`` and ``DiskLockedError`` at the start.
+        """
+        config = self.settings.current
+        limits = ConnectionLimits(idle_seconds=float(config.server_channel_max_idle_time_seconds))
+        server = RemotingServer(
+            self._world, config.bind_address, self.peers.api[self.peers.own][1], name="controller", limits=limits
+        )
+        server.lane(
+            "controller", LaneLimits(running=4096, waiting=config.controller_request_thread_pool_queue_capacity)
+        )
+        async with open_client(self._world) as client:
+            notifier = RoleNotifier(client)
+            replicated = ReplicatedMetadata(self._world, self.member)
+            failover = self.failover = Failover(
+                self._world, self.member, self.metadata, replicated, self.liveness, notifier
+            )
+            failover.config = config
+            requests = ControllerRequests(
+                self._world.clock,
+                self.peers,
+                self.member,
+                self.metadata,
+                replicated,
+                self.liveness,
+                failover,
+                self.settings,
+            )
+            requests.register(server)
+            server.on_close.append(self._connection_closed)
+            await server.bind()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.member.run)
+                nursery.start_soon(notifier.run)
+                nursery.start_soon(failover.run)
+                nursery.start_soon(self._expire_brokers)
+                nursery.start_soon(server.run)
+                log.info("serving", address=self.address, members=self.peers.listed())
+                task_status.started(self.address)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for key in self.liveness.connection_closed(connection):
+            log.info("broker lost", group=key.broker_name, broker=key.broker_id, why="its connection closed")
+            self._suspect(key.broker_name, f"the connection of broker {key.broker_id} closed")
+
+    async def _expire_brokers(self) -> None:
+        """Notice silent brokers at their own deadline; asleep until the earliest one."""
+        clock = self._world.clock
+        while True:
+            now = clock.monotonic()
+            for key in self.liveness.expire(now):
+                record = self.liveness.record(key.broker_name, key.broker_id)
+                why = "" if record is None else record.end_reason
+                log.info("broker lost", group=key.broker_name, broker=key.broker_id, why=why)
+                self._suspect(key.broker_name, f"broker {key.broker_id} was {why}")
+            longest = max(50, self.settings.current.scan_not_active_broker_interval) / 1000
+            due = self.liveness.next_expiry()
+            pause = longest if due is None else min(longest, max(0.02, due - now + 0.001))
+            await clock.sleep(pause)
+
+    def _suspect(self, broker_name: str, cause: str) -> None:
+        if self.failover is not None:
+            self.failover.suspect(broker_name, cause)
