@@ -53,8 +53,10 @@ def node_modules() -> Path:
 
 
 @pytest.fixture(scope="session")
-def port_blocks() -> PortBlocks:
-    return PortBlocks()
+def port_blocks() -> Iterator[PortBlocks]:
+    blocks = PortBlocks()
+    yield blocks
+    blocks.release()
 
 
 @pytest.fixture(scope="session")

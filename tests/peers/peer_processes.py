@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ ROCKETMQ = str(JAVA_TOOLS / "rocketmq")
 BOOT_MARK = "boot success"
 BOOT_LIMIT_S = 90
 STOP_LIMIT_S = 40
-FIRST_PORT, LAST_PORT = 24_000, 24_900
+FIRST_PORT, LAST_PORT = 24_000, 25_900
 
 OURS, JAVA = "understudy", "java"
 OUR_COMMANDS = {
@@ -39,19 +41,40 @@ class PeerFailure(AssertionError):
 
 
 class PortBlocks:
-    """Hands out blocks of free loopback ports; a server that needs port P also listens near it."""
+    """Hands out blocks of free ports; a server that needs port P also listens near it.
+
+    A locked file claims each block for the life of this process, so that two test runs at once do not collide.
+    """
 
     def __init__(self) -> None:
         self._next = FIRST_PORT
+        self._claims: list[int] = []
 
     def take(self, width: int = 20) -> int:
         """Returns the first port of a block of `width` free ports that nobody else got from this object."""
         while self._next + width <= LAST_PORT:
             first = self._next
             self._next += width
-            if all(_is_free(port) for port in range(first, first + width)):
+            if self._claim(first) and all(_is_free(port) for port in range(first, first + width)):
                 return first
         raise PeerFailure(f"no {width} free ports in a row between {FIRST_PORT} and {LAST_PORT}")
+
+    def _claim(self, first: int) -> bool:
+        path = Path(tempfile.gettempdir()) / f"understudy-ports-{os.getuid()}-{first}"
+        claim = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(claim)
+            return False
+        self._claims.append(claim)
+        return True
+
+    def release(self) -> None:
+        """Gives all blocks back."""
+        for claim in self._claims:
+            os.close(claim)
+        self._claims.clear()
 
 
 def _is_free(port: int) -> bool:
@@ -268,13 +291,14 @@ class LoadClient:
         self._process = subprocess.Popen(
             self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=peer_environment()
         )
-        self._timers: list[threading.Timer] = []
 
-    def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Does something in a given time while the client goes on."""
-        timer = threading.Timer(delay_s, action)
-        self._timers.append(timer)
-        timer.start()
+    def await_measuring(self) -> None:
+        """Waits until a sending client's warm-up is over: the first messages are acknowledged then."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if "measuring" not in line:
+            self._process.kill()
+            raise PeerFailure(f"{' '.join(self._command)} did not begin: {line}")
 
     def result(self, limit_s: float) -> dict[str, Any]:
         """Returns the client's line; kills it and raises PeerFailure when it is not done in time."""
@@ -284,10 +308,6 @@ class LoadClient:
             self._process.kill()
             self._process.communicate()
             raise PeerFailure(f"{' '.join(self._command)} was not done within {limit_s} s") from None
-        finally:
-            for timer in self._timers:
-                timer.cancel()
-                timer.join()
         lines = printed.strip().splitlines()
         if not lines:
             raise PeerFailure(f"{' '.join(self._command)} printed no result")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from pathlib import Path
 
 import peer_processes
 import pytest
 from peer_processes import PeerCluster, PortBlocks, filled_template, server
+
+UNDISTURBED_S = 2  # how long a producer sends before the next thing happens to it
 
 
 @pytest.mark.covers("R96", "R98")
@@ -51,10 +54,12 @@ def test_clients_live_through_the_death_of_a_name_server_and_of_one_master_of_tw
         assert created["output"].count("success.") == 2, created
         # when one name server and then one master are killed while a Java producer sends
         load = peer_processes.LoadClient(
-            "send", namesrvs, "--topic", topic, "--threads", str(threads), "--seconds", "14", "--warmup", "1"
+            "send", namesrvs, "--topic", topic, "--threads", str(threads), "--seconds", "8", "--warmup", "2"
         )
-        load.after(5, servers[f"namesrv-{ports[0]}"].kill)
-        load.after(9, servers["broker-b"].kill)
+        load.await_measuring()
+        servers[f"namesrv-{ports[0]}"].kill()
+        time.sleep(UNDISTURBED_S)
+        servers["broker-b"].kill()
         sent = load.result(limit_s=60)
         # then sends went on, after a pause no longer than a client needs to see that a connection broke
         assert sent["count"] > 100
@@ -99,3 +104,32 @@ def test_topics_messages_and_offsets_survive_a_restart_of_everything(
         assert set(ended) <= {0, 143}, ended
         assert len(cluster.servers) == len(ended)
         assert results["cluster_restart"]["ok"], results["cluster_restart"]["detail"]
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R101", "SL-08")
+def test_a_broker_that_is_stopped_or_killed_under_load_keeps_what_it_acknowledged(
+    java_home: Path, servers_kind: str, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    topic, threads = "StopTopic", 8
+    acknowledged = 0
+    folder = tmp_path / "cluster"
+    sync = {"flushDiskType": "SYNC_FLUSH"}
+    with peer_processes.peer_cluster(servers_kind, servers_kind, folder, port_blocks, **sync) as cluster:
+        broker = cluster.servers["broker-a"]
+        codes: list[int] = []
+        # given a producer that sends with synchronous flush; when the broker is stopped with SIGTERM, then with SIGKILL
+        for end in (lambda: codes.append(broker.stop()), broker.kill):
+            timing = ("--threads", str(threads), "--seconds", "4", "--warmup", "2")
+            load = peer_processes.LoadClient("send", cluster.namesrv, "--topic", topic, *timing)
+            load.await_measuring()
+            time.sleep(UNDISTURBED_S)
+            end()
+            acknowledged += load.result(limit_s=60)["acked_with_warmup"]
+            broker.start().await_boot()
+        # then SIGTERM ended it cleanly, and every acknowledged message is still there
+        assert set(codes) <= {0, 143}, codes
+        assert acknowledged > 0
+        wanted = ("--topic", topic, "--count", str(acknowledged), "--timeout", "40")
+        got = peer_processes.LoadClient("consume", cluster.namesrv, *wanted).result(limit_s=80)
+        assert acknowledged <= got["count"], got
