@@ -12,6 +12,7 @@ from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.store.batch_queue import BatchQueues
+from understudy.store.checkpoint import Checkpoint
 from understudy.store.commit_log import CommitLog
 from understudy.store.config import SYNC_FLUSH, StoreConfig
 from understudy.store.consume_queue import ConsumeQueue, ConsumeQueues
@@ -62,6 +63,8 @@ class StoreCore:
         )
         self.marks = MarkFile(disk, os.path.join(folder, FILE_NAME), disk.boot_id())
         self.arrived: list[Arrival] = []
+        #: The reference's checkpoint as it was found; what we do not know better is written back.
+        self.checkpoint = Checkpoint()
         #: Why appends are refused now; empty when they are not.
         self.refusals: set[str] = set()
         self.last_store_ms = 0

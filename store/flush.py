@@ -135,7 +135,8 @@ class Flusher:
                 physic_ms=core.last_store_ms,
                 logics_ms=core.last_dispatched_ms,
                 index_ms=core.index.full_until_ms,
-                confirm_offset=core.confirmed or 0,
+                master_flushed_offset=core.checkpoint.master_flushed_offset,
+                confirm_offset=core.checkpoint.confirm_offset if core.confirmed is None else core.confirmed,
             )
             paths = self._log_paths(end)
             folders = self._take_log_folders()

@@ -52,7 +52,7 @@ class Recovery:
         core.consume_queues.load()
         core.batch_queues.load()
         core.index.load()
-        checkpoint = load_checkpoint(core.disk, core.path("checkpoint"))
+        core.checkpoint = checkpoint = load_checkpoint(core.disk, core.path("checkpoint"))
         started = core.clock.wall_ms()
         if not core.segments.items:
             self._start_empty()

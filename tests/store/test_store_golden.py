@@ -1,0 +1,173 @@
+"""We open what the Java broker wrote and see exactly what its own classes see."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden_stores import NAMES, damage, manifest, opened, read_queue, unpack
+
+from understudy.store.record import Record, decode_host, decode_record, java_hash
+
+DAMAGE_CASES = [(name, case) for name in ("basic", "unclean") for case in sorted(manifest(name)["recovery"])]
+
+
+def assert_is(record: Record, expected: dict[str, Any]) -> None:
+    assert {
+        "topic": record.topic,
+        "queueId": record.queue_id,
+        "queueOffset": record.queue_offset,
+        "physicalOffset": record.physical_offset,
+        "size": record.size_bytes,
+        "flag": record.flag,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_ms,
+        "storeTimestamp": record.store_ms,
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "bodyCRC": record.body_crc,
+        "properties": record.properties,
+        "offsetMsgId": record.message_id,
+        "tagsHash": java_hash(record.properties.get("TAGS", "")),
+        "bodyLength": len(record.body),
+    } == {
+        key: expected[key]
+        for key in (
+            "topic", "queueId", "queueOffset", "physicalOffset", "size", "flag", "sysFlag", "bornTimestamp",
+            "storeTimestamp", "reconsumeTimes", "preparedTransactionOffset", "bodyCRC", "properties", "offsetMsgId",
+            "tagsHash", "bodyLength",
+        )
+    }  # fmt: skip
+    address, port = decode_host(record.store_host)
+    assert expected["storeHost"].replace("[", "").replace("]", "").endswith(f"{address}:{port}")
+    if "bodySha256" in expected:
+        assert hashlib.sha256(record.body).hexdigest() == expected["bodySha256"]
+    if "bodyHex" in expected:
+        assert record.body.hex().upper() == expected["bodyHex"]
+    if "bodyText" in expected:
+        assert record.body.decode() == expected["bodyText"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_every_record_queue_and_key_is_what_the_reference_sees(name: str, tmp_path: Path) -> None:
+    # Given a directory the Java broker left behind
+    content = manifest(name)
+    root = unpack(name, tmp_path)
+
+    # When we open it
+    async with opened(name, root, content) as store:
+        # Then the log begins and ends where it did
+        assert (store.min_physical_offset, store.max_physical_offset) == (
+            content["commitLogMinOffset"],
+            content["commitLogMaxOffset"],
+        )
+        # and every record can be read by its physical offset
+        for expected in content["messages"]:
+            record = store.read(expected["physicalOffset"])
+            assert record is not None
+            assert_is(decode_record(record), expected)
+        # and every queue has the reference's ends and gives every message from between them
+        by_offset = {expected["physicalOffset"]: expected for expected in content["messages"]}
+        expected_queues = {
+            (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in content["queues"]
+        }
+        if content.get("unclean"):
+            recovered = content["recovery"]["asis"]["recovered"]["queues"]
+            expected_queues = {
+                (queue["topic"], queue["queueId"]): (queue["minOffset"], queue["maxOffset"]) for queue in recovered
+            }
+        assert {
+            key: (store.min_queue_offset(*key), store.max_queue_offset(*key)) for key in store.queues()
+        } == expected_queues
+        for topic, queue_id in store.queues():
+            pulled = [decode_record(raw) for raw in read_queue(store, topic, queue_id)]
+            for record in pulled:
+                assert_is(record, by_offset[record.physical_offset])
+            messages = sum(int(record.properties.get("INNER_NUM", 1)) for record in pulled)
+            assert messages == expected_queues[topic, queue_id][1] - expected_queues[topic, queue_id][0]
+        # and every key finds what it found there
+        for answer in content.get("index", []):
+            result = store.query(answer["topic"], answer["key"], 64, 0, 1 << 62, answer["type"])
+            assert [decode_record(record).physical_offset for record in result.records] == answer["physicalOffsets"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_opening_and_closing_changes_no_message_file(name: str, tmp_path: Path) -> None:
+    # Given a directory that was closed cleanly
+    content = manifest(name)
+    if content.get("unclean"):
+        pytest.skip("a start after a crash writes queues and index")
+    root = unpack(name, tmp_path)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+    # When we open and close it
+    async with opened(name, root, content) as store:
+        assert store.max_physical_offset == content["commitLogMaxOffset"]
+
+    # Then log, queues, index and checkpoint are byte for byte the same
+    after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    changed = {str(path.relative_to(root)) for path in before if after.get(path) != before[path]}
+    assert changed == set()
+    assert {str(path.relative_to(root)) for path in after if path not in before} == {"recovery.mark"}
+
+
+#: Where our start does better than the reference's, by (directory, case): the end of the log we expect.
+KEPT_MORE = {
+    # One flipped bit costs one message, not every message after it.
+    ("basic", "middle-flipped"): "commitLogMaxOffset",
+    ("unclean", "middle-flipped"): "commitLogMaxOffset",
+}
+
+
+@pytest.mark.parametrize(("name", "case"), DAMAGE_CASES)
+@pytest.mark.covers("R101")
+async def test_damaged_directories_open_and_serve_every_whole_message(name: str, case: str, tmp_path: Path) -> None:
+    # Given a directory with the damage of the case
+    content = manifest(name)
+    root = unpack(name, tmp_path)
+    variant = content["recovery"][case]
+    originals = {}
+    log_files = {int(path.name): path for path in (root / "commitlog").iterdir()}
+    for expected in content["messages"]:
+        start = max(start for start in log_files if start <= expected["physicalOffset"])
+        at = expected["physicalOffset"] - start
+        originals[expected["physicalOffset"]] = log_files[start].read_bytes()[at : at + expected["size"]]
+    damage(root, variant["damage"])
+    whole = set()
+    for physical, raw in originals.items():
+        start = max(start for start in log_files if start <= physical)
+        path = log_files[start]
+        if path.exists() and path.read_bytes()[physical - start :][: len(raw)] == raw:
+            whole.add(physical)
+
+    # When we open it (whatever the reference did)
+    for _ in range(2):
+        async with opened(name, root, content) as store:
+            # Then it starts, every message that is still whole is served once from its place in its queue, in order,
+            served = set()
+            for topic, queue_id in store.queues():
+                records = [decode_record(raw) for raw in read_queue(store, topic, queue_id)]
+                offsets = [record.queue_offset for record in records]
+                assert offsets == sorted(set(offsets))
+                for record in records:
+                    assert (record.topic, record.queue_id) == (topic, queue_id)
+                    raw = store.read(record.physical_offset)
+                    # and nothing is served that was not stored like this
+                    assert raw is not None
+                    assert bytes(raw) == originals[record.physical_offset]
+                served.update(record.physical_offset for record in records)
+            assert served == whole
+            # and queue offsets are those that the producers were told, so that no new message takes an old place
+            recovered = {
+                (queue["topic"], queue["queueId"]): queue["minOffset"]
+                for queue in variant["recovered"].get("queues", [])
+            }
+            for key, minimum in recovered.items():
+                assert store.min_queue_offset(*key) == minimum
+            # and every key of a served message finds it, once
+            for answer in content.get("index", []):
+                result = store.query(answer["topic"], answer["key"], 64, 0, 1 << 62, answer["type"])
+                found = [decode_record(record).physical_offset for record in result.records]
+                assert found == [offset for offset in answer["physicalOffsets"] if offset in whole]
