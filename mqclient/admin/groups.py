@@ -207,3 +207,22 @@ async def consume_mode(session: Session, address: str, topic: str, group: str, m
     """Choose whether *group* consumes *topic* by ``PULL`` or ``POP``."""
     body = {"consumerGroup": group, "mode": mode, "popShareQueueNum": share_queues, "topic": topic}
     await session.call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=dumps(body))
+
+
+async def all_settings(session: Session, address: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of every group on the broker at *address*, page by page, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    version = ""
+    while True:
+        ext = {"groupSeq": len(found), "maxGroupNum": 2000, "dataVersion": version}
+        answer = await session.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, ext)
+        body = json_body(answer)
+        page = body.get("subscriptionGroupTable") or {}
+        new_version = dumps(body.get("dataVersion")).decode()
+        if version and new_version != version:
+            found.clear()  # the table changed between pages: the broker started again from its first entry
+        version = new_version
+        found.update(page)
+        total = (answer.ext or {}).get("totalGroupNum")
+        if total is None or not page or len(found) >= int(total):
+            return found

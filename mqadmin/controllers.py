@@ -1,0 +1,166 @@
+"""Commands that controllers answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from understudy.mqadmin.command import Context, command
+from understudy.mqadmin.options import UsageError, flag, needed, value
+from understudy.mqclient.admin import cluster
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.session import json_body, split_addresses
+from understudy.remoting.codes import RequestCode
+from understudy.runtime.json_dialect import dumps
+
+
+async def _metadata(context: Context, address: str) -> dict[str, str]:
+    return dict((await context.session.call(address, RequestCode.CONTROLLER_GET_METADATA_INFO)).ext or {})
+
+
+async def _leader(context: Context, address: str) -> str:
+    """Return the address of the leader that the controller at *address* knows."""
+    leader = (await _metadata(context, address)).get("controllerLeaderAddress")
+    if not leader:
+        raise ClientError(f"the controller at {address} knows no leader at the moment; try again")
+    return leader
+
+
+@command(
+    "getControllerMetaData",
+    "Show the controllers and their leader.",
+    needed("a", "controllerAddress", "host:port of any controller"),
+)
+async def get_controller_meta_data(context: Context) -> Any:
+    data = await _metadata(context, context.values["a"])
+    context.output.line(f"\n#ControllerGroup\t{data.get('group')}")
+    context.output.line(f"#ControllerLeaderId\t{data.get('controllerLeaderId')}")
+    context.output.line(f"#ControllerLeaderAddress\t{data.get('controllerLeaderAddress')}")
+    context.output.lines([f"#Peer:\t{peer}" for peer in (data.get("peers") or "").split(";") if peer])
+    return data
+
+
+@command(
+    "getControllerConfig",
+    "Show the configuration of controllers.",
+    needed("a", "controllerAddress", "host:port of the controllers, separated by semicolons"),
+)
+async def get_controller_config(context: Context) -> Any:
+    result = {}
+    for address in split_addresses(context.values["a"]):
+        answer = await context.session.call(address, RequestCode.GET_CONTROLLER_CONFIG)
+        values = result[address] = cluster.parse_properties(answer.body)
+        context.output.line(f"============{address}============")
+        context.output.lines([f"{name:<50}=  {text}" for name, text in values.items()])
+    return result
+
+
+@command(
+    "updateControllerConfig",
+    "Change a configuration value of controllers while they run.",
+    needed("a", "controllerAddress", "host:port of the controllers, separated by semicolons"),
+    needed("k", "key", "name of the value"),
+    needed("v", "value", "new value"),
+)
+async def update_controller_config(context: Context) -> Any:
+    name, text = context.values["k"], context.values["v"]
+    addresses = split_addresses(context.values["a"])
+    for address in addresses:
+        body = cluster.format_properties({name: text})
+        await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
+    context.output.line(f"update controller config success!{addresses}\n{name} : {text}")
+    return {address: {name: text} for address in addresses}
+
+
+@command(
+    "getSyncStateSet",
+    "Show which replicas are in sync.",
+    needed("a", "controllerAddress", "host:port of any controller"),
+    value("b", "brokerName", "the broker group"),
+    value("c", "clusterName", "all broker groups of this cluster"),
+    value("i", "interval", "print again every so many seconds"),
+    one_of=("b", "c"),
+)
+async def get_sync_state_set(context: Context) -> Any:
+    if "b" in context.values:
+        names = [context.values["b"]]
+    else:
+        info = await cluster.cluster_info(context.session)
+        names = [group.name for group in info.groups_of(context.values["c"])]
+    leader = await _leader(context, context.values["a"])
+    answer = await context.session.call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps(names))
+    table = json_body(answer).get("replicasInfoTable") or {}
+    for name, entry in table.items():
+        in_sync = entry.get("inSyncReplicas") or []
+        context.output.line(
+            f"\n#brokerName\t{name}\n#MasterBrokerId\t{entry.get('masterBrokerId')}\n"
+            f"#MasterAddr\t{entry.get('masterAddress')}\n#MasterEpoch\t{entry.get('masterEpoch')}\n"
+            f"#SyncStateSetEpoch\t{entry.get('syncStateSetEpoch')}\n#SyncStateSetNums\t{len(in_sync)}"
+        )
+        context.output.lines([f"\nInSyncReplica:\t{_replica(member)}" for member in in_sync])
+        others = entry.get("notInSyncReplicas") or []
+        context.output.lines([f"\nNotInSyncReplica:\t{_replica(member)}" for member in others])
+    return table
+
+
+def _replica(member: dict[str, Any]) -> str:
+    return (
+        f"ReplicaIdentity{{brokerName='{member.get('brokerName')}', brokerId={member.get('brokerId')}, "
+        f"brokerAddress='{member.get('brokerAddress')}', alive={str(member.get('alive')).lower()}}}"
+    )
+
+
+@command(
+    "electMaster",
+    "Make a replica the master of its broker group.",
+    needed("a", "controllerAddress", "host:port of any controller"),
+    needed("b", "brokerId", "id of the replica"),
+    needed("bn", "brokerName", "the broker group"),
+    needed("c", "clusterName", "its cluster"),
+)
+async def elect_master(context: Context) -> Any:
+    values = context.values
+    leader = await _leader(context, values["a"])
+    ext = {
+        "clusterName": values["c"],
+        "brokerName": values["bn"],
+        "brokerId": values.number("b", 0),
+        "designateElect": True,
+        "invokeTime": context.session.world.clock.wall_ms(),
+    }
+    answer = await context.session.call(leader, RequestCode.CONTROLLER_ELECT_MASTER, ext)
+    header = answer.ext or {}
+    context.output.line(
+        f"\n#ClusterName\t{values['c']}\n#BrokerName\t{values['bn']}\n"
+        f"#BrokerMasterAddr\t{header.get('masterAddress')}\n#MasterEpoch\t{header.get('masterEpoch')}\n"
+        f"#SyncStateSetEpoch\t{header.get('syncStateSetEpoch')}"
+    )
+    members = (json_body(answer).get("brokerMemberGroup") or {}).get("brokerAddrs") or {}
+    context.output.lines([f"\t#Broker\t{key}\t{address}" for key, address in members.items()])
+    return {**header, "brokerAddrs": members}
+
+
+@command(
+    "cleanBrokerMetadata",
+    "Make the controller forget replicas.",
+    needed("a", "controllerAddress", "host:port of any controller"),
+    needed("bn", "brokerName", "the broker group"),
+    value("b", "brokerControllerIdsToClean", "ids separated by semicolons; all of the group without it"),
+    value("c", "clusterName", "its cluster"),
+    flag("l", "cleanLivingBroker", "replicas that are alive too"),
+)
+async def clean_broker_metadata(context: Context) -> Any:
+    values = context.values
+    ids = values.text("b")
+    if ids and not all(part.strip().isdigit() for part in ids.split(";") if part.strip()):
+        raise UsageError(f"option -b needs ids separated by semicolons, not {ids!r}")
+    leader = await _leader(context, values["a"])
+    ext = {
+        "clusterName": values.get("c"),
+        "brokerName": values["bn"],
+        "brokerControllerIdsToClean": ids or None,
+        "isCleanLivingBroker": "l" in values,
+        "invokeTime": context.session.world.clock.wall_ms(),
+    }
+    await context.session.call(leader, RequestCode.CLEAN_BROKER_DATA, ext)
+    context.output.line(f"clear broker {values['bn']} metadata from controller success! ")
+    return {"brokerName": values["bn"], "ids": ids or "all"}
