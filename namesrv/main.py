@@ -100,8 +100,8 @@ async def _serve(config: NamesrvConfig, text: str) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             controller = _controller(world, text) if config.enable_controller_in_namesrv else None
             server = NameServer(world, config, controller=controller)
-            address = await nursery.start(server.run)
-            print(f"The Name Server boot success. serializeType=JSON, address {address}", flush=True)
+            host, port = await nursery.start(server.run)
+            print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True)
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break

@@ -79,12 +79,11 @@ class NameServer:
         )
 
     @property
-    def address(self) -> str:
-        """``host:port`` it listens on; the real port once :meth:`run` has started."""
-        host, port = self._server.address
-        return f"{host}:{port}"
+    def address(self) -> tuple[str, int]:
+        """Host and port it listens on; the real port once :meth:`run` has started."""
+        return self._server.address
 
-    async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports :attr:`address` when requests are answered.
 
         *Resources*: the port, connections and tasks, all given back on cancellation.
@@ -111,7 +110,7 @@ class NameServer:
             nursery.start_soon(server.run)
             if self._controller is not None:
                 nursery.start_soon(self._controller.run)
-            log.info("serving", address=self.address)
+            log.info("serving", address="{}:{}".format(*self.address))
             task_status.started(self.address)
 
     def _tell(self, notices: tuple[MinBrokerIdNotice, ...]) -> None:

@@ -142,8 +142,7 @@ def registration_body(topics: dict[str, int], version: tuple[int, int, int] = (0
 @asynccontextmanager
 async def connected(server: NameServer) -> AsyncIterator[Peer]:
     """Open a connection to *server* for the length of the block."""
-    host, _, port = server.address.rpartition(":")
-    stream = await trio.open_tcp_stream(host, int(port))
+    stream = await trio.open_tcp_stream(*server.address)
     async with stream:
         yield Peer(stream)
 

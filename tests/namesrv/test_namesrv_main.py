@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,18 @@ def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
+
+
+def answers(port: int, within_seconds: float) -> bool:
+    """Return whether somebody listens on *port* by then."""
+    deadline = time.monotonic() + within_seconds
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
 
 
 @pytest.mark.covers("R96", "NS-25")
@@ -134,3 +147,25 @@ def test_settings_are_printed_on_request(tmp_path: Path) -> None:
     assert main.returncode == 0
     assert "listenPort=1234\n" in main.stdout
     assert "writeBufferLowWaterMark" not in main.stdout
+
+
+@pytest.mark.covers("R122")
+def test_a_controller_is_embedded_only_when_the_settings_say_so(tmp_path: Path) -> None:
+    # given settings of a name server and of the controller beside it
+    port, controller_port = free_port(), free_port()
+    controller = (
+        f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{controller_port}\n"
+        f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/controller\n"
+    )
+    for enabled in ("true", "false"):
+        text = f"listenPort={port}\nbindAddress=127.0.0.1\nenableControllerInNamesrv={enabled}\n{controller}"
+        with started(tmp_path, "-c", settings(tmp_path, text)) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("The Name Server boot success."), process.communicate()[1]
+            # then its port answers, or does not
+            assert answers(controller_port, within_seconds=20 if enabled == "true" else 0) is (enabled == "true")
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=20)
+            assert process.returncode == 0, errors
+            assert ("unknown key controllerStorePath" in errors) is (enabled == "false")

@@ -331,8 +331,7 @@ async def test_filter_servers_are_part_of_the_route(tmp_path: Path) -> None:
 async def test_many_idle_connections_do_not_delay_a_new_one(tmp_path: Path) -> None:
     async with running(config_in(tmp_path)) as server, connected(server) as peer:
         await peer.register("a", 0, "10.0.0.1:1", TOPICS)
-        host, _, port = server.address.rpartition(":")
-        idle = [await trio.open_tcp_stream(host, int(port)) for _ in range(300)]
+        idle = [await trio.open_tcp_stream(*server.address) for _ in range(300)]
         async with connected(server) as late:
             with trio.fail_after(2):
                 assert await late.route("T1") is not None
@@ -368,10 +367,10 @@ async def test_a_controller_lives_as_long_as_its_name_server(tmp_path: Path) -> 
 
 async def test_the_port_is_free_again_after_the_end(tmp_path: Path) -> None:
     async with running(config_in(tmp_path)) as server:
-        host, _, port = server.address.rpartition(":")
-    again = NameServer(world(), config_in(tmp_path), host, int(port))
+        host, port = server.address
+    again = NameServer(world(), config_in(tmp_path), host, port)
     async with trio.open_nursery() as nursery:
-        assert await nursery.start(again.run) == f"{host}:{port}"
+        assert await nursery.start(again.run) == (host, port)
         nursery.cancel_scope.cancel()
 
 
