@@ -147,7 +147,7 @@ class ContainerOptions:
         sections = [section for section in self._sections() if hasattr(section, key)]
         if not sections:
             raise KeyError(key)
-        kind = str(attrs.fields_dict(type(sections[0]))[key].type)  # type: ignore[arg-type]
+        kind = str(attrs.fields_dict(type(sections[0]))[key].type)
         value = parse_value(source, key, text, kind)
         for section in sections:
             setattr(section, key, value)

@@ -44,7 +44,16 @@ class BrokerIdentity:
 
 
 class AddBrokerError(Exception):
-    """A broker was not added; the message is the remark of the answer."""
+    """A broker was not added; the message is the remark of the answer.
+
+    Args:
+        remark: what the caller of ADD_BROKER reads; the reference's words where it has some.
+        detail: what the user of this host reads instead, when the remark leaves out what is wrong.
+    """
+
+    def __init__(self, remark: str, detail: str = "") -> None:
+        super().__init__(remark)
+        self.detail = detail or remark
 
 
 class BootHook(Protocol):
@@ -70,7 +79,8 @@ class HostedBroker:
 
     identity: BrokerIdentity
     broker: Broker
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
+    # Shielded: the end of the container stops its brokers in their order, not all at once.
+    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), repr=False)
     stopped: trio.Event = attrs.field(factory=trio.Event, repr=False)
     failure: str = ""
 
@@ -147,24 +157,41 @@ class BrokerContainer:
 
         register_all(self)
         await self.server.bind()
-        # The brokers' nursery is inside the client's: they still need it to say goodbye to the name servers.
-        async with open_client(self.world) as client, open_supervisor(self.world.clock, "container") as services:
-            self._client = client
-            self._refresh_name_servers()
-            services.start("remoting", self.server.run)
-            services.start("name server addresses", self._keep_name_servers_fresh)
-            self._on_boot(f"The broker container boot success. serializeType=JSON, address {self.address}")
-            async with trio.open_nursery() as nursery:
-                self._nursery = nursery
-                try:
-                    for path in self.options.broker_files():
-                        await self.add_broker_file(path)
-                    task_status.started()
-                    await trio.sleep_forever()
-                finally:
-                    with trio.CancelScope(shield=True):
-                        await self._stop_all()
-                    self._nursery = None
+        # The client and the server are shielded: brokers still need them to say goodbye to the name servers.
+        infrastructure = trio.CancelScope(shield=True)
+        async with trio.open_nursery() as root:
+            try:
+                await root.start(self._serve, infrastructure)
+                self._on_boot(f"The broker container boot success. serializeType=JSON, address {self.address}")
+                async with trio.open_nursery() as nursery:
+                    self._nursery = nursery
+                    try:
+                        await self._add_configured_brokers()
+                        task_status.started()
+                        await trio.sleep_forever()
+                    finally:
+                        self._nursery = None
+                        with trio.CancelScope(shield=True):
+                            await self._stop_all()
+            finally:
+                infrastructure.cancel()
+
+    async def _serve(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+        with scope:
+            async with open_client(self.world) as client, open_supervisor(self.world.clock, "container") as services:
+                self._client = client
+                self._refresh_name_servers()
+                services.start("remoting", self.server.run)
+                services.start("name server addresses", self._keep_name_servers_fresh)
+                task_status.started()
+                await trio.sleep_forever()
+
+    async def _add_configured_brokers(self) -> None:
+        for path in self.options.broker_files():
+            try:
+                await self.add_broker_file(path)
+            except AddBrokerError as error:
+                raise AddBrokerError(error.detail) from error
 
     async def _stop_all(self) -> None:
         slaves = [each for each in self._hosted.values() if not each.is_master]
@@ -189,10 +216,11 @@ class BrokerContainer:
             text = self.world.disk.read(path).decode("latin-1")
         except OSError as error:
             log.warning("broker file cannot be read", path=path, error=error)
-            raise AddBrokerError("addBroker properties empty") from None
+            detail = f"broker file {path} cannot be read: {error.strerror or error}"
+            raise AddBrokerError("addBroker properties empty", detail) from None
         properties = parse_properties(text, path)
         if not properties:
-            raise AddBrokerError("addBroker properties empty")
+            raise AddBrokerError("addBroker properties empty", f"broker file {path} has no key=value line")
         return await self.add_broker(properties, source=path)
 
     async def add_broker(self, properties: Mapping[str, str], *, source: str = "configuration") -> Broker:

@@ -50,7 +50,7 @@ class Meter:
                     role=role_of(broker),
                     address=broker.identity.address,
                     topics=len(broker.topics.rows),
-                    queues=sum(row.write_queues for row in broker.topics.rows.values()),
+                    queues=sum(row.write_queue_nums for row in broker.topics.rows.values()),
                     stored=put,
                     in_per_second=(put - put_before) / seconds,
                     out_per_second=(got - got_before) / seconds,

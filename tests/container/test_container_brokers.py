@@ -10,7 +10,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.container.config import ContainerOptions
-from understudy.container.container import BrokerContainer, BrokerIdentity
+from understudy.container.container import AddBrokerError, BrokerContainer, BrokerIdentity
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
@@ -294,9 +294,10 @@ async def test_a_file_of_a_boot_broker_that_is_wrong_ends_the_start(tmp_path: Pa
     options, _ = ContainerOptions.from_properties(
         {"listenPort": "0", "bindAddress": "127.0.0.1", "brokerConfigPaths": str(tmp_path / "missing.conf")}
     )
-    with pytest.raises(Exception, match="addBroker properties empty"):
+    with pytest.raises(ExceptionGroup) as failure:
         async with open_background() as nursery:
             await nursery.start(BrokerContainer(real_world(), options).run)
+    assert failure.group_contains(AddBrokerError, match=r"missing\.conf cannot be read: No such file")
 
 
 def test_an_empty_list_of_broker_files_is_said_to_be_a_mistake() -> None:
