@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os.path
 from typing import Protocol
 
@@ -75,7 +76,8 @@ class NameServer:
             config.bind_address if listen_host is None else listen_host,
             config.listen_port if listen_port is None else listen_port,
             name="namesrv",
-            limits=ConnectionLimits(idle_seconds=float(config.server_channel_max_idle_time_seconds)),
+            # 0 means never, as for the reference's idle handler
+            limits=ConnectionLimits(idle_seconds=config.server_channel_max_idle_time_seconds or math.inf),
         )
 
     @property

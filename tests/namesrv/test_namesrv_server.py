@@ -11,11 +11,12 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from namesrv_wire import config_in, connected, registration_body, running, until, world
+from namesrv_wire import Peer, config_in, connected, registration_body, running, until, world
 
 from understudy.namesrv.records import DEFAULT_TIMEOUT_MS
 from understudy.namesrv.server import NameServer
-from understudy.remoting.command import Command
+from understudy.remoting.command import Command, request
+from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
 
 TOPICS = {"T1": 6, "T2": 6}
@@ -391,3 +392,46 @@ async def test_very_old_brokers_register_with_a_bare_table(tmp_path: Path) -> No
     async with running(config_in(tmp_path)) as server, connected(server) as peer:
         assert (await peer.ask(103, ext, json.dumps(wrapper).encode(), version=36)).code == 0
         assert await peer.route("T1") is not None
+
+
+async def test_an_unregistration_overtaken_by_a_registration_has_no_effect(tmp_path: Path) -> None:
+    # given a registered broker whose goodbye and next registration arrive in one packet, a restart in a hurry
+    ext = {"brokerName": "a", "brokerAddr": "10.0.0.1:1", "clusterName": "C", "brokerId": "0"}
+    async with running(config_in(tmp_path)) as server, connected(server) as peer:
+        await peer.register("a", 0, "10.0.0.1:1", TOPICS)
+        frames = encode(request(104, ext)) + encode(request(103, ext, registration_body(TOPICS)))
+        await peer.stream.send_all(frames)
+        assert [(await peer.receive()).code, (await peer.receive()).code] == [0, 0]
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        # then the route stays
+        assert await peer.route("T1") is not None
+
+
+async def test_brokers_are_not_called_dead_because_the_name_server_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with running(config_in(tmp_path)) as server:
+        async with connected(server) as peer:
+            await peer.register("a", 0, "10.0.0.1:1", TOPICS)
+        await until_gone(server)
+        assert "broker gone" in caplog.text
+        caplog.clear()
+        stream = await trio.open_tcp_stream(*server.address)
+        await Peer(stream).register("a", 0, "10.0.0.1:1", TOPICS)
+    assert "broker gone" not in caplog.text
+    await stream.aclose()
+
+
+async def until_gone(server: NameServer) -> None:
+    async def gone() -> bool:
+        return not server.table.live
+
+    await until(gone)
+
+
+async def test_connections_may_be_idle_for_ever_if_the_settings_say_so(tmp_path: Path) -> None:
+    config = config_in(tmp_path, server_channel_max_idle_time_seconds=0)
+    async with running(config) as server, connected(server) as peer:
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        assert (await peer.ask(106)).code == 0
