@@ -29,19 +29,18 @@ def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tup
 
     async def until_signalled() -> None:
         async with trio.open_nursery() as nursery:
+            # Open until the very end: a second signal during the clean stop changes nothing.
+            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+                scope = trio.CancelScope()
 
-            async def watch() -> None:
-                with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-                    nursery_ready.set()
+                async def watch() -> None:
                     async for _ in received:
-                        nursery.cancel_scope.cancel()
-                        return
+                        scope.cancel()
 
-            nursery_ready = trio.Event()
-            nursery.start_soon(watch)
-            await nursery_ready.wait()
-            await work()
-            nursery.cancel_scope.cancel()
+                nursery.start_soon(watch)
+                with scope:
+                    await work()
+                nursery.cancel_scope.cancel()
 
     try:
         trio.run(until_signalled)
