@@ -28,15 +28,15 @@ def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tup
     """
 
     async def until_signalled() -> None:
-        async with trio.open_nursery() as nursery:
-            # Open until the very end: a second signal during the clean stop changes nothing.
-            with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
-                scope = trio.CancelScope()
+        scope = trio.CancelScope()
 
-                async def watch() -> None:
-                    async for _ in received:
-                        scope.cancel()
+        async def watch() -> None:
+            async for _ in received:
+                scope.cancel()
 
+        # Open until the very end: a second signal during the clean stop changes nothing.
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(watch)
                 with scope:
                     await work()
