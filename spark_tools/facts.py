@@ -92,13 +92,11 @@ def read_units(queue: Queue, start: int, stop: int) -> tuple[Units, int]:
     return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), first
 
 
-def range_facts(
-    stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange
-) -> list[RangeFacts]:
+def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange) -> list[RangeFacts]:
     """Facts of every replica about one range of a queue."""
     held: dict[str, tuple[Units, int]] = {}
     for store in stores:
-        queue = _queue(store, part)
+        queue = queue_of(store, part)
         if queue is not None:
             held[store.name] = read_units(queue, part.start, part.stop)
     diverged = _first_difference(list(held.values()), batched=part.batched)
@@ -129,7 +127,8 @@ def range_facts(
     return result
 
 
-def _queue(store: Store, part: QueueRange) -> Queue | None:
+def queue_of(store: Store, part: QueueRange) -> Queue | None:
+    """The queue of a range in a store, None when the store has no file of it."""
     base = "batchconsumequeue" if part.batched else "consumequeue"
     path = layouts.join(store.path, base, part.topic, str(part.queue_id))
     files = layouts.log_files(layouts.list_directory(path)[0], "a consume queue", [])

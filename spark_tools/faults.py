@@ -45,9 +45,7 @@ def part_faults(store: Store, part: str) -> list[Damage]:
         return _unreadable(error, store.path)
 
 
-def log_part_faults(
-    file: LogFile, start: int, stop: int, following: LogFile | None, *, verify: bool
-) -> list[Damage]:
+def log_part_faults(file: LogFile, start: int, stop: int, following: LogFile | None, *, verify: bool) -> list[Damage]:
     """Faults of one split of the log; zeros are no end of the log when the next file has records."""
     try:
         found = log_faults(file, start, stop, verify)
@@ -71,7 +69,9 @@ def log_faults(file: LogFile, start: int, stop: int, verify: bool) -> list[Damag
             for row in np.flatnonzero(~crc_matches(window, item)):
                 position = window.base + int(item.positions[row])
                 found.append(
-                    Damage(file.path, position, int(item.header["size"][row]), "bad-crc", "the body does not match its CRC")
+                    Damage(
+                        file.path, position, int(item.header["size"][row]), "bad-crc", "the body does not match its CRC"
+                    )
                 )
     local = local_path(file.path)
     if local is not None and os.stat(local).st_mtime_ns != file.modified_ns:
@@ -132,8 +132,12 @@ def table_faults(store: Store) -> list[Damage]:
         if not isinstance(table, dict):
             found.append(Damage(entry.path, 0, len(data), "bad-json", "the table is no JSON object"))
         elif name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            found += [Damage(entry.path, 0, len(data), "bad-offset-entry", text) for text in tables.offset_rows(table)[1]]
-    if layout.commit_log and not any(name in layout.tables for name in ("consumerOffset.json", "lmqConsumerOffset.json")):
+            found += [
+                Damage(entry.path, 0, len(data), "bad-offset-entry", text) for text in tables.offset_rows(table)[1]
+            ]
+    if layout.commit_log and not any(
+        name in layout.tables for name in ("consumerOffset.json", "lmqConsumerOffset.json")
+    ):
         path = f"{store.path}/config/consumerOffset.json"
         found.append(Damage(path, 0, 0, "missing-table", "the store has a log but no consumer offsets", WARNING))
     small = layout.small_files

@@ -116,7 +116,9 @@ def check_sequence(files: list[LogFile], damages: list[Damage]) -> None:
         if following is None:
             if file.size_bytes not in (0, usual) and len(files) > 1:
                 damages.append(
-                    Damage(file.path, file.size_bytes, usual - file.size_bytes, "short-file", f"others have {usual} bytes")
+                    Damage(
+                        file.path, file.size_bytes, usual - file.size_bytes, "short-file", f"others have {usual} bytes"
+                    )
                 )
             continue
         end = file.start_offset + file.size_bytes
@@ -130,7 +132,9 @@ def check_sequence(files: list[LogFile], damages: list[Damage]) -> None:
                 damages.append(Damage(file.path, file.size_bytes, following - end, "missing-file", detail))
         elif end > following:
             damages.append(
-                Damage(file.path, following - file.start_offset, end - following, "overlap", "the next file starts inside")
+                Damage(
+                    file.path, following - file.start_offset, end - following, "overlap", "the next file starts inside"
+                )
             )
 
 
@@ -156,14 +160,14 @@ def read_layout(store: Store, commit_log_paths: list[str] | None = None) -> Layo
     found.sort(key=lambda entry: entry.name)
     layout.commit_log = log_files(found, "a commit log", layout.damages)
     if not layout.commit_log:
-        layout.damages.append(Damage(store.path, 0, 0, "no-commit-log", "no file named by 20 digits in " + ", ".join(paths)))
+        layout.damages.append(
+            Damage(store.path, 0, 0, "no-commit-log", "no file named by 20 digits in " + ", ".join(paths))
+        )
     for entry in list_directory(join(store.path, "index"))[0]:
         if len(entry.name) == 17 and entry.name.isdigit():
             layout.indexes.append(entry)
         else:
-            layout.damages.append(
-                Damage(entry.path, 0, entry.size_bytes, "foreign-file", "not an index file", WARNING)
-            )
+            layout.damages.append(Damage(entry.path, 0, entry.size_bytes, "foreign-file", "not an index file", WARNING))
     layout.timer_log = log_files(list_directory(join(store.path, "timerlog"))[0], "a timer log", layout.damages)
     for entry in list_directory(join(store.path, "config"))[0]:
         layout.tables[entry.name] = entry

@@ -123,7 +123,9 @@ def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
     agreed = len(held) == len(replicas) and min(offsets) == furthest
     if served_max is None or served_min is None:
         if target == 0:
-            return Verdict(kind, 0, reason, saved=0) if not agreed else Verdict(EQUAL, 0, "all at 0, nothing stored yet")
+            return (
+                Verdict(kind, 0, reason, saved=0) if not agreed else Verdict(EQUAL, 0, "all at 0, nothing stored yet")
+            )
         return Verdict(NO_QUEUE, None, f"offset {furthest} in a queue without files on any replica")
     if context.diverged_at is not None and target > context.diverged_at and not (agreed and kind == EQUAL):
         detail = f"the queues differ from offset {context.diverged_at} on; equal numbers are different messages"
@@ -136,7 +138,9 @@ def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
         target = served_min
     if agreed and target == furthest:
         return _within_each_log(replicas, target)
-    best_known = max([furthest, *(r.previous_offset for r in replicas if r.previous_offset is not None and kind == LOST)])
+    best_known = max(
+        [furthest, *(r.previous_offset for r in replicas if r.previous_offset is not None and kind == LOST)]
+    )
     return Verdict(
         kind,
         target,
@@ -172,7 +176,9 @@ def _target(replicas: Sequence[Replica], held: Sequence[Replica], context: Conte
     if on_purpose:
         latest = max(on_purpose, key=lambda r: (r.version, -(r.offset or 0)))
         target = latest.offset or 0
-        detail = f"{latest.name} itself went from {latest.previous_offset} back to {target}, a value no other replica holds"
+        detail = (
+            f"{latest.name} itself went from {latest.previous_offset} back to {target}, a value no other replica holds"
+        )
         return RESET, target, detail
     if went_back:
         victim = max(went_back, key=lambda r: r.previous_offset or 0)

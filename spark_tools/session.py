@@ -28,7 +28,9 @@ def check_environment() -> None:
     """
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
-        raise MissingRequirement(f"{', '.join(missing)} missing: install the extra with: pip install 'understudy[spark]'")
+        raise MissingRequirement(
+            f"{', '.join(missing)} missing: install the extra with: pip install 'understudy[spark]'"
+        )
     home = os.environ.get("JAVA_HOME")
     if home and os.path.exists(os.path.join(home, "bin", "java")):
         return

@@ -96,7 +96,6 @@ def read_file(path: str, limit_bytes: int | None = None) -> bytes:
         return bytes(stream.read() if limit_bytes is None else stream.read(limit_bytes))
 
 
-
 def map_range(path: str, start: int, length: int) -> tuple[Any, int]:
     """A range of a file and the position its first byte has in the file (local maps begin at a page border).
 

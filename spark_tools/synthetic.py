@@ -38,9 +38,7 @@ def encode_record(
     pairs = "".join(f"{key}\x01{value}\x02" for key, value in properties.items()).encode()
     size = 91 + len(body) + len(name) + len(pairs)
     crc = zlib.crc32(body) & 0x7FFFFFFF
-    head = _FIXED.pack(
-        size, MAGIC_V1, crc, queue_id, 0, queue_offset, physical_offset, sys_flag, store_timestamp - 1
-    )
+    head = _FIXED.pack(size, MAGIC_V1, crc, queue_id, 0, queue_offset, physical_offset, sys_flag, store_timestamp - 1)
     middle = _HOST + struct.pack(">q", store_timestamp) + _HOST + struct.pack(">iqi", 0, 0, len(body))
     return b"".join([head, middle, body, bytes([len(name)]), name, struct.pack(">H", len(pairs)), pairs])
 
@@ -130,12 +128,12 @@ class SyntheticStore:
         for (topic, queue_id), units in self._units.items():
             self._save_queue(topic, queue_id, units)
         self._save_index()
-        self._write("checkpoint", struct.pack(">5q", self._last_time, self._last_time, 0, 0, confirm_offset).ljust(4096, b"\0"))
+        self._write(
+            "checkpoint", struct.pack(">5q", self._last_time, self._last_time, 0, 0, confirm_offset).ljust(4096, b"\0")
+        )
         names = {key.partition("@")[0] for key in offsets or {}} | {topic for topic, _ in self._units}
         known_topics = sorted(names) if topics is None else topics
-        known_groups = (
-            sorted({key.partition("@")[2] for key in offsets or {}}) if groups is None else groups
-        )
+        known_groups = sorted({key.partition("@")[2] for key in offsets or {}}) if groups is None else groups
         self._write_table("consumerOffset.json", offsets or {}, version)
         if previous_offsets is not None:
             self._write_table("consumerOffset.json.bak", previous_offsets, previous_version)

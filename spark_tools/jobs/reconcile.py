@@ -228,7 +228,9 @@ def _lists(batch: pa.RecordBatch, prefix: str, count: int) -> pa.ListArray:
     rows = batch.num_rows
     whole = pa.concat_arrays([batch.column(f"{prefix}{number}").cast(pa.int64()) for number in range(count)])
     order = np.arange(rows * count).reshape(count, rows).T.reshape(-1)
-    return pa.ListArray.from_arrays(pa.array(np.arange(0, rows * count + 1, count, dtype=np.int32)), whole.take(pa.array(order)))
+    return pa.ListArray.from_arrays(
+        pa.array(np.arange(0, rows * count + 1, count, dtype=np.int32)), whole.take(pa.array(order))
+    )
 
 
 def plainly_equal(batch: pa.RecordBatch, known: Known) -> np.ndarray:

@@ -41,7 +41,9 @@ def path_option(stores: Sequence[Store]) -> str:
     return ";".join(f"{store.name}={store.path}" for store in stores)
 
 
-def scan(spark: SparkSession, stores: Sequence[Store], *, verify: bool = False, whole_log: bool = True) -> list[StoreFacts]:
+def scan(
+    spark: SparkSession, stores: Sequence[Store], *, verify: bool = False, whole_log: bool = True
+) -> list[StoreFacts]:
     """Reads every file of the stores once.
 
     Args:

@@ -90,15 +90,19 @@ def entries(data: bytes | memoryview, slots: int, header: IndexHeader) -> npt.ND
     """Entries 1 and up of a file."""
     start = HEADER_BYTES + SLOT_BYTES * slots + ENTRY_BYTES
     room = max(0, (len(data) - start) // ENTRY_BYTES)
-    return np.frombuffer(data, dtype=ENTRY, offset=start, count=min(header.entries - 1, room)) if room else np.empty(
-        0, ENTRY
+    return (
+        np.frombuffer(data, dtype=ENTRY, offset=start, count=min(header.entries - 1, room))
+        if room
+        else np.empty(0, ENTRY)
     )
 
 
 def faults(data: bytes | memoryview, path: str) -> tuple[list[Damage], int | None]:
     """What is wrong with one index file, and its slot count if it could be found."""
     if len(data) < HEADER_BYTES:
-        return [Damage(path, 0, len(data), "short-file", f"{len(data)} bytes, an index header has {HEADER_BYTES}")], None
+        return [
+            Damage(path, 0, len(data), "short-file", f"{len(data)} bytes, an index header has {HEADER_BYTES}")
+        ], None
     header = read_header(data)
     slots = slot_count(data, header)
     found: list[Damage] = []

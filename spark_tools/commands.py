@@ -1,0 +1,216 @@
+"""What each command does: runs its job, writes evidence, plan and report, and says what was found."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from understudy.spark_tools import exits, session
+from understudy.spark_tools.layout import Store
+from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, write_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from understudy.spark_tools.jobs.scan import StoreFacts
+
+Say = Callable[[str], None]
+
+
+def replica_sets(stores: list[Store]) -> dict[str, list[Store]]:
+    """Stores by the set they are replicas of."""
+    found: dict[str, list[Store]] = {}
+    for store in stores:
+        found.setdefault(store.replica_set, []).append(store)
+    return found
+
+
+def fault_table(facts: list[StoreFacts]) -> Table:
+    """Every fault of the inputs with its place."""
+    rows = [
+        (item.store.name, fault.severity, fault.kind, fault.path, fault.offset_bytes, fault.length_bytes, fault.detail)
+        for item in facts
+        for fault in item.faults
+    ]
+    rows.sort(key=lambda row: (row[1] != "damage", row[0], row[3], row[4]))
+    columns = ("store", "severity", "kind", "path", "byte offset", "length", "detail")
+    return Table("Faults of the inputs", columns, rows[:MOST_ROWS], total=len(rows))
+
+
+def store_table(facts: list[StoreFacts]) -> Table:
+    """What each store is and how far its log reaches."""
+    rows = [
+        (
+            item.store.name,
+            item.store.path,
+            len(item.layout.commit_log),
+            item.log.begin,
+            item.log.end,
+            item.checkpoint.confirm_offset if item.checkpoint else None,
+            ", ".join(f"{epoch.epoch} from {epoch.start_offset}" for epoch in item.epochs[-5:]),
+            "yes" if item.layout.unclean else "no",
+            sum(fault.severity == "damage" for fault in item.faults),
+        )
+        for item in facts
+    ]
+    columns = (
+        "store",
+        "path",
+        "log files",
+        "log begin",
+        "log end",
+        "confirm offset",
+        "epochs",
+        "unclean stop",
+        "faults",
+    )
+    return Table("Stores", columns, rows)
+
+
+def exit_code(facts: list[StoreFacts], differ: bool) -> int:
+    """The exit code of a job: damage outranks difference."""
+    if any(item.damaged for item in facts):
+        return exits.DAMAGED
+    return exits.DIFFER if differ else exits.AGREE
+
+
+def verdict_line(code: int, text: str) -> str:
+    """The one line a reader sees first."""
+    word = {exits.AGREE: "Agree", exits.DIFFER: "Differ", exits.DAMAGED: "Damaged input"}[code]
+    return f"{word}: {text}"
+
+
+def reconcile(spark: SparkSession, options: Namespace, say: Say) -> int:
+    """Evidence, plan and report of each replica set."""
+    sets = replica_sets(options.store)
+    codes = []
+    for name, stores in sets.items():
+        out = options.out if len(sets) == 1 else os.path.join(options.out, name.replace("/", "__"))
+        codes.append(_reconcile_set(spark, options, name, stores, out, say))
+    return max(codes, key=[exits.AGREE, exits.DIFFER, exits.DAMAGED].index)
+
+
+def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: list[Store], out: str, say: Say) -> int:
+    from understudy.spark_tools.jobs import reconcile as job
+    from understudy.spark_tools.plan import Change, describe_store, write_plan
+
+    os.makedirs(out, exist_ok=True)
+    plan_path, evidence = os.path.join(out, "plan.jsonl"), os.path.join(out, "evidence.parquet")
+    # a run that is killed must not leave the plan of an earlier one beside new evidence
+    for stale in (plan_path, os.path.join(out, "report.html"), os.path.join(out, "report.json")):
+        if os.path.exists(stale):
+            os.unlink(stale)
+    resets = job.load_resets(options.resets)
+    with session.progress(spark, "reading stores", shown=not options.quiet):
+        frame, facts = job.reconcile(
+            spark, stores, resets=resets, whole_log=options.log == "all", verify=options.verify
+        )
+    with session.progress(spark, "comparing offsets", shown=not options.quiet):
+        frame.write.mode("overwrite").parquet(evidence)
+    counts, keys = class_counts(evidence)
+    names = [item.store.name for item in facts]
+
+    def changes() -> Iterator[Change]:
+        number = 0
+        for row in differing_rows(evidence):
+            current = dict(zip(row["stores"], row["offsets"], strict=True))
+            if row["proposed"] is None or all(value == row["proposed"] for value in current.values()):
+                continue
+            number += 1
+            yield Change(
+                number,
+                row["topic"],
+                row["consumer_group"],
+                row["queue_id"],
+                row["class"],
+                row["proposed"],
+                current,
+                row["reason"],
+                row["repeated"],
+                row["skipped"],
+                row["saved"],
+            )
+
+    described = [describe_store(item.layout, item.log.begin, item.log.end, job.offset_table(item)) for item in facts]
+    temporary = f"{plan_path}.understudy-new"
+    proposals, digest = write_plan(temporary, name, described, changes(), options.now_ms, options.key)
+    os.replace(temporary, plan_path)
+    differ = keys - counts.get("equal", 0)
+    code = exit_code(facts, differ > 0)
+    text = f"{keys} queues of groups on {len(stores)} stores, {differ} differ, {proposals} changes proposed"
+    report = Report(
+        f"Offsets of {name}",
+        verdict_line(code, text),
+        {
+            "stores": ", ".join(f"{store.name} = {store.path}" for store in stores),
+            "plan": plan_path,
+            "plan digest": digest,
+            "evidence": evidence,
+        },
+        [bars("Queues of groups by class", sorted(counts.items(), key=lambda item: -item[1]))] if counts else [],
+        [_offset_table(evidence, names, differ), store_table(facts), fault_table(facts)],
+    )
+    worst = _saved_by_group(evidence)
+    if worst:
+        report.plots.append(bars("Messages the plan keeps from being delivered again, by group", worst))
+    page = write_report(report, out)
+    say(verdict_line(code, text))
+    for fault in (fault for item in facts for fault in item.faults if fault.severity == "damage"):
+        say(f"  {fault}")
+    say(f"report: {page}")
+    say(f"plan:   {plan_path}")
+    return code
+
+
+def class_counts(evidence: str) -> tuple[dict[str, int], int]:
+    """Keys by class, and how many there are, out of the evidence."""
+    from pyarrow import dataset
+
+    counts: dict[str, int] = {}
+    for batch in dataset.dataset(evidence).to_batches(columns=["class"]):
+        for item in batch.column("class").value_counts().to_pylist():
+            counts[item["values"]] = counts.get(item["values"], 0) + item["counts"]
+    return counts, sum(counts.values())
+
+
+def differing_rows(evidence: str) -> Iterator[dict[str, Any]]:
+    """Evidence of the keys on which replicas or logs do not agree, in the order of their names."""
+    from pyarrow import compute, dataset
+
+    table = dataset.dataset(evidence).to_table(filter=compute.field("class") != "equal")
+    order = [("topic", "ascending"), ("consumer_group", "ascending"), ("queue_id", "ascending")]
+    for batch in table.sort_by(order).to_batches(max_chunksize=10_000):
+        yield from batch.to_pylist()
+
+
+def _offset_table(evidence: str, names: list[str], total: int) -> Table:
+    rows = []
+    for row in differing_rows(evidence):
+        rows.append(
+            (
+                row["topic"],
+                row["consumer_group"],
+                row["queue_id"],
+                row["class"],
+                *row["offsets"],
+                row["proposed"],
+                row["repeated"],
+                row["skipped"],
+                row["saved"],
+                row["reason"],
+            )
+        )
+        if len(rows) >= MOST_ROWS:
+            break
+    columns = ("topic", "group", "queue", "class", *names, "proposed", "repeated", "skipped", "saved", "reason")
+    return Table("Offsets that differ", columns, rows, total=total)
+
+
+def _saved_by_group(evidence: str) -> list[tuple[str, float]]:
+    from pyarrow import compute, dataset
+
+    table = dataset.dataset(evidence).to_table(columns=["consumer_group", "saved"], filter=compute.field("saved") > 0)
+    sums = table.group_by("consumer_group").aggregate([("saved", "sum")]).sort_by([("saved_sum", "descending")])
+    return [(row["consumer_group"], row["saved_sum"]) for row in sums.slice(0, 15).to_pylist()]

@@ -1,0 +1,104 @@
+"""Writing files so that a crash leaves the old contents or the new ones, never half of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+
+def sha256(data: bytes) -> str:
+    """Hexadecimal SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def fsync_directory(path: str) -> None:
+    """Makes names created or replaced in a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def replace_file(path: str, data: bytes) -> None:
+    """Replaces (or creates) a file atomically and durably: temporary file, fsync, rename, fsync of the directory.
+
+    The mode and owner of a replaced file are kept. Errors: OSError; the old contents are untouched then.
+    """
+    directory = os.path.dirname(path) or "."
+    temporary = f"{path}.understudy-new"
+    with open(temporary, "wb") as file:
+        file.write(data)
+        file.flush()
+        if os.path.exists(path):
+            status = os.stat(path)
+            os.fchmod(file.fileno(), status.st_mode & 0o7777)
+            if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    fsync_directory(directory)
+
+
+def remove_file(path: str) -> None:
+    """Removes a file durably; one that is gone already is fine."""
+    if os.path.exists(path):
+        os.unlink(path)
+        fsync_directory(os.path.dirname(path) or ".")
+
+
+class Journal:
+    """Append-only JSON lines, each durable before the call returns; a torn last line is ignored when read.
+
+    One process at a time: the file is locked while it is open.
+    """
+
+    def __init__(self, path: str) -> None:
+        import fcntl
+
+        self.path = path
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self.entries = self._read()
+        self._file = open(path, "ab")
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise
+        if self._file.tell() and not self._ends_with_newline():
+            self._file.write(b"\n")
+
+    def _read(self) -> list[dict[str, Any]]:
+        if not os.path.exists(self.path):
+            return []
+        entries = []
+        with open(self.path, "rb") as file:
+            for line in file:
+                try:
+                    entries.append(json.loads(line))
+                except ValueError:  # torn by a crash: what it announced was not done yet
+                    continue
+        return entries
+
+    def _ends_with_newline(self) -> bool:
+        with open(self.path, "rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+    def write(self, *entries: dict[str, Any]) -> None:
+        """Appends entries with one fsync."""
+        self._file.write("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries).encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.entries += entries
+
+    def of(self, event: str) -> Iterable[dict[str, Any]]:
+        """Entries of one kind, oldest first."""
+        return [entry for entry in self.entries if entry.get("event") == event]
+
+    def close(self) -> None:
+        """Releases the lock."""
+        self._file.close()

@@ -1,0 +1,213 @@
+"""Jobs over single messages: duplicates, gaps, and the translation of offsets to another cluster's logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from understudy.spark_tools.jobs.scan import StoreFacts, path_option
+from understudy.spark_tools.jobs.spread import spread
+from understudy.spark_tools.kernels import records
+from understudy.spark_tools.kernels.commitlog import Chunk
+from understudy.spark_tools.layout import LogFile, Store
+from understudy.spark_tools.windows import read_records, splits
+
+SYSTEM_TOPICS = ("SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
+SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "RMQ_SYS_", "rmq_sys_")
+
+RUN_SCHEMA = pa.schema(
+    [
+        ("store", pa.string()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("first", pa.int64()),
+        ("stop", pa.int64()),
+        ("physical_offset", pa.int64()),
+    ]
+)
+RUN_DDL = "store string, topic string, queue_id int, first long, stop long, physical_offset long"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetGap:
+    """Queue offsets [start, stop) of a queue that no record of a store's log has."""
+
+    store: str
+    topic: str
+    queue_id: int
+    start: int
+    stop: int
+    physical_offset: int
+
+
+def user_messages(spark: SparkSession, stores: Sequence[Store], columns: Sequence[str]) -> DataFrame:
+    """Records of user topics, prepared and rolled-back halves left out, with the wanted columns plus `replica_set`."""
+    wanted = [*dict.fromkeys(["store", "topic", "sys_flag", "physical_offset", "uniq_key", *columns])]
+    reader = spark.read.format("rocketmq_commitlog").option("path", path_option(stores))
+    frame = reader.option("columns", ",".join(wanted)).load()
+    system = F.col("topic").isin(*SYSTEM_TOPICS)
+    for prefix in SYSTEM_PREFIXES:
+        system = system | F.col("topic").startswith(prefix)
+    kind = F.col("sys_flag").bitwiseAND(0xC)
+    sets = F.create_map(*[F.lit(text) for store in stores for text in (store.name, store.replica_set)])
+    return frame.where(~system & kind.isin(0, 8)).withColumn("replica_set", sets[F.col("store")])
+
+
+def duplicates(spark: SparkSession, stores: Sequence[Store]) -> DataFrame:
+    """Messages stored more than once: topic, uniq_key, copies, places, first and last store time.
+
+    The replicas of a set hold one log, so a copy is a distinct physical offset of a replica set.
+    """
+    frame = user_messages(spark, stores, ["store_timestamp", "queue_id", "queue_offset"]).where("uniq_key is not null")
+    place = F.struct("replica_set", "physical_offset", "queue_id", "queue_offset")
+    return (
+        frame.groupBy("topic", "uniq_key")
+        .agg(
+            F.countDistinct("replica_set", "physical_offset").alias("copies"),
+            F.array_sort(F.collect_set(place)).alias("places"),
+            F.min("store_timestamp").alias("first_timestamp"),
+            F.max("store_timestamp").alias("last_timestamp"),
+        )
+        .where("copies > 1")
+    )
+
+
+def missing_acknowledged(spark: SparkSession, stores: Sequence[Store], path: str) -> DataFrame:
+    """Acknowledged sends (JSON lines with topic and uniq_key) that no log has."""
+    sent = spark.read.schema("topic string, uniq_key string").json(path).where("uniq_key is not null").distinct()
+    stored = user_messages(spark, stores, []).select("topic", "uniq_key").distinct()
+    return sent.join(stored, ["topic", "uniq_key"], "left_anti")
+
+
+def runs(work: tuple[str, LogFile, int, int]) -> Iterable[tuple[object, ...]]:
+    """Runs of consecutive queue offsets of one split, per topic and queue, as rows."""
+    store, file, start, stop = work
+    found: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
+    for window, item in read_records(file, start, stop):
+        if not isinstance(item, Chunk):
+            continue
+        kind = item.header["sys_flag"].astype(np.int64) & 0xC
+        chosen = np.flatnonzero(((kind == 0) | (kind == 8)) & ((item.header["sys_flag"] & 0x80) == 0))
+        encoded = records.topics(window, item).dictionary_encode()
+        names = encoded.dictionary.to_pylist()
+        keys = encoded.indices.to_numpy().astype(np.int64) << 32 | item.header["queue_id"].astype(np.int64)
+        for key in np.unique(keys[chosen]):
+            rows = chosen[keys[chosen] == key]
+            offsets = item.header["queue_offset"][rows].astype(np.int64)
+            breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+            where = item.header["physical_offset"][rows].astype(np.int64)
+            for low, high in zip(np.r_[0, breaks], np.r_[breaks, len(offsets)], strict=True):
+                run = (int(offsets[low]), int(offsets[high - 1]) + 1, int(where[low]))
+                mine = found.setdefault((names[int(key) >> 32], int(key) & 0xFFFFFFFF), [])
+                if mine and mine[-1][1] == run[0]:
+                    mine[-1] = (mine[-1][0], run[1], mine[-1][2])
+                else:
+                    mine.append(run)
+    for (topic, queue_id), pieces in found.items():
+        for first, last, physical in pieces:
+            yield (store, topic, queue_id, first, last, physical)
+
+
+def merge_runs(rows: Iterable[tuple[str, str, int, int, int, int]]) -> list[OffsetGap]:
+    """Holes between runs of the same queue; a pure function of rows in any order."""
+    by_queue: dict[tuple[str, str, int], list[tuple[int, int, int]]] = {}
+    for store, topic, queue_id, first, stop, physical in rows:
+        by_queue.setdefault((store, topic, queue_id), []).append((first, stop, physical))
+    gaps = []
+    for (store, topic, queue_id), pieces in by_queue.items():
+        reached: int | None = None
+        for first, stop, physical in sorted(pieces):
+            if reached is not None and first > reached:
+                gaps.append(OffsetGap(store, topic, queue_id, reached, first, physical))
+            reached = stop if reached is None else max(reached, stop)
+    return sorted(gaps, key=lambda gap: (gap.store, gap.topic, gap.queue_id, gap.start))
+
+
+def offset_gaps(spark: SparkSession, facts: Sequence[StoreFacts]) -> list[OffsetGap]:
+    """Queue offsets in the middle of a queue that no record has, per store."""
+    work = [
+        (item.store.name, file, start, stop)
+        for item in facts
+        for file in item.layout.commit_log
+        for start, stop in splits(file)
+    ]
+    rows = spread(spark, work, runs, RUN_SCHEMA, RUN_DDL).collect() if work else []
+    system = (*SYSTEM_PREFIXES, *SYSTEM_TOPICS)
+    return merge_runs(tuple(row) for row in rows if not row.topic.startswith(system))
+
+
+def translate(spark: SparkSession, source: Store, table: str, target: Store, groups: Sequence[str]) -> DataFrame:
+    """Offsets of the source's groups in the target's log.
+
+    One row per topic, group and target queue: `proposed` is the lower end of what can be right: no message the group
+    has not seen lies below it. `repeated` is the error bound: acknowledged messages at or above it, which will be
+    delivered again. `method` is "uniq-key" where messages of the queue were found in the source, otherwise
+    "store-time": the first message stored no earlier than the oldest one the group still has to see.
+    """
+    columns = ["queue_id", "queue_offset", "store_timestamp"]
+    mine = user_messages(spark, [source], columns).select(
+        "topic",
+        "uniq_key",
+        F.col("queue_id").alias("source_queue"),
+        F.col("queue_offset").alias("source_offset"),
+        F.col("store_timestamp").alias("source_time"),
+    )
+    theirs = user_messages(spark, [target], columns).select(
+        "topic", "uniq_key", "queue_id", "queue_offset", "store_timestamp"
+    )
+    offsets = spark.read.format("rocketmq_offsets").option("path", path_option([source])).load()
+    offsets = offsets.where(F.col("file") == table).select(
+        "topic", "consumer_group", F.col("queue_id").alias("source_queue"), "committed_offset"
+    )
+    if groups:
+        offsets = offsets.where(F.col("consumer_group").isin(*groups))
+    subscribed = F.broadcast(offsets.select("topic", "consumer_group").distinct())
+    # a queue without an entry has not been consumed
+    seen = F.coalesce("committed_offset", F.lit(0)) > F.col("source_offset")
+    judged = (
+        mine.join(subscribed, "topic")
+        .join(F.broadcast(offsets), ["topic", "consumer_group", "source_queue"], "left")
+        .withColumn("seen", seen)
+    )
+    pairs = judged.where("uniq_key is not null").join(theirs.where("uniq_key is not null"), ["topic", "uniq_key"])
+    by_queue = ["topic", "consumer_group", "queue_id"]
+    bounds = pairs.groupBy(*by_queue).agg(
+        F.min(F.when(~F.col("seen"), F.col("queue_offset"))).alias("first_unseen"),
+        F.max(F.when(F.col("seen"), F.col("queue_offset"))).alias("last_seen"),
+        F.count("*").alias("matched"),
+    )
+    bounds = bounds.withColumn("exact", F.coalesce("first_unseen", F.col("last_seen") + 1))
+    again = (
+        (pairs.where("seen").join(bounds.select(*by_queue, "exact"), by_queue).where("queue_offset >= exact"))
+        .groupBy(*by_queue)
+        .agg(F.countDistinct("queue_offset").alias("again"))
+    )
+    oldest = judged.groupBy("topic", "consumer_group").agg(
+        F.min(F.when(~F.col("seen"), F.col("source_time"))).alias("oldest_unseen")
+    )
+    late = F.col("oldest_unseen").isNotNull() & (F.col("store_timestamp") >= F.col("oldest_unseen"))
+    by_time = (
+        theirs.join(F.broadcast(oldest), "topic")
+        .groupBy(*by_queue)
+        .agg(
+            F.min(F.when(late, F.col("queue_offset"))).alias("time_offset"),
+            F.count(F.when(late, F.lit(1))).alias("time_again"),
+            (F.max("queue_offset") + 1).alias("end"),
+        )
+    )
+    joined = by_time.join(bounds, by_queue, "left").join(again, by_queue, "left")
+    return joined.select(
+        *by_queue,
+        F.coalesce("exact", "time_offset", "end").alias("proposed"),
+        F.when(F.col("exact").isNotNull(), F.coalesce("again", F.lit(0)))
+        .otherwise(F.col("time_again"))
+        .alias("repeated"),
+        F.when(F.col("exact").isNotNull(), F.lit("uniq-key")).otherwise(F.lit("store-time")).alias("method"),
+        F.coalesce("matched", F.lit(0)).alias("matched"),
+        "end",
+    )

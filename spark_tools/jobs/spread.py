@@ -1,0 +1,35 @@
+"""Runs a function over work items on all tasks and brings back rows: the one way the jobs use Spark for plain Python."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+
+def spread(
+    spark: SparkSession,
+    items: Sequence[Any],
+    work: Callable[[Any], Iterable[tuple[Any, ...]]],
+    schema: pa.Schema,
+    ddl: str,
+) -> DataFrame:
+    """Rows that `work` makes of each item, items dealt out evenly, one small batch of rows per item."""
+    tasks = max(1, min(len(items), spark.sparkContext.defaultParallelism * 4))
+    frame = spark.createDataFrame([(bytearray(pickle.dumps(item)),) for item in items], "item binary").repartition(
+        tasks
+    )
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column(0).to_pylist():
+                rows = list(work(pickle.loads(data)))
+                columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+                )
+
+    return frame.mapInArrow(run, ddl)

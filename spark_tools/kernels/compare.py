@@ -1,0 +1,77 @@
+"""Two replicas of one log, byte range by byte range: where they first differ, and in which record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from understudy.spark_tools.kernels.commitlog import Chunk, Window, walk
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """First differing record of a range: its physical offset, the first differing byte, and how many bytes differ."""
+
+    record_offset: int
+    byte_offset: int
+    differing_bytes: int
+
+
+def record_spans(window: Window, start: int, stop: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Starts and ends, in bytes of the file, of the records that touch [start, stop)."""
+    starts: list[npt.NDArray[np.int64]] = []
+    ends: list[npt.NDArray[np.int64]] = []
+    # a record that begins before the range may reach into it
+    begin = max(window.base, 0)
+    for item in walk(window, begin if begin == 0 else max(begin + 1, start - (1 << 23)), stop):
+        if isinstance(item, Chunk):
+            starts.append(item.positions + window.base)
+            ends.append(item.positions + window.base + item.header["size"])
+    if not starts:
+        empty = np.empty(0, dtype=np.int64)
+        return empty, empty
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def first_difference(left: Window, right: Window, start: int, stop: int) -> Difference | None:
+    """Where two copies of the same file differ within [start, stop), bytes outside of records left aside.
+
+    What lies behind a blank marker or the end of the log is never read by a broker and may differ.
+    """
+    one = left.array[start - left.base : stop - left.base]
+    other = right.array[start - right.base : stop - right.base]
+    length = min(len(one), len(other))
+    if np.array_equal(one[:length], other[:length]):
+        return None
+    different = np.flatnonzero(one[:length] != other[:length]) + start
+    found: list[tuple[int, int]] = []
+    inside = np.zeros(len(different), dtype=bool)
+    for window in (left, right):
+        starts, ends = record_spans(window, start, stop)
+        hit = _inside(different, starts, ends)
+        if hit.any():
+            byte = int(different[hit.argmax()])
+            found.append((int(starts[np.searchsorted(starts, byte, "right") - 1]), byte))
+        inside |= hit
+    if not found:
+        return None
+    record, _ = min(found)
+    byte = int(different[inside.argmax()])
+    return Difference(left.file_offset_bytes + record, left.file_offset_bytes + byte, int(inside.sum()))
+
+
+def _inside(
+    places: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> npt.NDArray[np.bool_]:
+    if not len(starts):
+        return np.zeros(len(places), dtype=bool)
+    before = np.searchsorted(starts, places, "right") - 1
+    return (before >= 0) & (places < ends[np.maximum(before, 0)])
+
+
+def merge_first(found: Sequence[Difference]) -> Difference | None:
+    """The difference at the smallest offset."""
+    return min(found, key=lambda item: item.record_offset, default=None)

@@ -1,0 +1,269 @@
+"""Applies a plan to the offset tables of stopped brokers, and takes it back byte for byte.
+
+Before a table is touched its bytes are copied beside the journal and the journal says what will be written. Whatever
+moment a crash picks, the next run finds each table either as it was or as it should be, and goes on from there. A table
+that is neither was changed by somebody else: it is left alone and named.
+
+Every replica of the plan gets the same new table version, one above the highest, also when only one of them had wrong
+offsets: otherwise the next comparison of versions could bring the old values back. The `.bak` beside a table gets the
+same contents for the same reason.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.spark_tools.durable import Journal, remove_file, replace_file, sha256
+from understudy.spark_tools.kernels import tables
+from understudy.spark_tools.kernels.tables import DataVersion
+from understudy.spark_tools.plan import Plan, PlanError, anchors
+from understudy.spark_tools.layout import Store, read_layout
+from understudy.spark_tools.storage import local_path
+
+DONE = "done"
+PENDING = "pending"
+CHANGED = "changed by somebody else"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One file to be replaced: its bytes before (None: it did not exist) and after."""
+
+    store: str
+    path: str
+    before: bytes | None
+    after: bytes
+
+    @property
+    def before_digest(self) -> str:
+        """Digest of the old bytes, empty for a file that did not exist."""
+        return sha256(self.before) if self.before is not None else ""
+
+
+def store_path(plan: Plan, name: str, moved: dict[str, str]) -> str:
+    """Where a store of the plan lies now.
+
+    Errors: PlanError when it is not on this machine.
+    """
+    path = moved.get(name, plan.stores[name]["path"])
+    local = local_path(path)
+    if local is None:
+        raise PlanError(f"store {name} is at {path}: offsets can only be written to local files or to live brokers")
+    return local
+
+
+def check_stopped(path: str) -> None:
+    """Makes sure that no broker has the store open.
+
+    Errors: PlanError when one holds its lock.
+    """
+    lock = os.path.join(path, "lock")
+    if not os.path.exists(lock):
+        return
+    with open(lock, "r+b") as file:
+        try:
+            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise PlanError(
+                    f"a broker is running on {path}: stop it, or apply to the live broker with --broker"
+                ) from None
+            raise
+
+
+def current_bytes(path: str) -> bytes | None:
+    """Bytes of a file, None when there is none."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def changed_inputs(plan: Plan, moved: dict[str, str]) -> list[str]:
+    """What differs between the plan's inputs and the stores as they are now, one line each."""
+    found = []
+    for name, store in plan.stores.items():
+        path = store_path(plan, name, moved)
+        layout = read_layout(Store(name, path))
+        if not layout.tables and not layout.commit_log:
+            found.append(f"{name}: {path} holds no store")
+            continue
+        known = {(item["physical_offset"], item["sha256"]) for item in store["anchors"]}
+        here = {(item["physical_offset"], item["sha256"]) for item in anchors(layout.commit_log, store["log"]["end"])}
+        if known and not known & here:
+            found.append(f"{name}: {path} holds another log than the plan was made for")
+        for table, facts in store["tables"].items():
+            data = current_bytes(os.path.join(path, "config", table))
+            if data is None:
+                found.append(f"{name}: {table} is gone")
+            elif sha256(data) != facts["sha256"]:
+                found.append(f"{name}: {table} changed since the plan was made")
+    return found
+
+
+def new_version(plan: Plan, contents: dict[str, bytes], now_ms: int) -> DataVersion:
+    """The version all tables get: one above the highest of them."""
+    versions = [
+        DataVersion.of(tables.loads(data).get("dataVersion")) for name, data in contents.items() if name in plan.stores
+    ]
+    return max(versions, default=DataVersion(0, 0, 0)).next(now_ms)
+
+
+def patched(data: bytes, plan: Plan, version: DataVersion) -> bytes:
+    """A table with the plan's offsets and the new version; everything else stays as it was."""
+    table: dict[str, Any] = tables.loads(data)
+    table["dataVersion"] = version.as_json()
+    offsets = table.setdefault("offsetTable", {})
+    for change in plan.changes:
+        queues = offsets.setdefault(f"{change.topic}@{change.group}", {})
+        queues[str(change.queue_id)] = change.proposed
+    return tables.dumps(table).encode()
+
+
+def targets(plan: Plan, originals: dict[str, dict[str, bytes | None]], now_ms: int) -> list[Target]:
+    """Files to replace, from their original bytes by store and file name; a pure function of its arguments."""
+    contents: dict[str, bytes] = {}
+    for name, store in plan.stores.items():
+        table = store["offset_table"] or "consumerOffset.json"
+        contents[name] = originals[name][table] or b"{}"
+    version = new_version(plan, contents, now_ms)
+    found = []
+    for name, store in plan.stores.items():
+        table = store["offset_table"] or "consumerOffset.json"
+        after = patched(contents[name], plan, version)
+        for file in (f"{table}.bak", table):
+            found.append(Target(name, file, originals[name][file], after))
+    return found
+
+
+class OfflineApply:
+    """One plan, its journal and the stores it is for."""
+
+    def __init__(self, plan: Plan, journal_directory: str, moved: dict[str, str] | None = None) -> None:
+        self.plan = plan
+        self.moved = moved or {}
+        self.directory = journal_directory
+        self.journal = Journal(os.path.join(journal_directory, "journal.jsonl"))
+        begun = [entry for entry in self.journal.of("begin")]
+        if begun and begun[-1]["plan"] != plan.digest:
+            self.journal.close()
+            raise PlanError(f"{journal_directory} is the journal of another plan")
+
+    def close(self) -> None:
+        """Releases the journal."""
+        self.journal.close()
+
+    def _state(self) -> str:
+        """Last step recorded: "", "begin", "end", "undo" or "undone"."""
+        steps = [entry["event"] for entry in self.journal.entries]
+        return next((step for step in reversed(steps) if step in ("begin", "end", "undo", "undone")), "")
+
+    def _path(self, name: str, file: str) -> str:
+        return os.path.join(store_path(self.plan, name, self.moved), "config", file)
+
+    def _backup(self, name: str, file: str) -> str:
+        return os.path.join(self.directory, f"{name.replace('/', '__')}.{file}.before")
+
+    def _originals(self) -> dict[str, dict[str, bytes | None]]:
+        """Bytes of the tables before the first change: from the copies once those were made, from the stores before."""
+        saved = {(entry["store"], entry["file"]): entry for entry in self.journal.of("copied")}
+        found: dict[str, dict[str, bytes | None]] = {}
+        for name, store in self.plan.stores.items():
+            table = store["offset_table"] or "consumerOffset.json"
+            for file in (table, f"{table}.bak"):
+                entry = saved.get((name, file))
+                if entry is None:
+                    data = current_bytes(self._path(name, file))
+                elif entry["sha256"]:
+                    data = current_bytes(self._backup(name, file))
+                    if data is None or sha256(data) != entry["sha256"]:
+                        raise PlanError(f"{self._backup(name, file)}: the saved copy is missing or damaged")
+                else:
+                    data = None
+                found.setdefault(name, {})[file] = data
+        return found
+
+    def begin(self, now_ms: int) -> list[Target]:
+        """Checks that the plan may be applied, saves copies of the tables, and returns what is to be written.
+
+        Errors: PlanError when inputs changed, a broker runs, or the plan was applied and undone already.
+        """
+        state = self._state()
+        if state in ("undo", "undone"):
+            raise PlanError("this plan was undone: make a new one with reconcile")
+        for name in self.plan.stores:
+            check_stopped(store_path(self.plan, name, self.moved))
+        if not state:
+            changed = changed_inputs(self.plan, self.moved)
+            if changed:
+                raise PlanError("the plan was made for other data: " + "; ".join(changed) + "; make a new one")
+            originals = self._originals()
+            for name, files in originals.items():
+                for file, data in files.items():
+                    if data is not None:
+                        replace_file(self._backup(name, file), data)
+                    digest = sha256(data) if data is not None else ""
+                    self.journal.write({"event": "copied", "store": name, "file": file, "sha256": digest})
+            self.journal.write({"event": "begin", "plan": self.plan.digest, "now_ms": now_ms, "mode": "offline"})
+        started = list(self.journal.of("begin"))[-1]["now_ms"]
+        return targets(self.plan, self._originals(), started)
+
+    def apply(self, now_ms: int) -> list[tuple[Target, str]]:
+        """Writes the tables; returns each with DONE or CHANGED. Running it again, or after a kill, is harmless."""
+        results = []
+        for target in self.begin(now_ms):
+            path = self._path(target.store, target.path)
+            status = self._status(target, path)
+            if status == PENDING:
+                digests = {"before": target.before_digest, "after": sha256(target.after)}
+                self.journal.write({"event": "write", "store": target.store, "file": target.path, **digests})
+                replace_file(path, target.after)
+                status = DONE
+            results.append((target, status))
+        if all(status == DONE for _, status in results) and self._state() == "begin":
+            self.journal.write({"event": "end", "plan": self.plan.digest})
+        return results
+
+    @staticmethod
+    def _status(target: Target, path: str) -> str:
+        data = current_bytes(path)
+        if data == target.after:
+            return DONE
+        return PENDING if data == target.before else CHANGED
+
+    def undo(self) -> list[tuple[Target, str]]:
+        """Puts the saved bytes back; returns each table with DONE or CHANGED (then it is left alone).
+
+        Errors: PlanError when nothing was applied, or a broker runs.
+        """
+        state = self._state()
+        if not state:
+            raise PlanError("nothing to undo: the journal has no apply of this plan")
+        for name in self.plan.stores:
+            check_stopped(store_path(self.plan, name, self.moved))
+        started = list(self.journal.of("begin"))[-1]["now_ms"]
+        if state not in ("undo", "undone"):
+            self.journal.write({"event": "undo", "plan": self.plan.digest})
+        results = []
+        for target in reversed(targets(self.plan, self._originals(), started)):
+            path = self._path(target.store, target.path)
+            data = current_bytes(path)
+            if data == target.before:
+                status = DONE
+            elif data == target.after:
+                if target.before is None:
+                    remove_file(path)
+                else:
+                    replace_file(path, target.before)
+                status = DONE
+            else:
+                status = CHANGED
+            results.append((target, status))
+        if all(status == DONE for _, status in results) and self._state() == "undo":
+            self.journal.write({"event": "undone", "plan": self.plan.digest})
+        return results
