@@ -73,6 +73,7 @@ class ConfigurationAdmin:
         log.info("configuration changed", peer=connection.address, **changed)
         if "brokerPermission" in changed:
             self._broker.topics.touch()
+            await self._broker.registration.settled()
         return response(command)
 
     def get(self, connection: Connection, command: Command) -> Command:

@@ -100,6 +100,7 @@ class TopicAdmin:
             broker.stats.topic_deleted(name)
         await broker.persistence.save("topics")
         await broker.persistence.save("offsets")
+        await broker.registration.settled()
         return response(command)
 
     def get_all(self, connection: Connection, command: Command) -> Command:
