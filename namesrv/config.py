@@ -20,7 +20,7 @@ class ConfigError(ValueError):
 
 
 def _home(*names: str) -> str:
-    return os.path.join(os.path.expanduser("~"), *names)
+    return os.path.join(os.environ.get("HOME") or os.getcwd(), *names)
 
 
 @attrs.frozen
@@ -135,6 +135,8 @@ def read_config(text: str, source: str, base: NamesrvConfig | None = None) -> tu
     config = merge(base or NamesrvConfig(), values, source)
     warnings = []
     for key in values:
+        if key in NO_EFFECT and getattr(config, FIELDS[key].name) == FIELDS[key].default:
+            continue  # a file that was stored here names every key
         if key in NO_EFFECT:
             warnings.append(f"{source}: {key} has no effect here: {NO_EFFECT[key]}")
         elif key not in FIELDS and not config.enable_controller_in_namesrv:

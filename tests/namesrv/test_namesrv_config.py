@@ -42,6 +42,12 @@ def test_a_file_is_read_and_mistakes_are_told_with_the_nearest_key() -> None:
     ]
 
 
+def test_a_stored_file_is_no_mistake() -> None:
+    config, warnings = read_config("listenPort=9999\nsupportActingMaster=true\n", "n.conf")
+    assert warnings == []
+    assert read_config(show(config), "n.conf") == (config, [])
+
+
 def test_keys_of_an_embedded_controller_are_not_mistakes() -> None:
     config, warnings = read_config(
         "enableControllerInNamesrv=true\ncontrollerDLegerPeers=n0-127.0.0.1:9878\n", "n.conf"

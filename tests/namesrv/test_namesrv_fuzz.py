@@ -191,7 +191,7 @@ documents = some.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     some.binary(max_size=200) | documents.map(lambda value: json.dumps(value).encode()),
     some.sampled_from([0, 413, 493]),

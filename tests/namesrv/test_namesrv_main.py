@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from understudy.namesrv.main import main
+
 PROGRAM = [sys.executable, "-m", "understudy.namesrv.main"]
 
 
@@ -70,7 +72,7 @@ def answers(port: int, within_seconds: float) -> bool:
 def test_it_says_that_it_serves_and_stops_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     # given a settings file with a key that has no effect and one that is misspelt
     port = free_port()
-    path = settings(tmp_path, f"listenPort={port}\nbindAddress=127.0.0.1\nserverWorkerThreads=8\nlistenport=1\n")
+    path = settings(tmp_path, f"listenPort={port}\nbindAddress=127.0.0.1\nserverWorkerThreads=9\nlistenport=1\n")
     with started(tmp_path, "-c", path, "-n", "ignored:9876") as process:
         # when it starts, then it prints the reference's line and answers on the port
         assert process.stdout is not None
@@ -104,25 +106,24 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("listenPort=abc\n", "listenPort=abc is not a whole number"),
-        ("kvConfigPath=/dev/null/kv.json\n", "kvConfigPath: cannot write in /dev/null"),
-    ],
-)
-def test_settings_that_cannot_work_are_one_line(tmp_path: Path, text: str, complaint: str) -> None:
-    done = run(tmp_path, "-c", settings(tmp_path, text))
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", settings(tmp_path, "kvConfigPath=/dev/null/kv.json\n"))
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("mqnamesrv: ")]
-    assert complaint in line
+    assert "kvConfigPath: cannot write in /dev/null" in line
     assert "Traceback" not in done.stderr
 
 
-def test_a_missing_settings_file_is_one_line(tmp_path: Path) -> None:
-    done = run(tmp_path, "-c", str(tmp_path / "absent.conf"))
-    assert done.returncode == 1
-    assert done.stderr == f"mqnamesrv: cannot read {tmp_path / 'absent.conf'}: No such file or directory\n"
+def test_a_bad_value_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = settings(tmp_path, "listenPort=abc\n")
+    assert main(["-c", path]) == 1
+    assert capsys.readouterr() == ("", f"mqnamesrv: {path}: listenPort=abc is not a whole number\n")
+
+
+def test_a_missing_settings_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "absent.conf"
+    assert main(["-c", str(path)]) == 1
+    assert capsys.readouterr() == ("", f"mqnamesrv: cannot read {path}: No such file or directory\n")
 
 
 def test_a_key_value_file_without_a_readable_copy_is_not_overwritten(tmp_path: Path) -> None:
@@ -136,17 +137,17 @@ def test_a_key_value_file_without_a_readable_copy_is_not_overwritten(tmp_path: P
     assert (folder / "kvConfig.json").read_text() == "{"
 
 
-def test_settings_are_printed_on_request(tmp_path: Path) -> None:
+def test_settings_are_printed_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = settings(tmp_path, "listenPort=1234\n")
-    every = run(tmp_path, "-c", path, "-p")
-    assert every.returncode == 0
-    assert "listenPort=1234\n" in every.stdout
-    assert f"configStorePath={path}\n" in every.stdout
-    assert "writeBufferLowWaterMark=0\n" in every.stdout
-    main = run(tmp_path, "-c", path, "-m")
-    assert main.returncode == 0
-    assert "listenPort=1234\n" in main.stdout
-    assert "writeBufferLowWaterMark" not in main.stdout
+    assert main(["-c", path, "-p"]) == 0
+    every = capsys.readouterr().out
+    assert "listenPort=1234\n" in every
+    assert f"configStorePath={path}\n" in every
+    assert "writeBufferLowWaterMark=0\n" in every
+    assert main(["-c", path, "-m"]) == 0
+    important = capsys.readouterr().out
+    assert "listenPort=1234\n" in important
+    assert "writeBufferLowWaterMark" not in important
 
 
 @pytest.mark.covers("R122")
