@@ -143,9 +143,13 @@ final class MemberScenarios {
             send(env, topic, "keep" + topics.indexOf(topic) + "_", 0, 10);
             send(env, topic, "keep", 0, 10);
         }
-        Env.await("50 messages", 30, () -> members.get(0).all.size() + members.get(1).all.size() >= 50);
-        Thread.sleep(500);
-        Env.same(50, members.get(0).all.size() + members.get(1).all.size(), "messages of 2 members and 3 topics");
+        Set<String> got = new TreeSet<>();                          // a queue that changes its member may repeat messages
+        Env.await("50 messages", 30, () -> {
+            members.forEach(member -> member.all.forEach(m -> got.add(m.getTopic() + " " + Env.text(m))));
+            return got.size() == 50;
+        });
+        Env.check(members.stream().flatMap(member -> member.all.stream())
+            .noneMatch(m -> m.getTopic().equals(topics.get(1)) && !m.getTags().equals("keep")), "a tag that was not asked for");
         return "2 members, 3 topics, one of them filtered by tag";
     }
 
