@@ -107,6 +107,7 @@ def _excluded(
     chosen: int | None,
     preferred: int | None,
     unclean_allowed: bool,
+    kept: bool,
 ) -> str:
     if broker_id not in live:
         where = "in the sync state set but " if broker_id in in_set else ""
@@ -117,13 +118,13 @@ def _excluded(
         return "not in the sync state set: a member of the set is available"
     if preferred is not None and broker_id != preferred:
         return f"not asked for: broker {preferred} was"
-    if chosen is None or chosen not in live:
+    if kept:
+        return "the master in office is kept"
+    if chosen is None:
         return "not chosen"
     own, best = live[broker_id], live[chosen]
     if own.epoch < best.epoch:
         return f"older log: epoch {own.epoch} against {best.epoch}"
     if own.epoch == best.epoch and own.max_offset_bytes < best.max_offset_bytes:
         return f"shorter log: max offset {own.max_offset_bytes} against {best.max_offset_bytes}"
-    if _rank(broker_id, own) > _rank(chosen, best):
-        return f"lower priority or greater id: priority {own.priority} against {best.priority}"
-    return "the master in office is kept"
+    return f"lower priority or greater id: priority {own.priority} against {best.priority}"

@@ -315,14 +315,14 @@ class ControllerRequests:
                 broker_ids = [int(part) for part in text.split(";") if part.strip()]
             except ValueError:
                 remark = f"illegal brokerControllerIdsToClean {text[:100]!r}: give ids separated by semicolons"
-                raise CommandError(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark, {}) from None
+                raise CommandError(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark) from None
         living_too = optional_bool(command, "isCleanLivingBroker") or False
         outcome = await self._replicated.run(CleanBrokerData(name, broker_ids, living_too, self._alive(name)))
         if outcome.code:
-            return response(command, outcome.code, outcome.remark, {})
+            return response(command, outcome.code, outcome.remark)
         self._liveness.forget(name, broker_ids)
         self._failover.suspect(name, "replicas were removed")
-        return response(command, ext={})
+        return response(command)
 
     async def _next_broker_id(self, connection: Connection, command: Command) -> Command:
         self._check_leader()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import trio
 
 from understudy.controller.configuration import ControllerConfig, read_peers, timing, tls_files
@@ -42,6 +43,7 @@ class Controller:
     def __init__(self, world: World, config: ControllerConfig) -> None:
         self._world = world
         self.peers = read_peers(config)
+        config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
         self.settings = ControllerSettings(config, world.disk)
         self.metadata = Metadata()
         self.member = QuorumMember(

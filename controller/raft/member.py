@@ -140,7 +140,8 @@ class QuorumMember:
         disk.make_folder(settings.folder)
         lock = disk.lock(settings.folder + "/lock")
         try:
-            consensus = self._consensus = await disk.in_thread(self._open)
+            now = self.world.clock.monotonic()
+            consensus = self._consensus = await disk.in_thread(lambda: self._open(now))
             self._links_of(security)
             assert self.links is not None
             async with trio.open_nursery() as nursery:
@@ -158,7 +159,7 @@ class QuorumMember:
             self._give_up()
             lock.release()
 
-    def _open(self) -> Consensus:
+    def _open(self, now: float) -> Consensus:
         settings = self.settings
         incarnation = f"{self.world.random.getrandbits(96):024x}"
         journal = Journal(
@@ -176,7 +177,7 @@ class QuorumMember:
             self.state,
             settings.timing,
             self.world.random,
-            self.world.clock.monotonic(),
+            now,
             settings.compaction_entries,
         )
         journal.sync()

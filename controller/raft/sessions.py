@@ -50,7 +50,6 @@ class _SessionRow(msgspec.Struct, array_like=True):
     sequence: int
     status: int
     result: bytes
-    used_ms: int
 
 
 class _Saved(msgspec.Struct, array_like=True):
@@ -72,23 +71,21 @@ class ReplicatedState:
     Args:
         machine: what is replicated.
         supported_features: newest feature version this program can apply.
-        session_ttl_ms: a session unused for so long, by the clock in the commands, is forgotten.
-        max_sessions: the least recently used session goes when there are more.
+        max_sessions: the least recently used session goes when there are more. There is no expiry by time: the clock
+            in the commands may jump, and a session forgotten too early would apply a repeated command twice.
     """
 
     def __init__(
         self,
         machine: Machine,
         supported_features: int = 1,
-        session_ttl_ms: int = 3_600_000,
-        max_sessions: int = 65_536,
+        max_sessions: int = 16_384,
     ) -> None:
         self.machine = machine
         self.supported_features = supported_features
         self.features = 1
         self.now_ms = 0
         self.repeated_count = 0
-        self._ttl_ms = session_ttl_ms
         self._max_sessions = max_sessions
         self._rows: dict[str, _SessionRow] = {}
 
@@ -112,8 +109,9 @@ class ReplicatedState:
             return REFUSED, b"a newer command of this client was applied"
         status, result = self._run(index, envelope)
         self._rows.pop(envelope.client, None)
-        self._rows[envelope.client] = _SessionRow(envelope.sequence, status, result, self.now_ms)
-        self._expire()
+        self._rows[envelope.client] = _SessionRow(envelope.sequence, status, result)
+        while len(self._rows) > self._max_sessions:
+            del self._rows[next(iter(self._rows))]
         return status, result
 
     def _run(self, index: int, envelope: Envelope) -> tuple[int, bytes]:
@@ -129,14 +127,6 @@ class ReplicatedState:
         except Exception as error:
             # every member fails alike, so this is a replicated answer and never a member that stops alone
             return REFUSED, f"the command failed: {type(error).__name__}".encode()
-
-    def _expire(self) -> None:
-        rows = self._rows
-        while rows:
-            client = next(iter(rows))
-            if len(rows) <= self._max_sessions and self.now_ms - rows[client].used_ms <= self._ttl_ms:
-                return
-            del rows[client]
 
     def session_count(self) -> int:
         """Return how many sessions are remembered."""

@@ -1,0 +1,180 @@
+"""Many simulated quorums: one seed each, in parallel processes; a failing seed prints how to replay it.
+
+    python bench/sim_controller.py --seeds 2000
+    python bench/sim_controller.py --replay 1234
+    python bench/sim_controller.py --ablate all --seeds 40
+
+``--ablate`` switches one safety rule off and shows that the checkers notice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import logging
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from understudy.controller.raft import consensus, journal, member, sessions
+from understudy.controller.raft.core import LEADER
+from understudy.controller.raft.errors import NotLeaderError
+from understudy.testkit.sim_quorum import Outcome, run_quorum_seed
+
+
+def _without_sync() -> None:
+    def sync(self: Any) -> None:
+        if self._rewrite or self.sync_count % 40 == 0:
+            original(self)
+            return
+        self.dirty = False
+        self.sync_count += 1
+
+    original = journal.Journal.sync
+    journal.Journal.sync = sync
+
+
+def _without_prefix_rule() -> None:
+    def on_append(self: Any, node: Any, message: Any) -> None:
+        self.core.outlet.deliver(
+            node,
+            {
+                "type": "append_entries",
+                "term": message.term,
+                "commit_index": message.commit,
+                "entries": message.entries,
+                "prevLogIdx": message.previous_index,
+                "prevLogTerm": message.previous_term,
+            },
+        )
+
+    consensus.Consensus._on_append = on_append
+
+
+def _without_sessions() -> None:
+    def apply(self: Any, index: int, raw: bytes) -> tuple[int, bytes]:
+        return self._run(index, sessions._envelope_decoder.decode(raw))
+
+    sessions.ReplicatedState.apply = apply
+
+
+def _without_barrier() -> None:
+    async def read_barrier(self: Any, timeout_seconds: float = 2.0) -> int:
+        running = self._running()
+        if running.core.role() != LEADER:
+            raise NotLeaderError(None)
+        return running.core.applied_index()
+
+    member.QuorumMember.read_barrier = read_barrier
+
+
+def _without_stickiness() -> None:
+    consensus.Consensus._hears_leader = lambda self: False
+
+
+def _without_catch_up() -> None:
+    original = consensus.Consensus.__init__
+
+    def initialise(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        if not self.journal.voter:
+            self.journal.set_voter()
+
+    consensus.Consensus.__init__ = initialise
+
+
+ABLATIONS: dict[str, Callable[[], None]] = {
+    "none": lambda: None,
+    "sync": _without_sync,
+    "prefix": _without_prefix_rule,
+    "sessions": _without_sessions,
+    "barrier": _without_barrier,
+    "stickiness": _without_stickiness,
+    "catch-up": _without_catch_up,
+}
+
+
+def _run(seed: int, size: int, seconds: float, ablation: str) -> Outcome:
+    logging.disable(logging.CRITICAL)
+    if ablation not in _applied:
+        _applied.add(ablation)
+        ABLATIONS[ablation]()
+    try:
+        return run_quorum_seed(seed, size, seconds)
+    except BaseException as error:
+        return Outcome(seed, [f"the run itself failed: {_leaf(error)!r}"])
+
+
+_applied: set[str] = set()
+
+
+def _leaf(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _batch(first: int, count: int, size: int, seconds: float, processes: int, ablation: str) -> list[Outcome]:
+    """Run the seeds and print each failing one at once."""
+    totals: Counter[str] = Counter()
+    failing: list[Outcome] = []
+    started = time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+        runs = [pool.submit(_run, seed, size, seconds, ablation) for seed in range(first, first + count)]
+        for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
+            outcome = run.result()
+            totals.update(outcome.counts)
+            if outcome.violations:
+                failing.append(outcome)
+                if ablation == "none":
+                    print(f"VIOLATION seed {outcome.seed}: {outcome.violations[0][:300]}")
+                    print(f"  replay: python bench/sim_controller.py --replay {outcome.seed} --size {size}", flush=True)
+            if done % 100 == 0:
+                print(f"{done} seeds, {len(failing)} failing, {time.monotonic() - started:.0f} s", flush=True)
+    faults = {key.removeprefix("fault "): totals[key] for key in sorted(totals) if key.startswith("fault ")}
+    rest = {key: totals[key] for key in sorted(totals) if not key.startswith("fault ")}
+    print(
+        f"without {ablation}: " if ablation != "none" else "",
+        f"{count} seeds of {size} members x {seconds:g} virtual s: {len(failing)} with violations, "
+        f"{time.monotonic() - started:.0f} s; {rest}; faults {faults}",
+        sep="",
+        flush=True,
+    )
+    return failing
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--size", type=int, default=3, choices=(1, 3, 5))
+    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--replay", type=int, metavar="SEED")
+    parser.add_argument("--ablate", choices=[*ABLATIONS, "all"], default="none")
+    options = parser.parse_args()
+    if options.replay is not None:
+        outcome = _run(options.replay, options.size, options.seconds, options.ablate)
+        print("\n".join(outcome.newest))
+        print(f"seed {outcome.seed} digest {outcome.digest} violations {outcome.violations} {dict(outcome.counts)}")
+        return bool(outcome.violations)
+    if options.ablate == "none":
+        failing = _batch(options.first, options.seeds, options.size, options.seconds, options.processes, "none")
+        return bool(failing)
+    rules = [rule for rule in ABLATIONS if rule != "none"] if options.ablate == "all" else [options.ablate]
+    blind = []
+    for rule in rules:
+        failing = _batch(options.first, options.seeds, options.size, options.seconds, options.processes, rule)
+        for outcome in failing[:2]:
+            print(f"  seed {outcome.seed}: {outcome.violations[0][:200]}")
+        if not failing:
+            blind.append(rule)
+    print(f"rules whose loss went unnoticed: {', '.join(blind) or 'none'}")
+    return bool(blind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,401 @@
+"""A controller drill on this machine: kills the active controller, then a broker master, then the majority.
+
+    understudy drill controller [--java LAUNCHER] [--keep]
+
+Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
+found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
+from understudy.controller.stub_broker import StubBroker, StubSettings
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import loads
+from understudy.runtime.world import World, real_world
+
+GROUP = "broker-a"
+MEMBERS = ("n0", "n1", "n2")
+
+
+class DrillError(Exception):
+    """Something did not happen in time; the message says what was waited for."""
+
+
+class Processes:
+    """Child processes of the drill, killed at the end whatever happened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        with (self.folder / f"{name}.out").open("ab") as output:
+            self._running[name] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def kill(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def kill_all(self) -> None:
+        for name in list(self._running):
+            self.kill(name)
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+class Drill:
+    """One run.
+
+    Args:
+        folder: for settings, data and output.
+        client: to ask controllers.
+        launcher: starts Java brokers, or ``None`` for stubs.
+    """
+
+    def __init__(self, folder: Path, client: RemotingClient, launcher: Path | None, world: World) -> None:
+        self.folder = folder
+        self.client = client
+        self.launcher = launcher
+        self.world = world
+        self.processes = Processes(folder)
+        ports = _free_ports(2 * len(MEMBERS) + 1)
+        self.api = dict(zip(MEMBERS, ports[:3], strict=True))
+        self.raft = dict(zip(MEMBERS, ports[3:6], strict=True))
+        self.name_server = ports[6]
+        self.brokers: dict[int, tuple[trio.CancelScope, StubBroker]] = {}
+        self._fault_at = 0.0
+
+    # -- what is said --------------------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def fault(self, text: str) -> None:
+        self._fault_at = trio.current_time()
+        self.say(f"\n{0.0:9.3f} s  FAULT     {text}")
+
+    def happened(self, what: str, text: str) -> None:
+        self.say(f"{trio.current_time() - self._fault_at:9.3f} s  {what:9} {text}")
+
+    # -- controllers ---------------------------------------------------------------------------------------------
+
+    def start_controller(self, member: str) -> None:
+        settings = {
+            "controllerDLegerGroup": "drill",
+            "controllerDLegerPeers": ";".join(f"{m}-127.0.0.1:{p}" for m, p in self.api.items()),
+            "controllerRaftPeers": ";".join(f"{m}-127.0.0.1:{p}" for m, p in self.raft.items()),
+            "controllerDLegerSelfId": member,
+            "controllerStorePath": str(self.folder / member),
+            "configStorePath": str(self.folder / f"{member}.properties"),
+            "bindAddress": "127.0.0.1",
+            "scanNotActiveBrokerInterval": "300",
+            "scanInactiveMasterInterval": "300",
+        }
+        path = self.folder / f"{member}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.processes.start(member, [sys.executable, "-m", "understudy.controller.main", "-c", str(path)])
+
+    async def ask(self, member: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command | None:
+        try:
+            return await self.client.invoke(f"127.0.0.1:{self.api[member]}", request(code, ext, body), 1000)
+        except RemotingError:
+            return None
+
+    async def leader(self, among: Sequence[str]) -> str | None:
+        for member in among:
+            answer = await self.ask(member, RequestCode.CONTROLLER_GET_METADATA_INFO)
+            if answer is not None and (answer.ext or {}).get("isLeader") == "true":
+                return member
+        return None
+
+    async def wait_leader(self, among: Sequence[str], seconds: float = 30) -> str:
+        found: list[str] = []
+
+        async def seen() -> bool:
+            member = await self.leader(among)
+            found.extend([member] if member else [])
+            return member is not None
+
+        await self.until("an active controller", seen, seconds)
+        return found[-1]
+
+    async def group(self, among: Sequence[str]) -> tuple[int | None, int, list[int]] | None:
+        """Return master, epoch and sync state set as the active controller has them; ``None`` without one."""
+        leader = await self.leader(among)
+        answer = None if leader is None else await self.ask(leader, 1004, {"brokerName": GROUP})
+        if answer is None or answer.code != 0:
+            return None
+        fields = answer.ext or {}
+        master = fields.get("masterBrokerId")
+        members = list(loads(answer.body)["syncStateSet"])
+        return (None if master is None else int(master)), int(fields["masterEpoch"]), members
+
+    async def until(self, what: str, seen: Callable[[], object], seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            while True:
+                result = seen()
+                if await result if hasattr(result, "__await__") else result:
+                    return
+                await trio.sleep(0.01)
+        raise DrillError(f"{what} did not appear within {seconds:g} s; see {self.folder}")
+
+    async def why(self, leader: str) -> None:
+        """Print the newest decision of the active controller, and the explanation of the group."""
+        facts = await self.ask(leader, QUORUM_FACTS)
+        lines = [] if facts is None else facts.body.decode().splitlines()
+        for kind in ("#Round", "#Election"):
+            newest = [line.partition("\t")[2] for line in lines if line.startswith(kind)]
+            if newest:
+                self.say(f"             {newest[-1]}")
+        explained = await self.ask(leader, EXPLAIN_MASTER, {"brokerName": GROUP})
+        for line in [] if explained is None else explained.body.decode().splitlines():
+            if line.startswith(("#Candidate", "#NextStep", "#Master\t")):
+                self.say(f"             {line}")
+
+    # -- brokers -------------------------------------------------------------------------------------------------
+
+    def start_broker(self, nursery: trio.Nursery, number: int, port: int) -> None:
+        if self.launcher is not None:
+            self._start_java_broker(number, port)
+            return
+        former = self.brokers.get(number)
+        addresses = tuple(f"127.0.0.1:{p}" for p in self.api.values())
+        settings = StubSettings("drill", GROUP, "127.0.0.1", port, addresses, f"127.0.0.1:{port};{number}")
+        broker = StubBroker(self.world, settings, former[1].broker_id if former else None)
+        scope = trio.CancelScope()
+        self.brokers[number] = (scope, broker)
+
+        async def run() -> None:
+            with scope:
+                await broker.run()
+
+        nursery.start_soon(run)
+
+    def _start_java_broker(self, number: int, port: int) -> None:
+        store = self.folder / f"store{number}"
+        settings = {
+            "brokerClusterName": "drill",
+            "brokerName": GROUP,
+            "brokerId": "-1",
+            "brokerRole": "SLAVE",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "listenPort": str(port),
+            "namesrvAddr": f"127.0.0.1:{self.name_server}",
+            "enableControllerMode": "true",
+            "controllerAddr": ";".join(f"127.0.0.1:{p}" for p in self.api.values()),
+            "storePathRootDir": str(store),
+            "storePathCommitLog": str(store / "commitlog"),
+            "mappedFileSizeCommitLog": "1048576",
+            "mappedFileSizeConsumeQueue": "6000",
+            "totalReplicas": "2",
+            "inSyncReplicas": "2",
+            "minInSyncReplicas": "1",
+            "allAckInSyncStateSet": "true",
+            "brokerHeartbeatInterval": "200",
+            "controllerHeartBeatTimeoutMills": "2000",
+            "syncBrokerMetadataPeriod": "1000",
+            "checkSyncStateSetPeriod": "1000",
+            "diskMaxUsedSpaceRatio": "95",
+        }
+        path = self.folder / f"broker{number}.conf"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        home = str(self.folder / f"home{number}")
+        command = [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home]
+        self.processes.start(f"broker{number}", command)
+
+    async def kill_broker(self, number: int) -> None:
+        if self.launcher is not None:
+            self.processes.kill(f"broker{number}")
+        else:
+            self.brokers[number][0].cancel()
+            await trio.lowlevel.checkpoint()
+
+    # -- the drill -----------------------------------------------------------------------------------------------
+
+    async def play(self, nursery: trio.Nursery) -> None:
+        kind = "Java" if self.launcher is not None else "stub"
+        self.say(f"three controllers {self.api}, two {kind} brokers, group {GROUP}; output in {self.folder}")
+        for member in MEMBERS:
+            self.start_controller(member)
+        first = await self.wait_leader(MEMBERS)
+        self.say(f"active controller: {first}")
+        if self.launcher is not None:
+            path = self.folder / "namesrv.conf"
+            path.write_text(f"listenPort={self.name_server}\n")
+            self.processes.start("namesrv", [sys.executable, "-m", "understudy.namesrv.main", "-c", str(path)])
+        ports = _free_ports(2) if self.launcher is None else [port - port % 10 for port in _spaced_ports()]
+        number_of_id: dict[int, int] = {}
+        for number, port in enumerate(ports):
+            self.start_broker(nursery, number, port)
+            count = number + 1
+
+            async def joined(count: int = count) -> bool:
+                group = await self.group(MEMBERS)
+                return group is not None and group[0] is not None and len(group[2]) == count
+
+            await self.until(f"sync state set of {count}", joined, 180)
+            number_of_id[count] = number  # brokers start one by one, so ids follow their order
+        await self._lose_active_controller()
+        await self._lose_master(nursery, ports, number_of_id)
+        await self._lose_majority()
+
+    async def _lose_active_controller(self) -> None:
+        before = await self.group(MEMBERS)
+        active = await self.wait_leader(MEMBERS)
+        rest = [member for member in MEMBERS if member != active]
+        self.processes.kill(active)
+        self.fault(f"kill -9 of the active controller {active}")
+        leader = await self.wait_leader(rest)
+        self.happened("LEADER", f"{leader} is active")
+
+        async def same() -> bool:
+            return await self.group(rest) == before
+
+        await self.until("the same metadata on the new leader", same, 20)
+        self.happened("METADATA", f"complete on {leader}: {_text(before)}")
+        await self.why(leader)
+        self.start_controller(active)
+
+    async def _lose_master(self, nursery: trio.Nursery, ports: list[int], number_of_id: dict[int, int]) -> None:
+        group = await self.group(MEMBERS)
+        master = group[0] if group is not None else None
+        if group is None or master is None:
+            raise DrillError("the group has no master before the drill's second fault")
+        epoch = group[1]
+        number = number_of_id[master]
+        await self.kill_broker(number)
+        self.fault(f"broker {master}, master of {GROUP}, is killed")
+
+        async def replaced() -> bool:
+            now = await self.group(MEMBERS)
+            return now is not None and now[0] not in (None, master) and now[1] > epoch
+
+        await self.until("a new master", replaced, 60)
+        self.happened("DECIDED", _text(await self.group(MEMBERS)))
+        if self.launcher is None:
+            other = next(broker for n, (_, broker) in self.brokers.items() if n != number)
+            await self.until("the new master's notification", lambda: other.master_epoch > epoch, 10)
+            change = other.changes[-1]
+            self.say(f"{change.at - self._fault_at:9.3f} s  TOLD      broker {other.broker_id} was {change.how}")
+        leader = await self.wait_leader(MEMBERS)
+        await self.why(leader)
+        self.start_broker(nursery, number, ports[number])
+
+        async def back() -> bool:
+            now = await self.group(MEMBERS)
+            return now is not None and len(now[2]) == 2
+
+        await self.until("the old master in the sync state set", back, 120)
+        self.happened("REJOINED", f"broker {master} is in the sync state set again: {_text(await self.group(MEMBERS))}")
+
+    async def _lose_majority(self) -> None:
+        active = await self.wait_leader(MEMBERS)
+        rest = [member for member in MEMBERS if member != active]
+        for member in rest:
+            self.processes.kill(member)
+        self.fault(f"kill -9 of {' and '.join(rest)}: the majority is gone")
+
+        async def refused() -> bool:
+            answer = await self.ask(active, 1004, {"brokerName": GROUP})
+            return answer is not None and answer.code == 2007
+
+        await self.until("the refusal of the last controller", refused, 30)
+        answer = await self.ask(active, 1004, {"brokerName": GROUP})
+        self.happened("REFUSED", f"{active} says: {answer.remark if answer is not None else ''}")
+        if self.launcher is None:
+            roles = {broker.broker_id: "master" if broker.is_master else "slave" for _, broker in self.brokers.values()}
+            self.happened("GOES ON", f"brokers keep their roles: {roles}")
+        for member in rest:
+            self.start_controller(member)
+        leader = await self.wait_leader(MEMBERS)
+        self.happened("RESTORED", f"{leader} is active, {_text(await self.group(MEMBERS))}")
+
+
+def _spaced_ports() -> list[int]:
+    """Return two ports ten apart and more, because a Java broker listens on its neighbours too."""
+    first, second = sorted(_free_ports(2))
+    return [first, second if second - first > 20 else second + 40]
+
+
+def _text(group: tuple[int | None, int, list[int]] | None) -> str:
+    if group is None:
+        return "unknown"
+    return f"master {group[0]} epoch {group[1]} sync state set {group[2]}"
+
+
+def _find_launcher(given: str | None) -> Path | None:
+    if given == "none":
+        return None
+    if given is not None:
+        return Path(given)
+    found = Path(__file__).resolve().parent.parent / "bench" / "java" / "rocketmq"
+    home = os.environ.get("ROCKETMQ_JAVA_HOME") or os.path.expanduser("~/.cache/rocketmq-java/5.4.0")
+    return found if found.exists() and Path(home, "lib").is_dir() and shutil.which("java") else None
+
+
+async def _play(folder: Path, launcher: Path | None) -> None:
+    world = real_world()
+    async with open_client(world) as client, trio.open_nursery() as nursery:
+        drill = Drill(folder, client, launcher, world)
+        try:
+            await drill.play(nursery)
+        finally:
+            drill.processes.kill_all()
+        nursery.cancel_scope.cancel()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play the drill; return the exit code: 0 when everything happened in time."""
+    parser = argparse.ArgumentParser(prog="understudy drill controller", description=__doc__.partition("\n")[0])
+    parser.add_argument("--java", metavar="LAUNCHER", help="launcher of Java brokers; 'none' for stub brokers")
+    parser.add_argument("--keep", action="store_true", help="keep settings, data and output")
+    options = parser.parse_args(arguments)
+    folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
+    try:
+        trio.run(_play, folder, _find_launcher(options.java))
+    except BaseExceptionGroup as group:
+        wrong = group.subgroup(DrillError)
+        if wrong is None:
+            raise
+        error: BaseException = wrong
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        print(f"drill: {error}", file=sys.stderr)
+        return 1
+    finally:
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print("\ndrill: everything happened in time")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
