@@ -294,6 +294,16 @@ class ConsumeQueues:
         if last in queue.starts:
             self._zero_from(queue, last, queue.next_offset * UNIT_BYTES - last)
 
+    def doubt_after(self, queue: ConsumeQueue, physical: int) -> None:
+        """Count the units of records at *physical* and after it as not durable: another process wrote them."""
+        newest = self.unit(queue, queue.next_offset - 1) if queue.next_offset else None
+        if newest is None or newest[0] < physical:
+            return
+        first = queue.start_of(self.first_at_or_after(queue, physical))
+        self.dirty_paths.update(queue.path(start) for start in queue.starts if start >= first)
+        topic_folder = os.path.dirname(queue.folder)
+        self.unsynced_folders.update((queue.folder, topic_folder, self._folder, os.path.dirname(self._folder)))
+
     def cut(self, queue: ConsumeQueue, physical: int) -> None:
         """Drop the units of records at *physical* and after it."""
         keep = self.first_at_or_after(queue, physical)
@@ -336,7 +346,7 @@ class ConsumeQueues:
             if not queue.starts:
                 self._disk.make_folder(queue.folder)
                 topic_folder = os.path.dirname(queue.folder)
-                self.unsynced_folders.update((topic_folder, self._folder))
+                self.unsynced_folders.update((topic_folder, self._folder, os.path.dirname(self._folder)))
             queue.starts.append(start)
             queue.starts.sort()
             self.unsynced_folders.add(queue.folder)

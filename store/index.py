@@ -266,10 +266,19 @@ class Index:
                 break
             self._delete(self.files.pop())
 
-    def drop_after(self, index_ms: int) -> None:
-        """Delete every file that ends after *index_ms*: it may be damaged (IndexService.java)."""
-        while self.files and self.files[-1].end_ms > index_ms:
+    def keep_until(self, index_ms: int) -> None:
+        """Keep the files that ended before *index_ms*, which were full and durable then; delete the others, which may
+        be damaged (IndexService.java)."""
+        kept = 0
+        while kept < len(self.files) and 0 < self.files[kept].end_ms < index_ms:
+            kept += 1
+        while len(self.files) > kept:
             self._delete(self.files.pop())
+
+    def doubt_after(self, physical: int) -> None:
+        """Count the entries of records at *physical* and after it as not durable: another process wrote them."""
+        self.dirty_paths.update(file.path for file in self.files if file.end_offset >= physical)
+        self.unsynced_folder = bool(self.files)
 
     def clear(self) -> None:
         """Delete every file."""

@@ -10,12 +10,14 @@ from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.properties import unsigned_hash
-from understudy.store.record import BLANK, FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+from understudy.store.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
 from understudy.store.status import GetResult, GetStatus, QueryResult
 from understudy.store.walk import VOID_TOPIC
 
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
+#: Size, magic and queue offset of a record.
+_HEAD = struct.Struct(">iI12xq")
 _UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
 _MAX_BYTES = 128 << 20
 _QUERY_ROUNDS = 3
@@ -79,7 +81,8 @@ class Reader:
                     and (total <= config.max_transfer_bytes_in_memory and total <= max_bytes)
                 ):
                     part = log.bytes_at(first, total)
-                    if part is not None and _starts_record(part, values[1]):
+                    # The last one says its own place: then it is no repetition of the message after a gap.
+                    if part is not None and _own_offset(part, total - values[-2], values[-2]) == offset + count - 1:
                         return GetResult(
                             GetStatus.FOUND, offset + count, min_offset, max_offset, [part], total, count, False
                         )
@@ -111,8 +114,8 @@ class Reader:
         total = count = scanned = 0
         max_bytes = min(max(max_bytes, 1), _MAX_BYTES)
         log_end = log.end
-        for physical, size, code in UNIT.iter_unpack(units):
-            if size == FILLER_SIZE or physical == last or physical < skip_until or not (accept is None or accept(code)):
+        for place, (physical, size, code) in enumerate(UNIT.iter_unpack(units), offset):
+            if size == FILLER_SIZE or physical < skip_until or not (accept is None or accept(code)):
                 scanned += 1
                 continue
             if log_end - physical <= self._near_bytes:
@@ -130,7 +133,10 @@ class Reader:
                 following = core.segments.after(physical)
                 skip_until = following.start if following is not None else -1
                 continue
-            if not _starts_record(record, size) or not (accept_record is None or accept_record(record)):
+            own = _own_offset(record, 0, size)
+            if own != place and (own < 0 or self._is_repetition(queue, own, physical)):
+                continue
+            if accept_record is not None and not accept_record(record):
                 continue
             last = physical
             count += 1
@@ -149,6 +155,13 @@ class Reader:
         return GetResult(
             status, offset + scanned, min_offset, max_offset, parts, total, count, behind > self._near_bytes
         )
+
+    def _is_repetition(self, queue: ConsumeQueue, own: int, physical: int) -> bool:
+        """Whether a unit repeats the message of place *own* because the record of its own place is lost."""
+        if not 0 <= own < queue.next_offset:
+            return False
+        unit = self._core.consume_queues.unit(queue, own)
+        return unit is not None and unit[0] == physical
 
     def _add_run(self, parts: list[memoryview], start: int, end: int) -> None:
         part = self._core.log.bytes_at(start, end - start)
@@ -176,7 +189,7 @@ class Reader:
                 break
             offset = base + messages
             record = self._core.log.bytes_at(physical, size)
-            if record is None or not _starts_record(record, size) or _is_rolled_back(record):
+            if record is None or _own_offset(record, 0, size) < 0 or _is_rolled_back(record):
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             parts.append(record)
@@ -240,7 +253,7 @@ class Reader:
 
     def _store_time_at(self, physical: int, size: int) -> int:
         record = self._core.log.bytes_at(physical, size)
-        if record is None or not _starts_record(record, size):
+        if record is None or _own_offset(record, 0, size) < 0:
             return -1
         (flags,) = _INT.unpack_from(record, 36)
         store_ms: int = _LONG.unpack_from(record, STORE_TIME_AT[flags >> 4 & 3])[0]
@@ -304,9 +317,10 @@ class Reader:
         return QueryResult(records, newest.end_ms, newest.end_offset)
 
 
-def _starts_record(record: memoryview, size: int) -> bool:
-    found, magic = BLANK.unpack_from(record, 0)
-    return bool(found == size and magic in (MAGIC_V1, MAGIC_V2))
+def _own_offset(records: memoryview, at: int, size: int) -> int:
+    """Return the queue offset that the record at byte *at* says it has; -1 when no record of *size* starts there."""
+    found, magic, own = _HEAD.unpack_from(records, at)
+    return own if found == size and magic in (MAGIC_V1, MAGIC_V2) else -1
 
 
 def _is_rolled_back(record: memoryview) -> bool:

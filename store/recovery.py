@@ -142,7 +142,7 @@ class Recovery:
             batch.recover(items[-1].end)
             have_queues |= batch.next_offset > 0
         if unclean:
-            core.index.drop_after(checkpoint.index_ms)
+            core.index.keep_until(checkpoint.index_ms)
         newest = core.index.last
         if not core.config.message_index_enable:
             index_from = items[-1].end
@@ -176,6 +176,12 @@ class Recovery:
         if unclean and intact:
             # Only the process died: what it wrote last may still be on its way to the disk.
             core.flushed = min(end, durable.physical_offset if durable is not None else core.segments.min_offset)
+            core.segments.unsynced_folders.update(os.path.dirname(item.path) for item in core.segments.items)
+            for queue in core.consume_queues:
+                core.consume_queues.doubt_after(queue, core.flushed)
+            core.index.doubt_after(core.flushed)
+            for batch in core.batch_queues.by_key.values():
+                batch.dirty = True
         else:
             core.flushed = end
 

@@ -87,6 +87,7 @@ class Segments:
         for folder in (*self._read_only, *self._folders):
             if folder not in self._read_only:
                 self._disk.make_folder(folder)
+                self.unsynced_folders.add(os.path.dirname(folder))
             for start in numbered_files(self._disk, folder):
                 found.setdefault(start, os.path.join(folder, file_name(start)))
         starts = sorted(found)

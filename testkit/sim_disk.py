@@ -1,0 +1,427 @@
+"""A disk in memory that loses power: it forgets exactly what was not synced.
+
+Model, per file: the *page cache* (what processes see) and the *platter* (what survives). A sync copies the first to the
+second. When the power goes, each page of 4 KiB that differs is lost, kept, or torn (some of its sectors of 512 bytes
+are kept), each chosen at random, so later writes may survive earlier ones. Names created, renamed and removed survive
+in order: of each folder, the changes since its last sync are kept up to a random one. A killed process loses nothing
+that way: what it wrote stays in the page cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os.path
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+import trio
+
+from understudy.runtime.disk import DiskLockedError, DiskUsage, File, Lock, Mapping
+
+T = TypeVar("T")
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
+_CHUNK_BYTES = 1 << 20
+
+
+class Inode:
+    """Content of one file, apart from its names."""
+
+    def __init__(self) -> None:
+        self._buffer: mmap.mmap | None = None
+        self.cache = memoryview(bytearray())
+        self.length = 0
+        self.platter: dict[int, bytes] = {}
+        self.platter_length = 0
+        self.modified_ms = 0
+
+    def reserve(self, length: int) -> None:
+        """Make room for *length* bytes. A file that is mapped cannot grow beyond its room."""
+        if length <= len(self.cache):
+            return
+        room = -(-length // PAGE_BYTES) * PAGE_BYTES
+        buffer = mmap.mmap(-1, room)
+        view = memoryview(buffer)
+        view[: self.length] = self.cache[: self.length]
+        if self._buffer is not None:
+            self.cache.release()
+            try:
+                self._buffer.close()
+            except BufferError:
+                raise ValueError("the simulated disk cannot grow a file that is mapped") from None
+        self._buffer, self.cache = buffer, view
+
+    def set_length(self, length: int) -> None:
+        """Cut or zero-extend."""
+        if length > self.length:
+            self.reserve(length)
+        elif length < self.length:
+            self.cache[length : self.length] = bytes(self.length - length)
+        self.length = length
+
+    def changed_pages(self) -> list[int]:
+        """Return the numbers of the pages whose cached bytes are not those on the platter."""
+        changed = []
+        end = max(self.length, self.platter_length)
+        for start in range(0, end, _CHUNK_BYTES):
+            first = start // PAGE_BYTES
+            count = -(-(min(end, start + _CHUNK_BYTES) - start) // PAGE_BYTES)
+            numbers = range(first, first + count)
+            chunk = self.cache[start : start + _CHUNK_BYTES]
+            if not any(number in self.platter for number in numbers) and chunk == bytes(len(chunk)):
+                continue
+            changed += [number for number in numbers if self.page(number) != self.platter.get(number, _ZERO_PAGE)]
+        return changed
+
+    def page(self, number: int) -> bytes:
+        """Return the cached bytes of one page, zeros beyond the end."""
+        start = number * PAGE_BYTES
+        return bytes(self.cache[start : min(start + PAGE_BYTES, self.length)]).ljust(PAGE_BYTES, b"\0")
+
+    def sync(self) -> None:
+        """Copy the page cache to the platter."""
+        for number in self.changed_pages():
+            page = self.page(number)
+            if page == _ZERO_PAGE:
+                self.platter.pop(number, None)
+            else:
+                self.platter[number] = page
+        self.platter_length = self.length
+
+    def copy(self) -> Inode:
+        """Return a file with the same cache and platter that shares no memory with this one."""
+        other = Inode()
+        other.set_length(self.length)
+        other.cache[: self.length] = self.cache[: self.length]
+        other.platter, other.platter_length = dict(self.platter), self.platter_length
+        other.modified_ms = self.modified_ms
+        return other
+
+    def after_power_loss(self, chance: random.Random) -> Inode:
+        """Return what is left of the file."""
+        other = Inode()
+        length = self.length if chance.random() < 0.5 else self.platter_length
+        pages = dict(self.platter)
+        for number in self.changed_pages():
+            fate = chance.random()
+            new = self.page(number)
+            if fate < 0.4:
+                continue
+            if fate >= 0.8:
+                old = pages.get(number, _ZERO_PAGE)
+                sectors = [
+                    (new if chance.random() < 0.5 else old)[at : at + SECTOR_BYTES]
+                    for at in range(0, PAGE_BYTES, SECTOR_BYTES)
+                ]
+                new = b"".join(sectors)
+            pages[number] = new
+        other.set_length(length)
+        for number, page in pages.items():
+            start = number * PAGE_BYTES
+            if start < length:
+                other.cache[start : min(start + PAGE_BYTES, length)] = page[: length - start]
+        other.sync()
+        other.modified_ms = self.modified_ms
+        return other
+
+
+_ZERO_PAGE = bytes(PAGE_BYTES)
+
+
+@attrs.frozen
+class NameChange:
+    """One change of a folder that is not on the platter yet: *path* now means *inode* (None: nothing)."""
+
+    path: str
+    inode: Inode | None
+    is_folder: bool = False
+
+
+@attrs.define
+class SimUsage:
+    """Size of the simulated disk."""
+
+    total: int
+    used: int
+    free: int
+
+
+class PowerCut(Exception):
+    """The power went in the middle of a sync; nothing of the host may go on."""
+
+
+class SimFile:
+    """An open file of a :class:`SimDisk`."""
+
+    def __init__(self, disk: SimDisk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def size(self) -> int:
+        return self._inode.length
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return bytes(self._inode.cache[offset : min(offset + length, self._inode.length)])
+
+    def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        raw = memoryview(data).cast("B")
+        if offset + len(raw) > self._inode.length:
+            self._inode.set_length(offset + len(raw))
+        self._inode.cache[offset : offset + len(raw)] = raw
+        self._inode.modified_ms = self._disk.now_ms()
+
+    def truncate(self, length: int) -> None:
+        self._inode.set_length(length)
+        self._inode.modified_ms = self._disk.now_ms()
+
+    def sync(self) -> None:
+        self._disk.check_sync()
+        self._inode.sync()
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+
+class SimMapping:
+    """A mapped file of a :class:`SimDisk`."""
+
+    def __init__(self, disk: SimDisk, inode: Inode, size: int) -> None:
+        self._disk = disk
+        self._inode = inode
+        self.size = size
+        self.view = inode.cache[:size]
+
+    def sync(self, offset: int, length: int) -> None:
+        self._disk.check_sync()
+        self._inode.sync()
+
+    def close(self) -> None:
+        self.view.release()
+
+
+class SimLock:
+    """A held folder of a :class:`SimDisk`."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        self._disk.locks.discard(self._path)
+
+
+class SimDisk:
+    """A disk in memory, see the module's text. Use small file sizes: what is synced is compared page by page.
+
+    Args:
+        chance: decides what survives a power loss; the same seed and calls give the same result.
+        now_ms: wall time, for the ages of files.
+        total_bytes: size of the disk.
+        sync_seconds: how long each call through :meth:`in_thread` takes on the trio clock.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        *,
+        now_ms: Callable[[], int] = lambda: 0,
+        total_bytes: int = 1 << 40,
+        sync_seconds: float = 0.0,
+    ) -> None:
+        self._chance = chance
+        self.now_ms = now_ms
+        self.total_bytes = total_bytes
+        #: Set by a test to fill the disk; None: what the files take.
+        self.used_bytes: int | None = None
+        self.sync_seconds = sync_seconds
+        #: Set by a test to let every sync fail.
+        self.sync_error: OSError | None = None
+        self.locks: set[str] = set()
+        self._files: dict[str, Inode] = {}
+        self._folders: set[str] = {"/", ""}
+        self._platter_files: dict[str, Inode] = {}
+        self._platter_folders: set[str] = {"/", ""}
+        self._pending: list[NameChange] = []
+        self._boot = 0
+        self.syncs = 0
+        #: Set by a test: the power goes instead of the sync after so many more.
+        self.syncs_left: int | None = None
+
+    # Accidents
+
+    def lose_power(self) -> None:
+        """Forget what was not synced. Objects opened before do not touch the disk any more."""
+        by_folder: dict[str, list[NameChange]] = {}
+        for change in self._pending:
+            by_folder.setdefault(os.path.dirname(change.path), []).append(change)
+        for folder in sorted(by_folder):
+            changes = by_folder[folder]
+            for change in changes[: self._chance.randint(0, len(changes))]:
+                self._apply(change)
+        self._pending = []
+        self._platter_folders = {folder for folder in self._platter_folders if self._survives(folder)}
+        left = {path: inode for path, inode in self._platter_files.items() if self._survives(os.path.dirname(path))}
+        self._platter_files = {path: left[path].after_power_loss(self._chance) for path in sorted(left)}
+        self._files = dict(self._platter_files)
+        self._folders = set(self._platter_folders)
+        self.locks.clear()
+        self.syncs_left = None
+        self._boot += 1
+
+    def kill_process(self) -> None:
+        """Detach everything opened before, as when the process is killed; nothing written is lost."""
+        copies: dict[int, Inode] = {}
+
+        def copy(inode: Inode) -> Inode:
+            if id(inode) not in copies:
+                copies[id(inode)] = inode.copy()
+            return copies[id(inode)]
+
+        self._files = {path: copy(inode) for path, inode in self._files.items()}
+        self._platter_files = {path: copy(inode) for path, inode in self._platter_files.items()}
+        self._pending = [
+            attrs.evolve(change, inode=None if change.inode is None else copy(change.inode)) for change in self._pending
+        ]
+        self.locks.clear()
+
+    def check_sync(self) -> None:
+        """Count a sync, or fail it when a test wants that."""
+        if self.sync_error is not None:
+            raise self.sync_error
+        if self.syncs_left is not None:
+            if self.syncs_left == 0:
+                raise PowerCut
+            self.syncs_left -= 1
+        self.syncs += 1
+
+    # The interface of understudy.runtime.disk.Disk
+
+    def exists(self, path: str) -> bool:
+        return path in self._files or path in self._folders
+
+    def size(self, path: str) -> int:
+        return self._inode(path).length
+
+    def modified_ms(self, path: str) -> int:
+        return self._inode(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Give a file another age."""
+        self._inode(path).modified_ms = modified_ms
+
+    def listdir(self, path: str) -> list[str]:
+        path = path.rstrip("/") or "/"
+        names = {os.path.basename(each) for each in (*self._files, *self._folders) if os.path.dirname(each) == path}
+        return sorted(name for name in names if name)
+
+    def make_folder(self, path: str) -> None:
+        path = path.rstrip("/") or "/"
+        if path in self._folders:
+            return
+        if path in self._files:
+            raise FileExistsError(errno.EEXIST, "a file has that name", path)
+        self.make_folder(os.path.dirname(path))
+        self._folders.add(path)
+        self._pending.append(NameChange(path, None, is_folder=True))
+
+    def read(self, path: str) -> bytes:
+        inode = self._inode(path)
+        return bytes(inode.cache[: inode.length])
+
+    def open(self, path: str, *, create: bool = True) -> File:
+        return SimFile(self, self._inode(path, create=create))
+
+    def map(self, path: str, size: int) -> Mapping:
+        inode = self._inode(path, create=True)
+        if inode.length < size:
+            inode.set_length(size)
+        return SimMapping(self, inode, size)
+
+    def replace(self, source: str, target: str) -> None:
+        inode = self._inode(source)
+        del self._files[source]
+        self._files[target] = inode
+        self._pending.append(NameChange(target, inode))
+        self._pending.append(NameChange(source, None))
+
+    def remove(self, path: str) -> None:
+        if path in self._files:
+            del self._files[path]
+            self._pending.append(NameChange(path, None))
+
+    def remove_tree(self, path: str) -> None:
+        for each in [each for each in self._files if each == path or each.startswith(path + "/")]:
+            self.remove(each)
+        self._folders = {each for each in self._folders if each != path and not each.startswith(path + "/")}
+
+    def sync_folder(self, path: str) -> None:
+        path = path.rstrip("/") or "/"
+        if path not in self._folders:
+            raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+        self.check_sync()
+        rest = []
+        for change in self._pending:
+            if os.path.dirname(change.path) == path:
+                self._apply(change)
+            else:
+                rest.append(change)
+        self._pending = rest
+
+    def usage(self, path: str) -> DiskUsage:
+        used = self.used_bytes
+        if used is None:
+            used = sum(PAGE_BYTES * len(inode.platter) for inode in self._files.values())
+        used = min(used, self.total_bytes)
+        return SimUsage(self.total_bytes, used, self.total_bytes - used)
+
+    def lock(self, path: str) -> Lock:
+        self._inode(path, create=True)
+        if path in self.locks:
+            raise DiskLockedError(
+                f"{os.path.dirname(path)} is held by another process; stop that process or give this one another folder"
+            )
+        self.locks.add(path)
+        return SimLock(self, path)
+
+    def boot_id(self) -> str:
+        return f"simulated-boot-{self._boot}"
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        with trio.CancelScope(shield=True):
+            if self.sync_seconds:
+                await trio.sleep(self.sync_seconds)
+            else:
+                await trio.lowlevel.checkpoint()
+        return function()
+
+    # Inside
+
+    def _inode(self, path: str, *, create: bool = False) -> Inode:
+        inode = self._files.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            if os.path.dirname(path) not in self._folders:
+                raise FileNotFoundError(errno.ENOENT, "no such folder", path)
+            inode = self._files[path] = Inode()
+            inode.modified_ms = self.now_ms()
+            self._pending.append(NameChange(path, inode))
+        return inode
+
+    def _apply(self, change: NameChange) -> None:
+        if change.is_folder:
+            self._platter_folders.add(change.path)
+        elif change.inode is None:
+            self._platter_files.pop(change.path, None)
+        else:
+            self._platter_files[change.path] = change.inode
+
+    def _survives(self, folder: str) -> bool:
+        while folder not in ("/", ""):
+            if folder not in self._platter_folders:
+                return False
+            folder = os.path.dirname(folder)
+        return True
