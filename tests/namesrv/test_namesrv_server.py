@@ -435,3 +435,16 @@ async def test_connections_may_be_idle_for_ever_if_the_settings_say_so(tmp_path:
     async with running(config) as server, connected(server) as peer:
         await trio.testing.wait_all_tasks_blocked(0.02)
         assert (await peer.ask(106)).code == 0
+
+
+async def test_addresses_that_are_none_harm_nobody(tmp_path: Path) -> None:
+    # given members whose addresses nobody can connect to
+    hostile = ["", "nowhere", "é\u2028:1", "a..b:1", "x" * 300 + ":1", "127.0.0.1:99999999999", "127.0.0.1:-1"]
+    async with running(config_in(tmp_path, notify_min_broker_id_changed=True)) as server, connected(server) as peer:
+        for number, address in enumerate(hostile):
+            await peer.register("a", len(hostile) - number, address, TOPICS, enableActingMaster="true")
+        # when they are to be told about a new smallest id
+        await peer.register("a", 0, "127.0.0.1:1", TOPICS, enableActingMaster="true")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        # then the name server goes on
+        assert await peer.route("T1") is not None
