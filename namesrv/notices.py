@@ -77,6 +77,6 @@ class Notifier:
             notice = waiting.popleft()
             try:
                 await client.invoke_oneway(target, to_command(notice), CONNECT_TIMEOUT_MS)
-            except (RemotingError, ValueError) as error:  # ValueError: a host that is no name at all
+            except RemotingError as error:
                 log.warning("notice not delivered", target=target, broker=notice.broker_name, why=error)
         del self._waiting[target]

@@ -92,7 +92,7 @@ class RemotingClient(Dispatcher):
             raise ConnectFailedError(address, f"{address!r} is not an address of the form host:port")
         try:
             stream = await self._world.network.connect(host.strip("[]"), int(port), timeout_seconds)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: a host that is no name at all
             raise ConnectFailedError(address, f"no connection to {address}: {error}") from error
         connection = Connection(stream, self._world.clock, self._limits)
         self._connections[address] = connection
