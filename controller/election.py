@@ -70,14 +70,14 @@ def elect(
     if chosen is None and unclean_allowed:
         chosen, reason = _choose(registered, live, old_master, preferred)
         unclean = chosen is not None and chosen not in in_set
-    verdicts = [
-        Verdict(broker_id, True, reason)
-        if broker_id == chosen
-        else Verdict(
-            broker_id, False, _excluded(broker_id, in_set, live, chosen, preferred, unclean or unclean_allowed)
-        )
-        for broker_id in registered
-    ]
+    kept = chosen is not None and chosen == old_master and preferred is None
+    verdicts = []
+    for broker_id in registered:
+        if broker_id == chosen:
+            verdicts.append(Verdict(broker_id, True, reason))
+        else:
+            why = _excluded(broker_id, in_set, live, chosen, preferred, unclean_allowed, kept)
+            verdicts.append(Verdict(broker_id, False, why))
     return Decision(chosen, unclean, verdicts)
 
 
