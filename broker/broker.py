@@ -41,6 +41,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
 from understudy.runtime.supervisor import Supervisor, open_supervisor
 from understudy.runtime.world import World
@@ -278,7 +279,7 @@ class Broker:
                 )
             self.persistence.add(SavedTable(name, path, table.to_json, delay_ms, self._barrier_of(name)))
         if absent:
-            disk.make_folder(config_path(keys, ""))
+            await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
             await self.persistence.save_all()
         self.topics.on_change.append(lambda rows: self.persistence.changed("topics"))
         self.groups.on_change.append(lambda: self.persistence.changed("groups"))

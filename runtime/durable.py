@@ -1,10 +1,32 @@
-"""Replace a whole file so that a crash or power loss leaves the old or the new one, never a mixture."""
+"""Files and folders that survive a crash or power loss: replaced whole, and reachable by their names."""
 
 from __future__ import annotations
 
 import os.path
 
 from understudy.runtime.disk import Disk
+
+
+def make_folder_durably(disk: Disk, path: str) -> None:
+    """Create a folder and its parents so that a power loss leaves the names of all of them. Blocking.
+
+    A file is only as durable as the name of every folder above it.
+
+    Args:
+        disk: where to create it.
+        path: the folder; an existing one is fine.
+    """
+    path = os.path.abspath(path)
+    missing = []
+    parent = os.path.dirname(path)
+    while not disk.exists(path) and path != os.path.dirname(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        disk.make_folder(folder)
+        disk.sync_folder(os.path.dirname(folder))
+    if not missing:  # a process that was killed may have left the name unsynced
+        disk.sync_folder(parent)
 
 
 def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = True) -> None:

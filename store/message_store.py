@@ -14,7 +14,8 @@ from functools import partial
 
 import trio
 
-from understudy.runtime.disk import Disk, Lock
+from understudy.runtime.disk import Lock
+from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
@@ -91,7 +92,7 @@ class MessageStore:
         be written. Damaged content is repaired or cut off and logged, it never prevents the start.
         """
         disk = world.disk
-        await disk.in_thread(partial(_make_root, disk, config.folder))
+        await disk.in_thread(partial(make_folder_durably, disk, config.folder))
         lock = disk.lock(os.path.join(config.folder, "lock"))
         try:
             core = await disk.in_thread(partial(_prepare, world, config, store_host))
@@ -384,11 +385,6 @@ class MessageStore:
     def set_correct_offsets(self, correct: bool) -> None:
         """Say whether reads out of range answer the right offset; a plain slave leaves the consumer's as it is."""
         self._reader.correct_offsets = correct
-
-
-def _make_root(disk: Disk, folder: str) -> None:
-    disk.make_folder(folder)
-    disk.sync_folder(os.path.dirname(os.path.abspath(folder)))
 
 
 def _prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> StoreCore:

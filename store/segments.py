@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from understudy.runtime.disk import Disk
+from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
 from understudy.store.mapped_files import MappedFiles
 
@@ -86,8 +87,7 @@ class Segments:
         found: dict[int, str] = {}
         for folder in (*self._read_only, *self._folders):
             if folder not in self._read_only:
-                self._disk.make_folder(folder)
-                self.unsynced_folders.add(os.path.dirname(folder))
+                make_folder_durably(self._disk, folder)
             for start in numbered_files(self._disk, folder):
                 found.setdefault(start, os.path.join(folder, file_name(start)))
         starts = sorted(found)

@@ -1,0 +1,174 @@
+"""A process of a simulated host: the production code with a world that can be taken away from it.
+
+A real process that is killed does nothing more. A killed task of trio still runs its clean-up, so its world is *fenced*
+first: from then on its disk and network refuse everything, and nothing the ghost does reaches anybody.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import trio
+
+from understudy.runtime.clock import Clock
+from understudy.runtime.disk import Disk, DiskUsage, File, Lock, Mapping
+from understudy.runtime.network import ByteStream, Listener, Network
+from understudy.runtime.world import World
+
+T = TypeVar("T")
+
+
+class ProcessGoneError(OSError):
+    """The process that makes this call has been killed."""
+
+    def __init__(self) -> None:
+        super().__init__("this process has been killed")
+
+
+class Fence:
+    """Open until the process is killed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def check(self) -> None:
+        """Raise :class:`ProcessGoneError` after the kill."""
+        if self.closed:
+            raise ProcessGoneError
+
+
+class FencedDisk:
+    """The host's disk as one process sees it."""
+
+    def __init__(self, disk: Disk, fence: Fence) -> None:
+        self._disk = disk
+        self._fence = fence
+
+    def exists(self, path: str) -> bool:
+        self._fence.check()
+        return self._disk.exists(path)
+
+    def size(self, path: str) -> int:
+        self._fence.check()
+        return self._disk.size(path)
+
+    def modified_ms(self, path: str) -> int:
+        self._fence.check()
+        return self._disk.modified_ms(path)
+
+    def listdir(self, path: str) -> list[str]:
+        self._fence.check()
+        return self._disk.listdir(path)
+
+    def make_folder(self, path: str) -> None:
+        self._fence.check()
+        self._disk.make_folder(path)
+
+    def read(self, path: str) -> bytes:
+        self._fence.check()
+        return self._disk.read(path)
+
+    def open(self, path: str, *, create: bool = True) -> File:
+        self._fence.check()
+        return self._disk.open(path, create=create)
+
+    def map(self, path: str, size: int) -> Mapping:
+        self._fence.check()
+        return self._disk.map(path, size)
+
+    def replace(self, source: str, target: str) -> None:
+        self._fence.check()
+        self._disk.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        self._fence.check()
+        self._disk.remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._fence.check()
+        self._disk.remove_tree(path)
+
+    def sync_folder(self, path: str) -> None:
+        self._fence.check()
+        self._disk.sync_folder(path)
+
+    def usage(self, path: str) -> DiskUsage:
+        self._fence.check()
+        return self._disk.usage(path)
+
+    def boot_id(self) -> str:
+        self._fence.check()
+        return self._disk.boot_id()
+
+    def lock(self, path: str) -> Lock:
+        self._fence.check()
+        return self._disk.lock(path)
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        self._fence.check()
+        return await self._disk.in_thread(function)
+
+
+class FencedNetwork:
+    """The host's network as one process sees it."""
+
+    def __init__(self, network: Network, fence: Fence) -> None:
+        self._network = network
+        self._fence = fence
+
+    async def listen(self, host: str, port: int) -> Listener:
+        self._fence.check()
+        return await self._network.listen(host, port)
+
+    async def connect(self, host: str, port: int, timeout_seconds: float) -> ByteStream:
+        self._fence.check()
+        return await self._network.connect(host, port, timeout_seconds)
+
+
+class SimProcess:
+    """One process of a simulated host.
+
+    Args:
+        clock, network, disk, source: the host's world.
+
+    Attributes:
+        world: what the process gets.
+        gone: set when it has ended, however it ended.
+        failure: why it ended by itself, ``None`` otherwise.
+    """
+
+    def __init__(self, clock: Clock, network: Network, disk: Disk, source: random.Random) -> None:
+        self._fence = Fence()
+        self.world = World(clock, FencedNetwork(network, self._fence), FencedDisk(disk, self._fence), source)
+        self.gone = trio.Event()
+        self.failure: BaseException | None = None
+        self._scope = trio.CancelScope()
+
+    async def run(
+        self,
+        work: Callable[..., Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run *work* (called with ``task_status=``) until it ends; never raises, see :attr:`failure`."""
+        try:
+            with self._scope:
+                await work(task_status=task_status)
+        except Exception as error:
+            if not self._fence.closed:  # a ghost's complaints are nobody's business
+                self.failure = error
+        finally:
+            self.gone.set()
+
+    async def stop(self) -> None:
+        """End the process as SIGTERM does, clean-up included."""
+        self._scope.cancel()
+        await self.gone.wait()
+
+    async def vanish(self) -> None:
+        """End the process as SIGKILL does; what it does from now on reaches nobody."""
+        self._fence.closed = True
+        self._scope.cancel()
+        await self.gone.wait()
