@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from namesrv_wire import Peer, captured, config_in, connected, running
+from namesrv_wire import DATA, Peer, captured, config_in, connected, running
 
+from understudy.namesrv import bodies
 from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.notices import to_command
+from understudy.namesrv.records import DataVersion, MinBrokerIdNotice, QueueData, Registration
+from understudy.namesrv.route_table import RouteTable
+from understudy.namesrv.routes import pick_up
 from understudy.remoting.command import Command
 from understudy.remoting.frame import FrameReader, encode
 from understudy.runtime.json_dialect import loads
@@ -160,3 +166,46 @@ async def test_a_compressed_registration_is_accepted_where_the_reference_refuses
         ]
         topics = json.loads((await peer.ask(206)).body)["topicList"]
         assert len(topics) == 15
+
+
+@pytest.mark.covers("R2", "NS-06")
+def test_the_captured_failover_of_two_containers_is_repeated() -> None:
+    # given what 5.4.0 showed while a container with master a and slave b was killed and came back
+    seen = json.loads((DATA / "acting_routes.json").read_text())
+    table = RouteTable()
+
+    def come(name: str, broker_id: int, port: int) -> list[MinBrokerIdNotice]:
+        queues = {topic: QueueData(name, 6, 4, 0, 4) for topic in ("T1", "TD")}
+        address, ha_address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+        event = Registration("W2", name, broker_id, address, ha_address, None, 2000, True, DataVersion(), queues)
+        return list(table.register(event, None, 0).notices)
+
+    def shown(what: str, *, standard: bool = True) -> None:
+        route = pick_up(table, "T1", acting_master=True)
+        assert route is not None
+        ours, theirs = bodies.route(route, standard=standard), seen[what].encode()
+        assert sorted(ours) == sorted(theirs), what
+        assert unordered(loads(ours)) == unordered(loads(theirs)), what
+
+    def headers(notices: Iterable[MinBrokerIdNotice]) -> list[dict[str, str] | None]:
+        return [to_command(notice).ext for notice in notices]
+
+    # when all four brokers come, then the routes and the notice about the smaller id are the captured ones
+    assert come("broker-a", 0, 21220) == []
+    assert come("broker-b", 1, 21224) == []
+    assert come("broker-a", 1, 21230) == []
+    assert headers(come("broker-b", 0, 21234)) == [seen["notices"]["master_of_b_came"]]
+    shown("both")
+    shown("both_old", standard=False)
+    # when the first container is killed, then its two brokers go in one step
+    lost = [table.live[("W2", "127.0.0.1:21220")], table.live[("W2", "127.0.0.1:21224")]]
+    assert headers(table.remove(lost)) == [seen["notices"]["master_of_a_went"]]
+    shown("killed")
+    shown("killed_old", standard=False)
+    # when its master of a comes back, then the slave steps back
+    assert headers(come("broker-a", 0, 21220)) == [seen["notices"]["master_of_a_came"]]
+    shown("returned")
+    # and a slave that registers alone is read only and in its master's place from the start
+    table = RouteTable()
+    come("broker-a", 1, 21230)
+    shown("slave_alone")
