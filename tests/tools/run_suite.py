@@ -2,6 +2,9 @@
 
 First installs the real clients and servers that tests talk to (Java, Go, C++, JavaScript), as far as their tools are on
 this machine, and says what will be skipped and why; then becomes pytest, so that pytest's last line is the last line.
+
+    --no-peers       leave the tests with real clients and servers out, and install nothing for them
+    --install-only   install what the tests need and run none
 """
 
 from __future__ import annotations
@@ -45,6 +48,10 @@ def install_peers() -> None:
 
 
 def main(arguments: list[str]) -> None:
+    if "--help" in arguments or "-h" in arguments:
+        print(__doc__)
+        print("pytest's own options: .venv/bin/pytest --help")
+        return
     if "--install-only" in arguments:
         install_peers()
         return
