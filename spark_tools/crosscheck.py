@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from understudy.spark_tools.facts import LogRange, QueueRange, queue_of, log_file_of, read_units
+from understudy.spark_tools.facts import LogRange, QueueRange, log_file_of, queue_of, read_units
 from understudy.spark_tools.kernels import consumequeue, index, records
 from understudy.spark_tools.kernels.commitlog import HEADER, MAGIC_V1, MAGIC_V2, Chunk, Int64, Window, gather, select
 from understudy.spark_tools.kernels.javahash import index_key_hash

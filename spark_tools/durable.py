@@ -62,7 +62,7 @@ class Journal:
         self.path = path
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self.entries = self._read()
-        self._file = open(path, "ab")
+        self._file = open(path, "ab")  # noqa: SIM115 - stays open, and locked, until close
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.kernels import consumequeue
 from understudy.spark_tools.kernels.consumequeue import BATCH_UNIT, UNIT, Units
 from understudy.spark_tools.layout import LogFile, Queue, Store
-from understudy.spark_tools.storage import map_range
+from understudy.spark_tools.storage import join, list_directory, map_range
 
 RANGE_UNITS = 4 << 20
 
@@ -130,15 +131,15 @@ def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueR
 def queue_of(store: Store, part: QueueRange) -> Queue | None:
     """The queue of a range in a store, None when the store has no file of it."""
     base = "batchconsumequeue" if part.batched else "consumequeue"
-    path = layouts.join(store.path, base, part.topic, str(part.queue_id))
-    files = layouts.log_files(layouts.list_directory(path)[0], "a consume queue", [])
+    path = join(store.path, base, part.topic, str(part.queue_id))
+    files = layouts.log_files(list_directory(path)[0], "a consume queue", [])
     return Queue(part.topic, part.queue_id, part.batched, tuple(files)) if files else None
 
 
 def _first_difference(held: list[tuple[Units, int]], *, batched: bool) -> int:
     """Smallest queue offset at which two replicas hold different units, -1 when they agree where both have units."""
     diverged = -1
-    for (left, left_first), (right, right_first) in zip(held, held[1:], strict=False):
+    for (left, left_first), (right, right_first) in pairwise(held):
         low = max(left_first, right_first)
         high = min(left_first + len(left), right_first + len(right))
         if low >= high:

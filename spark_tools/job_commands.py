@@ -8,9 +8,10 @@ from argparse import Namespace
 from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING
 
-from understudy.spark_tools import commands, exits, session
+from understudy.spark_tools import exits, session
 from understudy.spark_tools.commands import Say, exit_code, fault_table, replica_sets, store_table, verdict_line
 from understudy.spark_tools.durable import replace_file
+from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, lines, write_report
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
     code = exit_code(facts, False)
     for (target, found), target_facts in zip(results, facts[1:], strict=True):
         held = _committed(spark, target, reconciling.offset_table(target_facts))
-        changes = []
+        changes: list[Change] = []
         for row in found:
             current = held.get((row.topic, row.consumer_group, row.queue_id))
             rows.append(
@@ -263,14 +264,14 @@ def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
     )
     if rows:
         bound: dict[str, float] = {}
-        for row in rows:
-            bound[row[2]] = bound.get(row[2], 0) + row[6]
+        for line in rows:
+            bound[line[2]] = bound.get(line[2], 0) + line[6]
         top = sorted(bound.items(), key=lambda item: -item[1])[:15]
         report.plots.append(bars("Messages that may be delivered again, by group", top))
     return _finish(report, code, options.out, say)
 
 
-def _committed(spark: SparkSession, store: commands.Store, table: str | None) -> dict[tuple[str, str, int], int]:
+def _committed(spark: SparkSession, store: Store, table: str | None) -> dict[tuple[str, str, int], int]:
     if table is None:
         return {}
     frame = spark.read.format("rocketmq_offsets").option("path", f"{store.name}={store.path}").load()

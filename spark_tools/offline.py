@@ -20,8 +20,8 @@ from typing import Any
 from understudy.spark_tools.durable import Journal, remove_file, replace_file, sha256
 from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.kernels.tables import DataVersion
-from understudy.spark_tools.plan import Plan, PlanError, anchors
 from understudy.spark_tools.layout import Store, read_layout
+from understudy.spark_tools.plan import Plan, PlanError, anchors
 from understudy.spark_tools.storage import local_path
 
 DONE = "done"
@@ -136,8 +136,7 @@ def targets(plan: Plan, originals: dict[str, dict[str, bytes | None]], now_ms: i
     for name, store in plan.stores.items():
         table = store["offset_table"] or "consumerOffset.json"
         after = patched(contents[name], plan, version)
-        for file in (f"{table}.bak", table):
-            found.append(Target(name, file, originals[name][file], after))
+        found += [Target(name, file, originals[name][file], after) for file in (f"{table}.bak", table)]
     return found
 
 

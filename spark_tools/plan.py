@@ -117,7 +117,7 @@ def describe_store(layout: Layout, log_begin: int, log_end: int | None, table: s
 
 
 def anchors(files: list[LogFile], log_end: int | None) -> list[dict[str, Any]]:
-    """Digests of a few records with their physical offsets: the first of the log, of its middle and of its last file."""
+    """Digests of a few records with their physical offsets: first of the log, of its middle and of its last file."""
     found: dict[int, dict[str, Any]] = {}
     used = [file for file in files if log_end is None or file.start_offset < log_end]
     for number in sorted({0, len(used) // 2, len(used) - 1}) if used else ():
@@ -176,9 +176,10 @@ def write_plan(
         "stores": stores,
     }
     digest = hashlib.sha256()
-    count = -1
+    count = -1  # the header is no change
     with open(path, "wb") as file:
-        for count, line in enumerate(_lines(header, changes)):
+        for line in _lines(header, changes):
+            count += 1
             digest.update(line)
             file.write(line)
         seal = {"changes": count, "sha256": digest.hexdigest()}

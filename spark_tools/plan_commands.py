@@ -10,7 +10,7 @@ from collections.abc import Callable
 from understudy.spark_tools import exits, live
 from understudy.spark_tools.admin import AdminClient, AdminError
 from understudy.spark_tools.live import LiveApply, Outcome
-from understudy.spark_tools.offline import DONE, OfflineApply, changed_inputs, check_stopped, store_path
+from understudy.spark_tools.offline import DONE, OfflineApply, Target, changed_inputs, check_stopped, store_path
 from understudy.spark_tools.plan import Plan, PlanError, load_plan
 
 Say = Callable[[str], None]
@@ -28,10 +28,9 @@ def show(options: Namespace, say: Say) -> int:
     limit = len(plan.changes) if options.all else SHOWN_CHANGES
     for change in plan.changes[:limit]:
         current = ", ".join(f"{name} {value}" for name, value in change.current.items())
-        say(
-            f"{change.topic} {change.group} queue {change.queue_id}: {current} -> {change.proposed} "
-            f"(repeated {change.repeated}, skipped {change.skipped}, saved {change.saved}): {change.kind}: {change.reason}"
-        )
+        cost = f"repeated {change.repeated}, skipped {change.skipped}, saved {change.saved}"
+        place = f"{change.topic} {change.group} queue {change.queue_id}"
+        say(f"{place}: {current} -> {change.proposed} ({cost}): {change.kind}: {change.reason}")
     if limit < len(plan.changes):
         say(f"... {len(plan.changes) - limit} more, shown with --all")
     return exits.AGREE
@@ -115,7 +114,7 @@ def apply(options: Namespace, say: Say) -> int:
         offline.close()
 
 
-def _files(results: list, say: Say, word: str) -> int:
+def _files(results: list[tuple[Target, str]], say: Say, word: str) -> int:
     for target, status in results:
         say(f"{target.store} {target.path}: {word if status == DONE else status}")
     return exits.AGREE if all(status == DONE for _, status in results) else exits.DIFFER

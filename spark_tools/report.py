@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +62,7 @@ def bars(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> Plo
     return Plot(title, _svg(title, 780, height, "".join(parts)))
 
 
-def lines(title: str, series: dict[str, Sequence[tuple[float, float]]], x_unit: str, y_unit: str) -> Plot:
+def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_unit: str, y_unit: str) -> Plot:
     """Lines over a common x axis, one per name."""
     points = [point for line in series.values() for point in line]
     width, height, left, bottom = 780, 300, 70, 40
@@ -151,10 +151,8 @@ def render(report: Report) -> str:
     for name, value in report.facts.items():
         parts.append(f"<dt>{html.escape(name)}</dt><dd>{html.escape(_cell(value))}</dd>")
     parts.append("</dl>")
-    for plot in report.plots:
-        parts.append(f'<h2>{html.escape(plot.title)}</h2><div class="scroll">{plot.svg}</div>')
-    for table in report.tables:
-        parts.append(_render_table(table))
+    parts += [f'<h2>{html.escape(plot.title)}</h2><div class="scroll">{plot.svg}</div>' for plot in report.plots]
+    parts += [_render_table(table) for table in report.tables]
     parts.append(f"<script>{_SCRIPT}</script></body></html>\n")
     return "".join(parts)
 

@@ -191,7 +191,7 @@ def _target(replicas: Sequence[Replica], held: Sequence[Replica], context: Conte
     if blind:
         other = blind[0]
         relation = "newer" if other.version > furthest.version else "equal"
-        detail = f"{other.name} holds {other.offset} under a version {relation} to that of {furthest.name}, which holds {top}"
+        detail = f"{other.name} holds {other.offset} under a version {relation} to {furthest.name}'s, which holds {top}"
         return LOST, top, detail
     missing = [r for r in replicas if r.offset is None]
     if lower or missing:

@@ -36,7 +36,8 @@ def _remote(path: str) -> tuple[Any, str]:
     from pyarrow import fs
 
     uri = "s3" + path[3:] if path.startswith(("s3a:", "s3n:")) else path
-    return fs.FileSystem.from_uri(uri)
+    system, inner = fs.FileSystem.from_uri(uri)
+    return system, inner
 
 
 def join(path: str, *names: str) -> str:

@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 import numpy as np
 
@@ -71,10 +72,8 @@ class SyntheticStore:
         properties: dict[str, str] | None = None,
     ) -> int:
         """Stores one message and returns its queue offset."""
-        pairs = dict(properties or {})
-        for name, value in (("UNIQ_KEY", uniq_key), ("KEYS", keys), ("TAGS", tags)):
-            if value:
-                pairs[name] = value
+        named = (("UNIQ_KEY", uniq_key), ("KEYS", keys), ("TAGS", tags))
+        pairs = dict(properties or {}) | {name: value for name, value in named if value}
         units = self._units[topic, queue_id]
         at = self.first_offset + len(self._log)
 
@@ -195,6 +194,10 @@ def _version(version: tuple[int, int, int]) -> dict[str, int]:
     return {"counter": version[1], "stateVersion": version[0], "timestamp": version[2]}
 
 
+def _open(directory: str, offset: int) -> BinaryIO:
+    return open(os.path.join(directory, f"{offset:020d}"), "wb")
+
+
 def write_bulk_log(
     directory: str,
     *,
@@ -228,7 +231,7 @@ def write_bulk_log(
     written = 0
     pieces: list[bytes] = []
     position = 0
-    handle = open(os.path.join(directory, f"{0:020d}"), "wb")
+    handle = _open(directory, 0)
     try:
         for number in range(records):
             topic, queue_id, length = int(choices[number]), int(queue_ids[number]), int(lengths[number])
@@ -254,7 +257,7 @@ def write_bulk_log(
                 handle.close()
                 pieces, position = [], 0
                 written += rest
-                handle = open(os.path.join(directory, f"{written:020d}"), "wb")
+                handle = _open(directory, written)
             struct.pack_into(">i", template, 12, queue_id)
             struct.pack_into(">qq", template, 20, counters[topic, queue_id], written)
             struct.pack_into(">q", template, 56, 1_700_000_000_000 + number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,7 @@ def queue_facts(spark: SparkSession, stores: Sequence[Store], logs: dict[str, Lo
                 for row in batch.to_pylist()
                 for part in queue_ranges(chosen, row["topic"], row["batched"])
             ]
-            columns = list(zip(*rows, strict=True)) if rows else [[], [], [], [], []]
+            columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[], [], [], [], []]
             kinds = (pa.string(), pa.bool_(), pa.int32(), pa.int64(), pa.int64())
             yield pa.RecordBatch.from_arrays(
                 [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)],
@@ -39,13 +40,12 @@ def queue_facts(spark: SparkSession, stores: Sequence[Store], logs: dict[str, Lo
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            rows = []
-            for row in batch.to_pylist():
-                for fact in range_facts(chosen, logs, QueueRange(**row)):
-                    rows.append(
-                        (row["topic"], row["queue_id"], fact.store, fact.min_offset, fact.max_offset, fact.diverged_at)
-                    )
-            columns = list(zip(*rows, strict=True)) if rows else [[], [], [], [], [], []]
+            rows = [
+                (row["topic"], row["queue_id"], fact.store, fact.min_offset, fact.max_offset, fact.diverged_at)
+                for row in batch.to_pylist()
+                for fact in range_facts(chosen, logs, QueueRange(**row))
+            ]
+            columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[], [], [], [], [], []]
             kinds = (pa.string(), pa.int32(), pa.string(), pa.int64(), pa.int64(), pa.int64())
             yield pa.RecordBatch.from_arrays(
                 [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)],

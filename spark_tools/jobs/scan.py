@@ -83,8 +83,7 @@ def log_end(layout: Layout, found: list[Damage]) -> int:
     ]
     last = layout.commit_log[-1] if layout.commit_log else None
     if ends:
-        first_zero = min((end for end in ends if _nothing_follows(end, layout, ends)), default=max(ends))
-        return first_zero
+        return min((end for end in ends if _nothing_follows(end, layout, ends)), default=max(ends))
     return last.start_offset + last.size_bytes if last else 0
 
 

@@ -1,4 +1,4 @@
-"""Runs a function over work items on all tasks and brings back rows: the one way the jobs use Spark for plain Python."""
+"""Runs a plain Python function over work items on all tasks and brings back rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spread(
         for batch in batches:
             for data in batch.column(0).to_pylist():
                 rows = list(work(pickle.loads(data)))
-                columns = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
+                columns: list[Any] = list(zip(*rows, strict=True)) if rows else [[] for _ in schema]
                 yield pa.RecordBatch.from_arrays(
                     [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -44,7 +45,7 @@ FINDING_DDL = (
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where two replicas of a log part: the first record that differs, its epoch on each side, and if it was confirmed."""
+    """Where two replicas of a log part: first differing record, its epoch on each side, whether it was confirmed."""
 
     left: str
     right: str
@@ -157,15 +158,15 @@ def check_derived(spark: SparkSession, facts: Sequence[StoreFacts]) -> list[tupl
     ]
     topic_work = [("topic", item.store.name, topic) for item in facts for topic in layouts.topics(item.store)]
 
-    def run(work: tuple[str, str, object]) -> Iterable[tuple[object, ...]]:
+    def run(work: tuple[str, str, Any]) -> Iterable[tuple[object, ...]]:
         kind, name, what = work
         store, layout, log = by_name[name]
         found: list[Finding] = []
         if kind == "log":
-            file, start, stop = what  # type: ignore[misc]
+            file, start, stop = what
             found = log_against_queues(store, file, start, stop) + log_against_index(layout, file, start, stop)
         else:
-            topic, batched = what  # type: ignore[misc]
+            topic, batched = what
             for part in queue_ranges([store], topic, batched):
                 found += queue_against_log(store, layout, log, QueueRange(*astuple(part)))
         return [(name, *astuple(finding)) for finding in found]
@@ -201,9 +202,9 @@ def repairs(
     for name in sorted({name for name, finding in findings if "index" in finding.kind}):
         what = "remove index/ and create `abort`, so that the start rebuilds it from the log"
         steps.append(Repair(name, "rebuild-index", what, "entries are missing or wrong"))
-    for item in facts:
-        for fault in item.faults:
+    for found in facts:
+        for fault in found.faults:
             if fault.kind in ("damaged", "damaged-tail", "hole", "missing-file", "short-file"):
                 what = f"{fault.path} from byte {fault.offset_bytes}: copy the file from a replica that has it"
-                steps.append(Repair(item.store.name, "restore-file", what, fault.detail))
+                steps.append(Repair(found.store.name, "restore-file", what, fault.detail))
     return steps

@@ -17,6 +17,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +89,7 @@ class Window:
         self.array = np.frombuffer(self.data, dtype=np.uint8)
 
 
-def gather(array: Bytes, positions: Int64, kind: str | np.dtype[np.void]) -> npt.NDArray[np.generic]:
+def gather(array: Bytes, positions: Int64, kind: str | np.dtype[np.void]) -> npt.NDArray[Any]:
     """Reads one value of the given dtype at each position, whatever its alignment.
 
     Errors: IndexError when a position (plus the width) lies outside the array.
@@ -99,7 +100,7 @@ def gather(array: Bytes, positions: Int64, kind: str | np.dtype[np.void]) -> npt
         if len(positions):
             raise IndexError("position outside of the buffer")
         return np.empty(0, dtype)
-    view: npt.NDArray[np.generic] = np.ndarray((count,), dtype, buffer=array, strides=(1,))
+    view: npt.NDArray[Any] = np.ndarray((count,), dtype, buffer=array, strides=(1,))
     return view[positions]
 
 
@@ -262,7 +263,7 @@ def _why(window: Window, at: int, limit: int) -> str:
             return "wrong byte order: the magic is little endian"
         return f"unknown magic 0x{magic:08X} where a record should start"
     if size < SMALLEST_RECORD_BYTES or at + size > limit:
-        return f"record size {size} does not fit (a record has at least {SMALLEST_RECORD_BYTES} bytes, {limit - at} remain)"
+        return f"record size {size} does not fit: at least {SMALLEST_RECORD_BYTES}, at most {limit - at} are possible"
     (physical,) = _PHYSICAL_OFFSET.unpack_from(window.data, at + 28)
     expected = window.file_offset_bytes + window.base + at
     if physical != expected:

@@ -45,8 +45,8 @@ class IndexHeader:
 
 def read_header(data: bytes | memoryview) -> IndexHeader:
     """Header of an index file; an entry count of 0 or less counts as 1 (IndexHeader.java)."""
-    values = _HEADER.unpack_from(data, 0)
-    return IndexHeader(*values[:5], max(values[5], 1))
+    begin, end, begin_offset, end_offset, used, count = _HEADER.unpack_from(data, 0)
+    return IndexHeader(begin, end, begin_offset, end_offset, used, max(count, 1))
 
 
 def slot_count(data: bytes | memoryview, header: IndexHeader) -> int | None:

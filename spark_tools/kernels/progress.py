@@ -113,7 +113,8 @@ def read_timer_check(data: bytes, path: str) -> tuple[TimerCheck | None, list[Da
     if len(data) >= _TIMER_CHECK.size:
         return TimerCheck(*_TIMER_CHECK.unpack_from(data)), []
     if len(data) >= 32:
-        return TimerCheck(*struct.unpack_from(">4q", data), 0, 0, 0), []
+        read_time, flushed, queue_offset, master_offset = struct.unpack_from(">4q", data)
+        return TimerCheck(read_time, flushed, queue_offset, master_offset, 0, 0, 0), []
     return None, [Damage(path, 0, len(data), "short-file", f"{len(data)} bytes, a timer checkpoint has 56")]
 
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 
 def parse_properties(raw: bytes) -> dict[str, str]:
-    """All properties of one record, by the reader's rules of MessageDecoder.java (empty names and values are dropped)."""
+    """All properties of one record; empty names and values are dropped (MessageDecoder.java)."""
     found: dict[str, str] = {}
     for piece in raw.decode("utf-8", "replace").split("\x02"):
         name, separator, value = piece.partition("\x01")

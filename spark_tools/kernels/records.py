@@ -91,7 +91,8 @@ def raw_properties(window: Window, chunk: Chunk) -> pa.LargeBinaryArray:
 
 def store_timestamps(window: Window, chunk: Chunk) -> Int64:
     """Store time of each record in milliseconds."""
-    return gather(window.array, chunk.store_timestamp_at, ">i8").astype(np.int64)
+    times: Int64 = gather(window.array, chunk.store_timestamp_at, ">i8").astype(np.int64)
+    return times
 
 
 def _hosts(window: Window, at: Int64, six: npt.NDArray[np.bool_]) -> pa.StringArray:
@@ -123,7 +124,8 @@ def java_hashes(texts: pa.Array) -> Int64:
     """Java string hash of each text, 0 for missing or empty ones."""
     encoded = texts.dictionary_encode()
     table = np.array([java_hash(value) for value in encoded.dictionary.to_pylist()] + [0], dtype=np.int64)
-    return table[encoded.indices.fill_null(len(table) - 1).to_numpy()]
+    hashes: Int64 = table[encoded.indices.fill_null(len(table) - 1).to_numpy()]
+    return hashes
 
 
 def tags_codes(
@@ -149,7 +151,7 @@ def crc_matches(window: Window, chunk: Chunk) -> npt.NDArray[np.bool_]:
     wanted = chunk.header["body_crc"].tolist()
     starts, lengths = chunk.body_at.tolist(), chunk.body_length.tolist()
     crc32 = zlib.crc32
-    return np.fromiter(
+    matches: npt.NDArray[np.bool_] = np.fromiter(
         (
             length == 0 or crc32(view[start : start + length]) & 0x7FFFFFFF == crc
             for start, length, crc in zip(starts, lengths, wanted, strict=True)
@@ -157,6 +159,7 @@ def crc_matches(window: Window, chunk: Chunk) -> npt.NDArray[np.bool_]:
         dtype=bool,
         count=len(starts),
     )
+    return matches
 
 
 def _integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
