@@ -245,12 +245,13 @@ def _inert_line(source: str, key: str, text: str) -> str:
 
 
 def _unknown_line(source: str, key: str) -> str:
-    nearest = _nearest(key, [name for section in _section_types() for name in attrs.fields_dict(section)])
+    nearest = nearest_name(key, [name for section in _section_types() for name in attrs.fields_dict(section)])
     hint = f", the nearest known key is {nearest}" if nearest else ""
     return f"{source}: unknown key {key} is ignored{hint}"
 
 
-def _nearest(key: str, names: Iterable[str]) -> str | None:
+def nearest_name(key: str, names: Iterable[str]) -> str | None:
+    """Return the name that *key* was probably meant to be, or ``None``."""
     import difflib
 
     by_lower = {name.lower(): name for name in names}
