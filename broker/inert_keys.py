@@ -22,14 +22,52 @@ _LOCK = "there is one writer, no append lock to choose"
 _ADDRESS_SERVER = "name server addresses come from namesrvAddr only"
 _JVM = "it belongs to the Java process"
 _REPLICATION = "there is no replication"
+_BROADCAST = "offsets of broadcasting groups stay with their members"
+_SQL = "messages are filtered by tags only"
+_SLOW = "slow groups are not switched off"
+_REGISTRATION = "name servers are told of every topic at once, in the form that all of them read"
+_MEMBERS = "members are told of changes at once, and a group's subscriptions leave with its last member"
+_KEPT = "statistics items and offsets are kept as long as their topic or group"
+_RECORD = "records carry a checksum of their body, and their version follows the length of the topic"
+_RETENTION = "files that may go are deleted in one step, queue files together with the log they point into"
+_RECOVERY = "a start recovers from the last position that was noted as safe"
+_SCHEDULE = "due messages are delivered one after the other"
+_READ = "maxFilterMessageSize and maxTransfer... bound a read"
+_INDEX = "messageIndexEnable alone decides about the index"
+_OUTGOING = "connections to other servers have fixed limits"
+_CONTAINER = "the broker knows by itself where it runs"
 
 _GROUPS: dict[str, str] = {
+    _BROADCAST: "broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond enableBroadcastOffsetStore",
+    _SQL: "enablePropertyFilter filterDataCleanTimeSpan filterSupportRetry",
+    _SLOW: "consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly diskFallRecorded",
+    _REGISTRATION: """
+        compatibleWithOldNameSrv enableSplitRegistration sendHeartbeatTimeoutMillis splitRegistrationSize""",
+    _MEMBERS: "realTimeNotifyConsumerChange subscriptionExpiredTimeout",
+    _KEPT: "enableCleanExpiredOffset flushConsumerOffsetHistoryInterval maxStatsIdleTimeInMinutes",
+    _RECORD: "autoMessageVersionOnTopicLen enabledAppendPropCRC forceVerifyPropCRC maxTopicLength",
+    _RETENTION: """
+        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval deleteCommitLogFilesInterval
+        deleteConsumeQueueFilesInterval logicalDiskSpaceCleanForciblyThreshold maxBatchDeleteFilesNum""",
+    _RECOVERY: """
+        commitLogRecoverMaxNum enableAcceleratedRecovery enableRunningFlagsInFlush flushConsumeQueueLeastPages
+        maxRecoveryCommitlogFiles""",
+    _SCHEDULE: """
+        enableScheduleAsyncDeliver scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked""",
+    _READ: "maxConsumeQueueScan pullBatchMaxMessageCount travelCqFileNumWhenGetMessage",
+    _INDEX: "indexFileReadEnable indexFileWriteEnable messageIndexSafe",
+    _OUTGOING: "channelNotActiveInterval clientChannelMaxIdleTimeSeconds connectTimeoutMillis forwardTimeout",
+    _CONTAINER: "isBrokerContainer isInBrokerContainer",
     _THREADS: """
-        ackMessageThreadPoolNums adminBrokerThreadPoolNums asyncSendEnable batchDispatchRequestThreadPoolNums
-        clientManageThreadPoolNums consumerManageThreadPoolNums endTransactionThreadPoolNums heartbeatThreadPoolNums
-        litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums processReplyMessageThreadPoolNums
-        pullMessageThreadPoolNums putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
-        recoverThreadPoolNums recoverConcurrently sendMessageThreadPoolNums maxAsyncPutMessageRequests""",
+        ackMessageThreadPoolNums asyncSendEnable batchDispatchRequestThreadPoolNums brokerFastFailureEnable
+        clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
+        consumerManageThreadPoolNums endTransactionThreadPoolNums heartbeatThreadPoolNums
+        heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums
+        loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests processReplyMessageThreadPoolNums
+        pullMessageThreadPoolNums putMessageFutureThreadPoolNums putMessageTimeout putThreadPoolQueueCapacity
+        queryMessageThreadPoolNums recoverConcurrently recoverThreadPoolNums replyThreadPoolQueueCapacity
+        sendMessageThreadPoolNums waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
+        waitTimeMillsInPullQueue waitTimeMillsInSendQueue""",
     _ROCKSDB: """
         bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
@@ -39,56 +77,57 @@ _GROUPS: dict[str, str] = {
         timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
         timerRocksDBTimeExpiredMaxTps transRocksDBEnable useSingleRocksDBForAllConfigs""",
     _METRICS: """
-        enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics enablePopMetrics enableRemotingMetrics
-        enableRequestMetrics enableStatsMetrics enableTransactionMetrics estimateAccumulation
+        enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics enablePopMetrics
+        enableRemotingMetrics enableRequestMetrics enableStatsMetrics enableTransactionMetrics estimateAccumulation
         metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
         metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
         metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort""",
     _MAPPING: """
         cleanSwapedMapInterval commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
         commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum dataReadAheadEnable
-        fastFailIfNoBufferInStorePool flushLeastPagesWhenWarmMapedFile logicQueueForceSwapMapInterval
-        logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum mappedFileSwapEnable osPageCacheBusyTimeOutMills
-        putConsumeQueueDataByFileChannel sharedByteBufferNum transferMsgByHeap transientStorePoolEnable
-        transientStorePoolSize wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap
-        destroyMapedFileIntervalForcibly redeleteHangedFileInterval disappearTimeAfterStart""",
+        destroyMapedFileIntervalForcibly disappearTimeAfterStart fastFailIfNoBufferInStorePool
+        flushLeastPagesWhenWarmMapedFile logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+        logicQueueSwapMapReserveFileNum mappedFileSwapEnable osPageCacheBusyTimeOutMills
+        putConsumeQueueDataByFileChannel redeleteHangedFileInterval sharedByteBufferNum transferMsgByHeap
+        transientStorePoolEnable transientStorePoolSize wakeCommitWhenPutMessage wakeFlushWhenPutMessage
+        warmMapedFileEnable writeWithoutMmap""",
     _COLD: """
-        cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable globalColdReadThreshold
-        sampleCountThreshold sampleSteps timerColdDataCheckIntervalMs usePIDColdCtrStrategy
-        accessMessageInMemoryHotRatio""",
+        accessMessageInMemoryHotRatio cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable
+        coldDataScanEnable globalColdReadThreshold sampleCountThreshold sampleSteps timerColdDataCheckIntervalMs
+        usePIDColdCtrStrategy""",
     _TIMER: """
-        appendTopicForTimerDeleteKey mappedFileSizeTimerLog timerCheckMetricsWhen timerCongestNumEachSlot
-        timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess timerFlushIntervalMs
-        timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold timerPrecisionMs
-        timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimelineEnable timerRecallToTimeWheelEnable
-        timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
-        timerWheelSnapshotFlush timerWheelSnapshotIntervalMs recallMessageEnable
-        allowRecallWhenBrokerNotWriteable""",
+        allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey mappedFileSizeTimerLog recallMessageEnable
+        timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
+        timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
+        timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
+        timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerRollWindowSlot timerSkipUnknownError
+        timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
     _POP: """
-        ackThreadPoolQueueCapacity appendAckAsync appendCkAsync enableNotifyAfterPopOrderLockRelease
-        enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog enablePopMessageThreshold
-        enableRetryTopicV2 enableSkipLongAwaitingAck initPopOffsetByCheckMsgInMem maxPopPollingSize
-        popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
-        popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog
-        popFromRetryProbability popFromRetryProbabilityForPriority popInflightMessageThreshold
-        popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize
-        popResponseReturnActualRetryTopic popReviveConcurrency popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
-        priorityOrderAsc retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
-        reviveScanTime skipWhenCKRePutReachMaxTimes useSeparateRetryQueue waitTimeMillsInAckQueue""",
+        ackThreadPoolQueueCapacity appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum
+        enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+        enablePopBufferMerge enablePopLog enablePopMessageThreshold enableRetryTopicV2 enableSkipLongAwaitingAck
+        initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize
+        popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+        popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
+        popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds
+        popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
+        popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead priorityOrderAsc retrieveMessageFromPopRetryTopicV1
+        reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes
+        useSeparateRetryQueue waitTimeMillsInAckQueue""",
     _TRANSACTION: """
         endTransactionPoolQueueCapacity transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
         transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transWriteOriginTransHalfEnable
         waitTimeMillsInTransactionQueue""",
     _NETTY: """
-        clientAsyncSemaphoreValue clientCallbackExecutorThreads clientCloseSocketIfTimeout clientOnewaySemaphoreValue
-        clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads
-        disableCallbackExecutor disableNettyWorkerGroup enableFastChannelEventProcess enableNetWorkFlowControl
-        enableReconnectForGoAway enableShutdownGracefully isScanAvailableNameSrv maxReconnectIntervalTimeSeconds
-        printChannelGroups printChannelGroupsMinNum serverAsyncSemaphoreValue serverCallbackExecutorThreads
-        serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
-        serverSelectorThreads serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
-        shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector useTLS writeBufferHighWaterMark
-        writeBufferLowWaterMark""",
+        clientAsyncSemaphoreValue clientCallbackExecutorThreads clientCloseSocketIfTimeout
+        clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+        clientWorkerThreads disableCallbackExecutor disableNettyWorkerGroup enableFastChannelEventProcess
+        enableNetWorkFlowControl enableReconnectForGoAway enableShutdownGracefully isScanAvailableNameSrv
+        maxReconnectIntervalTimeSeconds printChannelGroups printChannelGroupsMinNum serverAsyncSemaphoreValue
+        serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+        serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+        serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector
+        useTLS writeBufferHighWaterMark writeBufferLowWaterMark""",
     _DLEDGER: """
         dLegerGroup dLegerPeers dLegerSelfId enableBatchPush enableDLegerCommitLog preferredLeaderId
         storePathDLedgerCommitLog""",
@@ -103,29 +142,32 @@ _GROUPS: dict[str, str] = {
         migrateAuthFromV1Enabled statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
         userCacheMaxNum userCacheRefreshSecond""",
-    _LMQ: "enableLmq enableLmqStats enableMultiDispatch maxLmqConsumeQueueNum",
+    _LMQ: "enableLmq enableLmqStats maxLmqConsumeQueueNum",
     _COMMERCIAL: """
         accountStatsEnable accountStatsPrintZeroValues commercialBaseCount commercialSizePerMsg enableDetailStat
         enableScheduleMessageStats""",
     _DISPATCH: """
-        dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread enableAsyncReput
+        dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread duplicationEnable enableAsyncReput
         enableBuildConsumeQueueConcurrently enableLogConsumeQueueRepeatedlyBuildWhenRecover putMsgIndexHightWater
-        readUnCommitted recheckReputOffsetFromCq searchBcqByCacheEnable duplicationEnable""",
+        readUnCommitted recheckReputOffsetFromCq searchBcqByCacheEnable""",
     _BLOOM: """
         bitMapLengthConsumeQueueExt enableCalcFilterBitMap enableConsumeQueueExt expectConsumerNumUseFilter
-        mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter maxFilterMessageSize""",
+        mappedFileSizeConsumeQueueExt maxErrorRateOfBloomFilter""",
     _LOCK: """
         debugLockEnable spinLockCollisionRetreatOptimalDegree topicQueueLockNum useABSLock
         useReentrantLockWhenPutMessage""",
     _ADDRESS_SERVER: """
-        fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
-        rmqAddressServerDomain rmqAddressServerSubGroup""",
+        fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval rmqAddressServerDomain
+        rmqAddressServerSubGroup updateNameServerAddrPeriod""",
     _JVM: "highSpeedMode isolateLogEnable messageStorePlugIn rocketmqHome useStaticSubscription",
     _REPLICATION: """
-        allAckInSyncStateSet asyncLearner enableAutoInSyncReplicas haFlowControlEnable haHousekeepingInterval
-        haMaxGapNotInSync haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas
+        allAckInSyncStateSet asyncLearner brokerElectionPriority checkSyncStateSetPeriod cleanOfflineBrokerInterval
+        controllerAddr controllerHeartBeatTimeoutMills enableAutoInSyncReplicas enableRemoteEscape
+        fetchControllerAddrByDnsLookup haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync
+        haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas lockInStrictMode
         maxChecksumRange maxHaTransferByteInSecond maxSlaveResendLength minInSyncReplicas replicasPerDiskPartition
-        slaveTimeout storePathBrokerIdentity storePathEpochFile syncFromLastFile syncMasterFlushOffsetWhenStartup
+        skipPreOnline slaveTimeout storePathBrokerIdentity storePathEpochFile syncBrokerMemberGroupPeriod
+        syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
         totalReplicas""",
 }
 

@@ -154,3 +154,11 @@ def test_rewriting_keeps_comments_and_order() -> None:
 
 def test_delay_levels() -> None:
     assert [1000, 300_000, 7_200_000, 86_400_000] == delay_levels_ms("1s 5m 2h 1d")
+
+
+def test_no_key_has_two_reasons() -> None:
+    from understudy.broker import inert_keys
+
+    listed = [key for keys in inert_keys._GROUPS.values() for key in keys.split()]
+
+    assert sorted(listed) == sorted(INERT)
