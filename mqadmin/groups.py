@@ -96,7 +96,8 @@ def _field_text(name: str, content: Any, absent: str) -> str:
         parts = [f"type={content.get('type')}"]
         for part in ("exponentialRetryPolicy", "customizedRetryPolicy"):
             inner = content.get(part)
-            parts.append(f"{part}={json.dumps(inner, separators=(',', ':')) if inner else 'null'}")
+            fields = ", ".join(f"{key}={number}" for key, number in sorted(inner.items())) if inner else ""
+            parts.append(f"{part}={part[0].upper()}{part[1:]}{{{fields}}}" if inner else f"{part}=null")
         return f"GroupRetryPolicy{{{', '.join(parts)}}}"
     if content is None:
         return absent

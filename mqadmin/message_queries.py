@@ -14,7 +14,8 @@ from understudy.mqclient.pull import PullRequest, PullStatus, pull
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
 
-_KEY_ROW = "%-50s %4s %40s"
+_KEY_ROW = "%-50s %4s %40s %-200s"
+_HOUR_MS = 3_600_000
 TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
@@ -117,10 +118,17 @@ async def query_msg_by_key(context: Context) -> Any:
         raise CommandFailedError(
             f"topic {values['t']} has no message with {'key' if kind == 'K' else 'tag'} {values['k']}"
         )
-    context.output.line(_KEY_ROW % ("#Message ID", "#QID", "#Offset"))
+    context.output.line(_KEY_ROW % ("#Message ID", "#QID", "#Offset", "#IndexKey"))
     for message in found:
-        context.output.line(_KEY_ROW % (message.message_id, message.queue_id, message.queue_offset))
-    return [message_json(message) for message in found]
+        index_key = _index_key(message, kind, values["k"])
+        context.output.line(_KEY_ROW % (message.message_id, message.queue_id, message.queue_offset, index_key))
+    return [{**message_json(message), "indexKey": _index_key(message, kind, values["k"])} for message in found]
+
+
+def _index_key(message: ReceivedMessage, kind: str, key: str) -> str:
+    """Return the place of *message* in a broker's index by hours, as option -l takes it."""
+    hour_ms = message.store_timestamp_ms // _HOUR_MS * _HOUR_MS
+    return f"{hour_ms}@{message.topic}@{kind}@{key}@{message.message_id}@{message.commit_log_offset}"
 
 
 @command(

@@ -17,7 +17,6 @@ from understudy.mqclient.allocation import AVERAGELY
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import queue_body
 from understudy.mqclient.queue import DLQ_PREFIX, RETRY_PREFIX, check_topic
-from understudy.mqclient.route import TopicRoute
 
 _STATUS_ROW = "%-32s  %-4s  %-20s  %-20s    %s"
 _CLUSTER_ROW = "%-20s  %-64s  %-64s"
@@ -173,6 +172,7 @@ async def delete_topic(context: Context) -> Any:
         await topics.delete_topic_in_broker(context.session, address, name)
     context.output.line(f"delete topic [{name}] from cluster [{cluster_name}] success.")
     await topics.delete_topic_in_name_servers(context.session, name, cluster_name)
+    await cluster.delete_value(context.session, cluster.ORDER_CONFIG_NAMESPACE, name)
     context.output.line(f"delete topic [{name}] from NameServer success.")
     return {"topic": name, "cluster": cluster_name, "brokers": masters}
 
@@ -215,7 +215,7 @@ async def topic_cluster_list(context: Context) -> Any:
 )
 async def topic_route(context: Context) -> Any:
     route = await context.session.fresh_route(context.values["t"])
-    data = _route_data(route)
+    data = await topics.route_body(context.session, route.topic)
     if "l" not in context.values:
         context.output.lines(_pretty(data).splitlines())
         return data
@@ -238,30 +238,6 @@ async def topic_route(context: Context) -> Any:
     writes = sum(group.write_queues for group in groups.values())
     context.output.line(_ROUTE_ROW % ("Total:", len(groups), "", reads, writes, ""))
     return data
-
-
-def _route_data(route: TopicRoute) -> dict[str, Any]:
-    return {
-        "brokerDatas": [
-            {
-                "brokerAddrs": {str(key): address for key, address in broker.addresses.items()},
-                "brokerName": broker.name,
-                "cluster": broker.cluster,
-            }
-            for broker in route.brokers.values()
-        ],
-        **({"orderTopicConf": route.order_config} if route.order_config else {}),
-        "queueDatas": [
-            {
-                "brokerName": group.broker_name,
-                "perm": group.permission,
-                "readQueueNums": group.read_queues,
-                "topicSysFlag": group.topic_sys_flag,
-                "writeQueueNums": group.write_queues,
-            }
-            for group in route.queue_groups
-        ],
-    }
 
 
 def _pretty(data: Any) -> str:

@@ -168,6 +168,12 @@ async def master_addresses(session: Session, topic: str) -> list[str]:
     return addresses
 
 
+async def route_body(session: Session, topic: str) -> dict[str, Any]:
+    """Return the route of *topic* as the name server's JSON has it."""
+    ext = {"topic": topic, "acceptStandardJsonOnly": True}
+    return json_body(await session.call_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext))
+
+
 async def exists(session: Session, topic: str) -> bool:
     """Return whether any broker has *topic*."""
     try:
