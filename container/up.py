@@ -104,6 +104,7 @@ async def serve(
             config_store_path=os.path.join(folder, "namesrv", "namesrv.properties"),
             listen_port=namesrv_port,
             support_acting_master=True,
+            notify_min_broker_id_changed=True,
         ),
         "0.0.0.0",
         namesrv_port,

@@ -89,6 +89,7 @@ class LocalCluster:
                 kv_config_path=f"{self._folder}/namesrv/kvConfig.json",
                 config_store_path=f"{self._folder}/namesrv/namesrv.properties",
                 support_acting_master=True,
+                notify_min_broker_id_changed=True,
             )
             self.name_server = NameServer(world, config, self._host, 0)
             await outer.start(self.name_server.run)

@@ -138,7 +138,7 @@ class SimCluster:
         config = NamesrvConfig(
             kv_config_path="/data/namesrv/kvConfig.json",
             config_store_path="/data/namesrv/namesrv.properties",
-            **{"support_acting_master": True, **settings},  # type: ignore[arg-type]  # checked by the caller's test
+            **{"support_acting_master": True, "notify_min_broker_id_changed": True, **settings},  # type: ignore[arg-type]  # checked by the caller's test
         )
 
         async def boot(process: SimProcess) -> None:
