@@ -44,6 +44,7 @@ class ConsumeQueue:
         clean: nothing was written since the files were last made durable.
         topic_field, magic: how the topic stands in a record.
         hash_prefix: Java hash of ``topic#``, for the index.
+        tag_hashes, prefix_hashes: index hashes of tags, and of all but the end of unique keys, seen lately.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class ConsumeQueue:
         "min_checked_for",
         "min_offset",
         "next_offset",
+        "prefix_hashes",
         "queue_id",
         "starts",
         "tag_hashes",
@@ -75,6 +77,7 @@ class ConsumeQueue:
         self.magic, self.topic_field = topic_field(topic)
         self.hash_prefix = unsigned_hash(f"{topic}#".encode())
         self.tag_hashes: dict[bytes, int] = {}
+        self.prefix_hashes: dict[bytes, int] = {}
         self.is_schedule = topic == SCHEDULE_TOPIC
         self.starts: list[int] = []
         self.next_offset = 0

@@ -94,6 +94,7 @@ class StoreCore:
 
     def mark(self) -> Mark:
         """Return what is complete now."""
+        self.index.write_headers()
         newest = self.index.last
         total = sum(queue.next_offset for queue in self.consume_queues)
         return Mark(

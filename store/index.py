@@ -27,6 +27,9 @@ log = get_logger("store.index")
 HEADER = struct.Struct(">qqqqii")
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
+_pack_entry = _ENTRY.pack_into
+_pack_slot = _SLOT.pack_into
+_unpack_slot = _SLOT.unpack_from
 _HEADER_BYTES = HEADER.size
 _ENTRY_BYTES = _ENTRY.size
 _FILES_MAPPED = 4
@@ -45,13 +48,25 @@ def key_hash(unsigned: int) -> int:
 class IndexFile:
     """One index file and a copy of its header."""
 
-    __slots__ = ("begin_ms", "begin_offset", "count", "end_ms", "end_offset", "name", "path", "used_slots", "view")
+    __slots__ = (
+        "begin_ms",
+        "begin_offset",
+        "changed",
+        "count",
+        "end_ms",
+        "end_offset",
+        "name",
+        "path",
+        "used_slots",
+        "view",
+    )
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.name = os.path.basename(path)
         self.begin_ms = self.end_ms = self.begin_offset = self.end_offset = self.used_slots = 0
         self.count = 1
+        self.changed = False
         self.view: memoryview | None = None
 
     def unmapped(self, start: int) -> None:
@@ -80,6 +95,7 @@ class Index:
         self._now_ms = now_ms
         self._mapped = MappedFiles(disk, _FILES_MAPPED)
         self.files: list[IndexFile] = []
+        self._newest: IndexFile | None = None
         self.dirty_paths: set[str] = set()
         self.unsynced_folder = False
 
@@ -98,6 +114,7 @@ class Index:
             file.begin_ms, file.end_ms, file.begin_offset, file.end_offset, file.used_slots, file.count = header
             file.count = max(file.count, 1)
             self.files.append(file)
+            self._newest = file
 
     # Writing
 
@@ -109,38 +126,50 @@ class Index:
             physical: where the record starts.
             store_ms: its store time.
         """
-        file = self.files[-1] if self.files else self._add_file()
         for unsigned in hashes:
-            if file.count >= self._capacity:
+            self.put_one(unsigned, physical, store_ms)
+
+    def put_one(self, unsigned: int, physical: int, store_ms: int) -> None:
+        """Add one record under one hash; see :meth:`put`. The header in the file follows with :meth:`write_headers`."""
+        file = self._newest
+        if file is None or file.count >= self._capacity:
+            file = self._add_file()
+        view = file.view
+        if view is None:
+            view = self._view(file)
+        if unsigned >= 0x80000000:
+            unsigned = key_hash(unsigned)
+        number = file.count
+        slot_at = _HEADER_BYTES + unsigned % self._slots * 4
+        previous = _unpack_slot(view, slot_at)[0]
+        if not 0 < previous <= number:
+            previous = 0
+            file.used_slots += 1
+        begin_ms = file.begin_ms
+        seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
+        if not 0 <= seconds <= _MAX_SECONDS:
+            seconds = 0 if seconds < 0 else _MAX_SECONDS
+        _pack_entry(view, self._entries_at + number * _ENTRY_BYTES, unsigned, physical, seconds, previous)
+        _pack_slot(view, slot_at, number)
+        if number == 1:
+            file.begin_ms, file.begin_offset = store_ms, physical
+        file.count = number + 1
+        file.end_offset = physical
+        file.end_ms = store_ms
+        if not file.changed:
+            file.changed = True
+            self.dirty_paths.add(file.path)
+
+    def write_headers(self) -> None:
+        """Write the headers of changed files."""
+        for file in self.files[-2:]:
+            if file.changed:
                 self._write_header(file)
-                file = self._add_file()
-            view = file.view
-            if view is None:
-                view = self._view(file)
-            if unsigned >= 0x80000000:
-                unsigned = key_hash(unsigned)
-            number = file.count
-            slot_at = _HEADER_BYTES + unsigned % self._slots * 4
-            (previous,) = _SLOT.unpack_from(view, slot_at)
-            if not 0 < previous <= number:
-                previous = 0
-                file.used_slots += 1
-            seconds = 0
-            if file.begin_ms > 0:
-                seconds = (store_ms - file.begin_ms) // 1000
-                if not 0 <= seconds <= _MAX_SECONDS:
-                    seconds = 0 if seconds < 0 else _MAX_SECONDS
-            _ENTRY.pack_into(view, self._entries_at + number * _ENTRY_BYTES, unsigned, physical, seconds, previous)
-            _SLOT.pack_into(view, slot_at, number)
-            if number == 1:
-                file.begin_ms, file.begin_offset = store_ms, physical
-            file.count = number + 1
-            file.end_offset, file.end_ms = physical, store_ms
-        self._write_header(file)
-        self.dirty_paths.add(file.path)
 
     def _add_file(self) -> IndexFile:
-        previous = self.files[-1] if self.files else None
+        previous = self._newest
+        if previous is not None:
+            self._write_header(previous)
         now = self._now_ms()
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now / 1000)) + f"{now % 1000:03d}"
         if previous is not None and name <= previous.name:
@@ -153,6 +182,7 @@ class Index:
             file.begin_offset = file.end_offset = previous.end_offset
         self._view(file)
         self.files.append(file)
+        self._newest = file
         self.unsynced_folder = True
         return file
 
@@ -292,6 +322,9 @@ class Index:
 
     def take_dirty(self) -> tuple[set[str], set[str]]:
         """Return (files, folders) that changed since the last call."""
+        self.write_headers()
+        for file in self.files:
+            file.changed = False
         paths, self.dirty_paths = self.dirty_paths, set()
         folders = {self._folder, os.path.dirname(self._folder)} if self.unsynced_folder else set()
         self.unsynced_folder = False
@@ -320,17 +353,12 @@ class Index:
         )
         return entry
 
-    def _slot_of_entry(self, file: IndexFile, number: int) -> int:
-        slot = self._entry(file, number)[0] % self._slots
-        value: int = _SLOT.unpack_from(self._view(file), _HEADER_BYTES + slot * 4)[0]
-        return value
-
     def _undo(self, file: IndexFile, count: int) -> None:
         # Newest first, each slot gets back the entry it had before; then the entries are zero again. When the process
-        # died in the middle of a record, some of its entries are there but not in the header's count.
+        # died, entries are there that the header does not count.
         view = self._view(file)
         newest = file.count - 1
-        while newest + 1 < self._capacity and self._slot_of_entry(file, newest + 1) == newest + 1:
+        while newest + 1 < self._capacity and any(self._entry(file, newest + 1)):
             newest += 1
         for number in range(newest, count - 1, -1):
             unsigned, _, _, previous = self._entry(file, number)
@@ -371,4 +399,5 @@ class Index:
         self._mapped.drop(file.path)
         self._disk.remove(file.path)
         self.dirty_paths.discard(file.path)
+        self._newest = self.files[-1] if self.files else None
         self.unsynced_folder = True

@@ -20,6 +20,7 @@ _INT = struct.Struct(">i")
 _HEAD = struct.Struct(">iI12xq")
 _UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
 _MAX_BYTES = 128 << 20
+_NEVER = 1 << 63
 _QUERY_ROUNDS = 3
 #: Index type that searches for tags.
 TAG_INDEX = "T"
@@ -109,52 +110,52 @@ class Reader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset, [])
         status = GetStatus.NO_MATCHED_MESSAGE
         parts: list[memoryview] = []
-        run_start = run_end = last = -1
+        run_start = run_end = -1
         skip_until = -1
         total = count = scanned = 0
         max_bytes = min(max(max_bytes, 1), _MAX_BYTES)
-        log_end = log.end
-        for place, (physical, size, code) in enumerate(UNIT.iter_unpack(units), offset):
+        near_from = log.end - self._near_bytes
+        most_bytes = min(config.max_transfer_bytes_on_disk, max_bytes)
+        most_count = min(config.max_transfer_count_on_disk, max_messages)
+        for physical, size, code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE or physical < skip_until or not (accept is None or accept(code)):
                 scanned += 1
                 continue
-            if log_end - physical <= self._near_bytes:
-                most_bytes, most_count = config.max_transfer_bytes_in_memory, config.max_transfer_count_in_memory
-            else:
-                most_bytes, most_count = config.max_transfer_bytes_on_disk, config.max_transfer_count_on_disk
-            full = total + size > most_bytes or count >= most_count
-            if count and (full or count >= max_messages or total + size > max_bytes):
+            if physical >= near_from:
+                most_bytes = min(config.max_transfer_bytes_in_memory, max_bytes)
+                most_count = min(config.max_transfer_count_in_memory, max_messages)
+                near_from = _NEVER
+            if count and (total + size > most_bytes or count >= most_count):
                 break
-            scanned += 1
-            record = log.bytes_at(physical, size)
-            if record is None:
-                if count == 0:
-                    status = GetStatus.MESSAGE_WAS_REMOVING
-                following = core.segments.after(physical)
-                skip_until = following.start if following is not None else -1
-                continue
-            own = _own_offset(record, 0, size)
-            if own != place and (own < 0 or self._is_repetition(queue, own, physical)):
-                continue
-            if accept_record is not None and not accept_record(record):
-                continue
-            last = physical
+            if physical != run_end or accept_record is not None:
+                record = log.bytes_at(physical, size)
+                if record is None:
+                    scanned += 1
+                    status = status if count else GetStatus.MESSAGE_WAS_REMOVING
+                    following = core.segments.after(physical)
+                    skip_until = following.start if following is not None else -1
+                    continue
+                own, place = _own_offset(record, 0, size), offset + scanned
+                scanned += 1
+                if own != place and (own < 0 or self._is_repetition(queue, own, physical)):
+                    continue
+                if accept_record is not None and not accept_record(record):
+                    continue
+                if physical != run_end:
+                    if run_start >= 0:
+                        self._add_run(parts, run_start, run_end)
+                    run_start = run_end = physical
+            else:
+                scanned += 1
+            run_end += size
             count += 1
             total += size
-            if physical == run_end:
-                run_end += size
-            else:
-                if run_start >= 0:
-                    self._add_run(parts, run_start, run_end)
-                run_start, run_end = physical, physical + size
         if run_start >= 0:
             self._add_run(parts, run_start, run_end)
         if count:
             status = GetStatus.FOUND
-        behind = log_end - last if last >= 0 else 0
-        return GetResult(
-            status, offset + scanned, min_offset, max_offset, parts, total, count, behind > self._near_bytes
-        )
+        behind = run_start >= 0 and log.end - run_end > self._near_bytes
+        return GetResult(status, offset + scanned, min_offset, max_offset, parts, total, count, behind)
 
     def _is_repetition(self, queue: ConsumeQueue, own: int, physical: int) -> bool:
         """Whether a unit repeats the message of place *own* because the record of its own place is lost."""

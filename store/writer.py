@@ -13,7 +13,7 @@ from understudy.store.batch import BatchError, iter_batch
 from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import KEYS, TAGS, UNIQ_KEY, Dispatcher
-from understudy.store.properties import POWERS_OF_LENGTH, find_property
+from understudy.store.properties import POWERS_OF_LENGTH, find_property, unsigned_hash
 from understudy.store.record import (
     FIXED,
     FLAG_BORN_HOST_V6,
@@ -30,9 +30,10 @@ _MAX_RETRY_TOPIC_BYTES = 255
 _BLANK_BYTES = 8
 #: A record may be this much longer than the longest body.
 _RECORD_EXTRA_BYTES = 65_536
-_PREFIX_CACHE_MAX = 1024
+_PREFIX_CACHE_MAX = 64
 #: A unique key ends with the low half of its time and a counter; what is before changes about once a minute.
 _UNIQ_TAIL = 8
+_TAIL_POWERS = POWERS_OF_LENGTH[_UNIQ_TAIL]
 _pack_unit = UNIT.pack_into
 _new_tuple = tuple.__new__
 
@@ -51,7 +52,6 @@ class Writer:
         self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
         self._max_body = core.config.max_message_size
         self._indexing = core.config.message_index_enable
-        self._prefix_hashes: dict[bytes, int] = {}
 
     def append(
         self,
@@ -278,24 +278,27 @@ class Writer:
         physical: int,
         now: int,
     ) -> None:
-        hashes = []
+        index = self._core.index
         if uniq_key is not None:
-            length = len(uniq_key)
-            if _UNIQ_TAIL < length <= 128 and uniq_key.isascii():
-                prefix = uniq_key[:-_UNIQ_TAIL]
-                known = self._prefix_hashes.get(prefix)
-                if known is None:
-                    if len(self._prefix_hashes) >= _PREFIX_CACHE_MAX:
-                        self._prefix_hashes.clear()
-                    known = self._prefix_hashes[prefix] = sum(map(mul, prefix, POWERS_OF_LENGTH[len(prefix)]))
-                tail = sum(map(mul, uniq_key[-_UNIQ_TAIL:], POWERS_OF_LENGTH[_UNIQ_TAIL]))
-                seed = queue.hash_prefix * pow(31, length, 1 << 32)
-                hashes.append((seed + known * POWERS_OF_LENGTH[_UNIQ_TAIL + 1][0] + tail) & 0xFFFFFFFF)
+            prefix = uniq_key[:-_UNIQ_TAIL]
+            known = queue.prefix_hashes.get(prefix)
+            if known is None:
+                known = self._prefix_hash(queue, prefix)
+            tail = uniq_key[-_UNIQ_TAIL:]
+            if prefix and tail.isascii():
+                index.put_one((known + sum(map(mul, tail, _TAIL_POWERS))) & 0xFFFFFFFF, physical, now)
             else:
-                hashes += self._dispatcher.hashes(queue, uniq_key, None, None)
+                index.put_one(unsigned_hash(uniq_key, queue.hash_prefix), physical, now)
         if keys is not None or tags is not None:
-            hashes += self._dispatcher.hashes(queue, None, keys, tags)
-        self._core.index.put(hashes, physical, now)
+            index.put(self._dispatcher.hashes(queue, None, keys, tags), physical, now)
+
+    def _prefix_hash(self, queue: ConsumeQueue, prefix: bytes) -> int:
+        """Return the hash of ``topic#`` and *prefix*, moved on by the length of a tail."""
+        if len(queue.prefix_hashes) >= _PREFIX_CACHE_MAX:
+            queue.prefix_hashes.clear()
+        known = unsigned_hash(prefix, queue.hash_prefix) * pow(31, _UNIQ_TAIL, 1 << 32)
+        queue.prefix_hashes[prefix] = known
+        return known
 
     def _admit(self, topic: str, queue_id: int) -> ConsumeQueue:
         core = self._core
