@@ -1,0 +1,52 @@
+"""The suite runner: when it installs real clients, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import run_suite
+from run_suite import peer_installation
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needed"),
+    [
+        ([], True),
+        (["-x", "-k", "anything"], True),
+        (["tests"], True),
+        (["tests/peers"], True),
+        (["tests/peers/test_peers_go.py::test_the_go_client_works_unchanged"], True),
+        (["tests/tools"], False),
+        (["-q", "tests/tools/test_tools_layers.py"], False),
+    ],
+)
+def test_only_runs_that_can_reach_them_install_real_clients(
+    arguments: list[str], needed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert needed == run_suite.needs_peers(arguments)
+
+
+def test_the_cache_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("UNDERSTUDY_PEERS_HOME", str(tmp_path))
+    assert tmp_path == peer_installation.peers_home()
+
+
+def test_without_a_home_the_cache_lies_in_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("UNDERSTUDY_PEERS_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "missing"))
+    assert ROOT / "build" / "peers" == peer_installation.peers_home()
+
+
+def test_a_missing_tool_is_the_reason_of_a_peer_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # given a machine without Node; when its client is looked for and installed
+    monkeypatch.setenv("UNDERSTUDY_PEERS_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    # then both say what is missing
+    assert "'node' is not on PATH" in peer_installation.find("node").reason
+    assert "'node' is not on PATH" in peer_installation.install("node").reason
