@@ -145,7 +145,7 @@ def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
         kind,
         target,
         reason,
-        repeated=max(0, best_known - target),
+        repeated=max(0, min(best_known, served_max) - target),
         skipped=max(0, target - best_known) if kind == GAP else 0,
         saved=max(0, target - (min(offsets) if len(held) == len(replicas) else 0)),
     )

@@ -72,6 +72,7 @@ def start(master: str | None = None, name: str = "understudy-spark") -> SparkSes
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "16",
         "spark.sql.adaptive.enabled": "true",
+        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
         "spark.log.level": "ERROR",
     }
     for key, value in defaults.items():

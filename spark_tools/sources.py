@@ -98,17 +98,38 @@ def parse_stores(text: str) -> list[Store]:
 
 
 @dataclass(frozen=True)
+class Slice:
+    """Bytes [start, stop) of a file, and the file that follows it."""
+
+    file: LogFile
+    start: int
+    stop: int
+    following: LogFile | None = None
+
+
+@dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads."""
+    """What one task reads: about `splitBytes` of one store."""
 
     store: Store
-    kind: str
-    file: LogFile | None = None
-    start: int = 0
-    stop: int = 0
+    slices: tuple[Slice, ...] = ()
     queues: tuple[Queue, ...] = ()
-    following: LogFile | None = None
     names: tuple[str, ...] = ()
+    kind: str = ""
+
+
+def pack(store: Store, slices: Iterable[Slice], split_bytes: int) -> Iterator[Part]:
+    """Parts of about `split_bytes` each, so that many small files do not become many tasks."""
+    pending: list[Slice] = []
+    size = 0
+    for piece in slices:
+        pending.append(piece)
+        size += piece.stop - piece.start
+        if size >= split_bytes:
+            yield Part(store, tuple(pending))
+            pending, size = [], 0
+    if pending:
+        yield Part(store, tuple(pending))
 
 
 class StoreReader(DataSourceReader):
@@ -217,28 +238,27 @@ class CommitLogReader(StoreReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         low, high = self.bounds("physical_offset")
-        parts = []
+        parts: list[InputPartition] = []
         for found in self.layouts():
-            for file in found.commit_log:
-                if file.start_offset > high or file.start_offset + file.size_bytes <= low:
-                    continue
-                parts += [
-                    Part(found.store, "log", file, start, stop)
-                    for start, stop in splits(file, self.split_bytes)
-                    if file.start_offset + start <= high and file.start_offset + stop > low
-                ]
+            wanted = [
+                Slice(file, start, stop)
+                for file in found.commit_log
+                if file.start_offset <= high and file.start_offset + file.size_bytes > low
+                for start, stop in splits(file, self.split_bytes)
+                if file.start_offset + start <= high and file.start_offset + stop > low
+            ]
+            parts += pack(found.store, wanted, self.split_bytes)
         return parts
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, InputPartition)
-        if not isinstance(partition, Part) or partition.file is None:
+        if not isinstance(partition, Part):
             return iter(())
-        return self.finish(self._records(partition, partition.file))
+        return self.finish(batch for piece in partition.slices for batch in self._records(partition.store, piece))
 
-    def _records(self, part: Part, file: LogFile) -> Iterator[pa.RecordBatch]:
-        for window, item in read_records(file, part.start, part.stop):
+    def _records(self, store: Store, piece: Slice) -> Iterator[pa.RecordBatch]:
+        for window, item in read_records(piece.file, piece.start, piece.stop):
             if isinstance(item, Chunk):
-                yield records.batch(window, item, part.store.name, self.needed)
+                yield records.batch(window, item, store.name, self.needed)
 
 
 class ConsumeQueueReader(StoreReader):
@@ -258,10 +278,10 @@ class ConsumeQueueReader(StoreReader):
                 pending.append(queue)
                 size += sum(file.size_bytes for file in queue.files)
                 if size >= self.split_bytes:
-                    parts.append(Part(store, "queue", queues=tuple(pending)))
+                    parts.append(Part(store, queues=tuple(pending)))
                     pending, size = [], 0
             if pending:
-                parts.append(Part(store, "queue", queues=tuple(pending)))
+                parts.append(Part(store, queues=tuple(pending)))
         return parts
 
     def _pieces(self, store: Store, low: int, high: int) -> Iterator[Queue]:
@@ -314,16 +334,16 @@ class OffsetsReader(StoreReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         return [
-            Part(found.store, name, LogFile(found.tables[name].path, 0, found.tables[name].size_bytes, 0))
+            Part(found.store, kind=name, names=(found.tables[name].path,))
             for found in self.layouts()
             for name in (*self.names, *(f"{name}.bak" for name in self.names))
             if name in found.tables and self.keeps(file=name)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part) or partition.file is None:
+        if not isinstance(partition, Part):
             return iter(())
-        return self.finish(iter([offsets_batch(partition.store, partition.kind, partition.file.path)[0]]))
+        return self.finish(offsets_batch(partition.store, partition.kind, path)[0] for path in partition.names)
 
 
 def offsets_batch(store: Store, name: str, path: str) -> tuple[pa.RecordBatch, list[Damage]]:
@@ -371,19 +391,15 @@ class IndexReader(StoreReader):
     whole_schema = index.SCHEMA
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [
-            Part(found.store, "index", LogFile(entry.path, 0, entry.size_bytes, 0))
-            for found in self.layouts()
-            for entry in found.indexes
-        ]
+        return [Part(found.store, names=(entry.path,)) for found in self.layouts() for entry in found.indexes]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part) or partition.file is None:
+        if not isinstance(partition, Part):
             return iter(())
-        return self.finish(self._entries(partition, partition.file))
+        return self.finish(batch for path in partition.names for batch in self._entries(partition.store, path))
 
-    def _entries(self, part: Part, file: LogFile) -> Iterator[pa.RecordBatch]:
-        data, _ = map_range(file.path, 0, file.size_bytes)
+    def _entries(self, store: Store, path: str) -> Iterator[pa.RecordBatch]:
+        data, _ = map_range(path, 0, 1 << 40)
         if len(data) < index.HEADER_BYTES:
             return
         header = index.read_header(data)
@@ -392,7 +408,7 @@ class IndexReader(StoreReader):
             return
         table = index.entries(data, slots, header)
         for at in range(0, len(table), BATCH_ROWS):
-            yield index.batch(table[at : at + BATCH_ROWS], at + 1, header, part.store.name, file.path, self.needed)
+            yield index.batch(table[at : at + BATCH_ROWS], at + 1, header, store.name, path, self.needed)
 
 
 class FaultsReader(StoreReader):
@@ -407,16 +423,16 @@ class FaultsReader(StoreReader):
         for found in self.layouts():
             files = found.commit_log
             first = 0 if self.options.get("log", "all") == "all" else tail_start(files)
-            for number, file in enumerate(files):
-                following = files[number + 1] if number + 1 < len(files) else None
-                if number >= first:
-                    parts += [
-                        Part(found.store, "log", file, start, stop, following=following)
-                        for start, stop in splits(file, self.split_bytes)
-                    ]
+            wanted = [
+                Slice(file, start, stop, files[number + 1] if number + 1 < len(files) else None)
+                for number, file in enumerate(files)
+                if number >= first
+                for start, stop in splits(file, self.split_bytes)
+            ]
+            parts += pack(found.store, wanted, self.split_bytes)
             names = ["layout", *small_file_parts(found)]
             parts += [
-                Part(found.store, "small", names=tuple(names[at : at + SMALL_PARTS_PER_TASK]))
+                Part(found.store, names=tuple(names[at : at + SMALL_PARTS_PER_TASK]))
                 for at in range(0, len(names), SMALL_PARTS_PER_TASK)
             ]
         return parts
@@ -427,10 +443,8 @@ class FaultsReader(StoreReader):
         if not isinstance(partition, Part):
             return iter(())
         found: list[Damage] = []
-        if partition.file is not None:
-            found = log_part_faults(
-                partition.file, partition.start, partition.stop, partition.following, verify=self.verify
-            )
+        for piece in partition.slices:
+            found += log_part_faults(piece.file, piece.start, piece.stop, piece.following, verify=self.verify)
         for name in partition.names:
             found += part_faults(partition.store, name)
         return self.finish(iter([faults_batch(partition.store.name, found)]))

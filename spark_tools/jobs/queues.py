@@ -20,7 +20,7 @@ _FACTS = "topic string, queue_id int, store string, min_offset long, max_offset 
 def queue_facts(spark: SparkSession, stores: Sequence[Store], logs: dict[str, LogRange]) -> DataFrame:
     """One row per topic, queue and store: topic, queue_id, store, min_offset, max_offset, diverged_at (-1: nowhere)."""
     names = sorted({name for store in stores for name in layouts.topics(store)})
-    slices = max(1, min(len(names), spark.sparkContext.defaultParallelism * 4))
+    slices = max(1, min(len(names) // 16, spark.sparkContext.defaultParallelism * 4))
     topics = spark.createDataFrame(names, "topic string, batched boolean").repartition(slices)
     chosen = list(stores)
 
@@ -54,8 +54,7 @@ def queue_facts(spark: SparkSession, stores: Sequence[Store], logs: dict[str, Lo
 
     ranges = topics.mapInArrow(expand, _RANGES)
     # round robin: the ranges of one large topic go to all tasks
-    spread = ranges.repartition(max(1, spark.sparkContext.defaultParallelism * 2))
-    facts = spread.mapInArrow(read, _FACTS)
+    facts = ranges.repartition(spark.sparkContext.defaultParallelism * 2).mapInArrow(read, _FACTS)
     served = F.col("max_offset") > F.col("min_offset")
     return facts.groupBy("topic", "queue_id", "store").agg(
         F.coalesce(F.min(F.when(served, F.col("min_offset"))), F.max("min_offset")).alias("min_offset"),

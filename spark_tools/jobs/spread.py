@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+ITEMS_PER_TASK = 8
+
 
 def spread(
     spark: SparkSession,
@@ -18,7 +20,7 @@ def spread(
     ddl: str,
 ) -> DataFrame:
     """Rows that `work` makes of each item, items dealt out evenly, one small batch of rows per item."""
-    tasks = max(1, min(len(items), spark.sparkContext.defaultParallelism * 4))
+    tasks = max(1, min((len(items) + ITEMS_PER_TASK - 1) // ITEMS_PER_TASK, spark.sparkContext.defaultParallelism * 4))
     frame = spark.createDataFrame([(bytearray(pickle.dumps(item)),) for item in items], "item binary").repartition(
         tasks
     )

@@ -70,6 +70,8 @@ def read_epochs(data: bytes, path: str) -> tuple[list[Epoch], list[Damage]]:
     at = len(lines[0]) + len(lines[1]) + 2
     body_at = at
     for line in lines[2 : 2 + count]:
+        if not line:
+            break
         epoch, separator, start = line.partition("-")
         if not separator or not epoch.isdigit() or not start.isdigit():
             return entries, [Damage(path, at, len(line), "bad-epoch-file", f"line {line!r} is not epoch-startOffset")]

@@ -201,7 +201,8 @@ def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> p
         return gather(window.array, chunk.store_timestamp_at + np.where(six, skip + 12, skip), kind)
 
     def six(bit: int) -> npt.NDArray[np.bool_]:
-        return (header["sys_flag"].astype(np.int64) & bit) != 0
+        flagged: npt.NDArray[np.bool_] = (header["sys_flag"].astype(np.int64) & bit) != 0
+        return flagged
 
     makers: dict[str, Callable[[], pa.Array | npt.NDArray[np.generic]]] = {
         "store": lambda: constant(store),

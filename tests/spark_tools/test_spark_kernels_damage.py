@@ -1,0 +1,353 @@
+"""Every kind of damage is found at its byte, the rest is still read, and nothing else is called damaged."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("pyarrow")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from understudy.spark_tools import faults  # noqa: E402
+from understudy.spark_tools.kernels import consumequeue, index, progress, tables  # noqa: E402
+from understudy.spark_tools.kernels.commitlog import MAGIC_BLANK, Chunk, Window, walk  # noqa: E402
+from understudy.spark_tools.kernels.compare import first_difference  # noqa: E402
+from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage  # noqa: E402
+from understudy.spark_tools.layout import LogFile, Store, read_layout  # noqa: E402
+from understudy.spark_tools.synthetic import SyntheticStore, encode_record  # noqa: E402
+
+FILE_BYTES = 16384
+
+
+def log(count: int = 60, sizes: int = 7) -> tuple[bytes, list[int]]:
+    """A log file in memory with records of a few different sizes, and where each starts."""
+    data = bytearray()
+    starts = []
+    for number in range(count):
+        starts.append(len(data))
+        data += encode_record(
+            topic=f"Topic{number % 3}",
+            queue_id=number % 2,
+            queue_offset=number // 6,
+            physical_offset=len(data),
+            store_timestamp=1_700_000_000_000 + number,
+            body=b"b" * (20 + number % sizes),
+            properties={"UNIQ_KEY": f"{number:032X}", "TAGS": "A"},
+        )
+    assert len(data) + 8 <= FILE_BYTES
+    return bytes(data).ljust(FILE_BYTES, b"\0"), starts
+
+
+def examined(data: bytes, split_bytes: int | None = None) -> tuple[list[int], list[Damage]]:
+    """Records and faults of a whole file, walked at once or in splits."""
+    window = Window("log", 0, len(data), 0, data)
+    positions: list[int] = []
+    found: list[Damage] = []
+    step = split_bytes or max(len(data), 1)
+    for start in range(0, len(data), step):
+        for item in walk(window, start, min(start + step, len(data))):
+            if isinstance(item, Chunk):
+                positions += [int(at) for at in item.positions]
+            else:
+                found.append(item)
+    return positions, found
+
+
+def test_a_whole_log_has_only_its_end_to_report() -> None:
+    data, starts = log()
+
+    positions, found = examined(data)
+
+    assert positions == starts
+    assert [(item.kind, item.severity) for item in found] == [("end-of-log", WARNING)]
+
+
+@pytest.mark.parametrize(
+    ("field", "offset", "width"), [("size", 0, 4), ("magic", 4, 4), ("address", 28, 8), ("body length", 84, 4)]
+)
+@pytest.mark.parametrize("split_bytes", [None, 512, 2000])
+def test_a_flipped_header_field_is_found_at_its_record(
+    field: str, offset: int, width: int, split_bytes: int | None
+) -> None:
+    data, starts = log()
+    damaged = bytearray(data)
+    victim = starts[20]
+    damaged[victim + offset + width - 1] ^= 0x15
+
+    positions, found = examined(bytes(damaged), split_bytes)
+
+    assert positions == [start for start in starts if start != victim], field
+    faults_found = [item for item in found if item.severity == DAMAGE]
+    assert [(item.offset_bytes, item.length_bytes) for item in faults_found] == [(victim, starts[21] - victim)]
+    assert f"records go on at byte {starts[21]}" in faults_found[0].detail
+
+
+def test_a_flipped_body_byte_is_found_by_its_crc(tmp_path: Path) -> None:
+    data, starts = log()
+    damaged = bytearray(data)
+    damaged[starts[7] + 90] ^= 1
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(damaged)
+    file = LogFile(str(path), 0, len(damaged), path.stat().st_mtime_ns)
+
+    found = faults.log_part_faults(file, 0, len(damaged), None, verify=True)
+
+    assert [(item.kind, item.offset_bytes) for item in found if item.severity == DAMAGE] == [("bad-crc", starts[7])]
+
+
+def test_a_torn_tail_is_told_from_the_zeros_behind_the_log() -> None:
+    data, starts = log()
+    torn = data[: starts[40] + 50].ljust(len(data), b"\0")
+
+    positions, found = examined(torn)
+
+    assert positions == starts[:40]
+    assert [(item.kind, item.offset_bytes, item.severity) for item in found] == [("damaged-tail", starts[40], DAMAGE)]
+
+
+def test_a_hole_of_zeros_is_told_from_the_end_of_the_log() -> None:
+    data, starts = log()
+    holed = bytearray(data)
+    holed[starts[10] : starts[14]] = bytes(starts[14] - starts[10])
+
+    positions, found = examined(bytes(holed))
+
+    assert positions == starts[:10] + starts[14:]
+    assert [(item.kind, item.offset_bytes, item.length_bytes) for item in found if item.severity == DAMAGE] == [
+        ("hole", starts[10], starts[14] - starts[10])
+    ]
+
+
+def test_little_endian_records_are_named() -> None:
+    data, starts = log()
+    swapped = data[:4][::-1] + data[4:8][::-1] + b"\1" * 100
+
+    positions, found = examined(swapped)
+
+    assert positions == []
+    assert "wrong byte order" in found[0].detail
+    assert found[0].offset_bytes == 0
+
+
+def test_a_blank_marker_of_the_wrong_length_is_named() -> None:
+    data, starts = log(10)
+    end = len(data.rstrip(b"\0"))
+    marked = bytearray(data)
+    struct.pack_into(">iI", marked, end, 77, MAGIC_BLANK)
+
+    _, found = examined(bytes(marked))
+
+    assert [(item.kind, item.offset_bytes) for item in found] == [("bad-blank", end)]
+
+
+@given(
+    flips=st.lists(st.tuples(st.integers(0, FILE_BYTES - 1), st.integers(1, 255)), max_size=6),
+    cut=st.integers(0, FILE_BYTES),
+    split_bytes=st.integers(64, 9000),
+)
+@settings(max_examples=60)
+def test_whatever_is_damaged_splits_agree_with_the_whole_and_every_record_proves_itself(
+    flips: list[tuple[int, int]], cut: int, split_bytes: int
+) -> None:
+    data, starts = log(40)
+    damaged = bytearray(data)
+    for at, mask in flips:
+        damaged[at] ^= mask
+    damaged = damaged[:cut]
+
+    whole, faults_whole = examined(bytes(damaged))
+    pieces, faults_pieces = examined(bytes(damaged), split_bytes)
+
+    assert pieces == whole
+    assert sorted(map(str, faults_pieces)) == sorted(map(str, faults_whole))
+    for at in whole:
+        assert int.from_bytes(damaged[at + 28 : at + 36], "big") == at
+    ends = [*starts[1:], len(data.rstrip(b"\0"))]
+    touched = {start for start, end in zip(starts, ends, strict=True) if end > cut}
+    touched |= {max(start for start in starts if start <= at) for at, _ in flips}
+    assert set(starts) - touched <= set(whole)
+
+
+def test_records_of_one_size_take_the_fast_path_and_stop_at_the_same_places() -> None:
+    data, starts = log(50, sizes=1)
+    damaged = bytearray(data)
+    damaged[starts[33] + 4] ^= 0xFF
+
+    positions, found = examined(bytes(damaged))
+
+    assert positions == starts[:33] + starts[34:]
+    assert [item.offset_bytes for item in found if item.severity == DAMAGE] == [starts[33]]
+
+
+def queue_bytes(count: int = 50, empty: int = 14) -> bytes:
+    units = np.zeros(count + empty, dtype=consumequeue.UNIT)
+    units["physical_offset"][:count] = np.arange(count) * 200
+    units["size"][:count] = 200
+    units["tags_code"][:count] = 7
+    raw: bytes = units.tobytes()
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("kind", "position", "damage"),
+    [
+        ("hole", 10 * 20, lambda raw: raw[:200] + bytes(40) + raw[240:]),
+        ("invalid-unit", 10 * 20, lambda raw: raw[:200] + b"\xff" * 12 + raw[212:]),
+        ("offset-goes-back", 11 * 20, lambda raw: raw[:220] + raw[:20] + raw[240:]),
+        ("late-filler", 5 * 20, lambda raw: raw[:100] + struct.pack(">qiq", 0, 0x7FFFFFFF, 0) + raw[120:]),
+    ],
+)
+def test_damaged_units_are_found_at_their_byte(kind: str, position: int, damage: object) -> None:
+    raw = damage(queue_bytes())  # type: ignore[operator]
+
+    found = consumequeue.faults(consumequeue.units(raw), "queue", 0, len(raw))
+
+    assert [(item.kind, item.offset_bytes) for item in found] == [(kind, position)]
+
+
+def test_units_in_the_wrong_byte_order_are_named() -> None:
+    units = np.frombuffer(queue_bytes(), dtype=consumequeue.UNIT)[1:]
+    swapped = units.astype([(name, units.dtype[name].newbyteorder("<")) for name in units.dtype.names]).tobytes()
+
+    found = consumequeue.faults(consumequeue.units(swapped), "queue", 0, len(swapped))
+
+    assert found[0].kind in ("wrong-byte-order", "invalid-unit", "offset-goes-back")
+    assert found[0].offset_bytes <= 20
+
+
+def test_a_good_queue_with_leading_fillers_has_nothing_to_report() -> None:
+    filler = struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * 5
+    raw = filler + queue_bytes()
+
+    assert consumequeue.faults(consumequeue.units(raw), "queue", 0, len(raw)) == []
+
+
+def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
+    store = SyntheticStore(str(tmp_path), log_file_bytes=4096)
+    for number in range(100):
+        store.append("T", 0, b"x" * 100, store_timestamp=1000 + number, uniq_key=f"{number:032X}")
+    store.save()
+    files = sorted((tmp_path / "commitlog").iterdir())
+    files[1].unlink()
+    files[3].write_bytes(files[3].read_bytes()[:1000])
+    (tmp_path / "commitlog" / "notes.txt").write_text("mine")
+
+    damages = read_layout(Store("a", str(tmp_path))).damages
+
+    assert {(item.kind, Path(item.path).name, item.offset_bytes) for item in damages} == {
+        ("missing-file", files[0].name, 4096),
+        ("short-file", files[3].name, 1000),
+        ("foreign-file", "notes.txt", 0),
+    }
+
+
+def test_an_empty_or_missing_directory_is_no_store(tmp_path: Path) -> None:
+    assert [item.kind for item in read_layout(Store("a", str(tmp_path / "none"))).damages] == ["no-store"]
+    assert [item.kind for item in read_layout(Store("a", str(tmp_path))).damages] == ["no-store"]
+
+
+def test_a_file_that_grows_while_it_is_read_is_named(tmp_path: Path) -> None:
+    data, _ = log()
+    path = tmp_path / f"{0:020d}"
+    path.write_bytes(data)
+    stale = LogFile(str(path), 0, len(data), path.stat().st_mtime_ns - 1)
+
+    found = faults.log_part_faults(stale, 0, len(data), None, verify=False)
+
+    assert ("growing-file", WARNING) in [(item.kind, item.severity) for item in found]
+
+
+def test_a_file_that_vanished_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
+    gone = LogFile(str(tmp_path / "gone"), 0, 4096, 0)
+
+    found = faults.log_part_faults(gone, 0, 4096, None, verify=False)
+
+    assert [(item.kind, item.path) for item in found] == [("unreadable", gone.path)]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"offsetTable":{"T@g":{0:7,1:9}}}', {"offsetTable": {"T@g": {"0": 7, "1": 9}}}),
+        ('{"a":{-1:2,},"b":[1,2,],}', {"a": {"-1": 2}, "b": [1, 2]}),
+        ('{"tricky {1:2} , }":"a\\"{3:4}"}', {"tricky {1:2} , }": 'a"{3:4}'}),
+        ("{\n\t\n}", {}),
+    ],
+)
+def test_tables_in_the_dialect_of_fastjson(text: str, value: object) -> None:
+    assert tables.loads(text) == value
+
+
+def test_a_broken_table_says_at_which_byte() -> None:
+    text = '{"é":{0:1,1:2},\n"x":oops}'
+
+    with pytest.raises(tables.TableError) as caught:
+        tables.loads(text.encode())
+
+    assert caught.value.offset_bytes == text.encode().index(b"oops")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=6) | st.integers(0, 99).map(str), inner, max_size=3)
+    ),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_written_tables_read_back(value: object) -> None:
+    assert tables.loads(tables.dumps(value)) == value
+
+
+def test_epoch_files_with_wrong_crc_order_or_count_are_named() -> None:
+    good = b"2\n680153447\n1-0\n2-25565\n"
+    assert progress.read_epochs(good, "e")[1] == []
+    assert "CRC" in progress.read_epochs(good.replace(b"25565", b"25566"), "e")[1][0].detail
+    assert "goes back" in progress.read_epochs(b"2\n0\n2-5\n1-9\n", "e")[1][0].detail
+    assert "announced" in progress.read_epochs(b"3\n0\n1-5\n2-9\n", "e")[1][0].detail
+    assert progress.read_epochs(b"hello", "e")[1][0].kind == "bad-epoch-file"
+
+
+@pytest.mark.parametrize("damaged_byte", [36, 40 + 4 * 50 + 20 + 3])
+def test_a_damaged_index_file_is_named(tmp_path: Path, damaged_byte: int) -> None:
+    store = SyntheticStore(str(tmp_path))
+    for number in range(50):
+        store.append("T", 0, b"x", store_timestamp=1000 + number, uniq_key=f"{number:032X}")
+    store.save()
+    path = next((tmp_path / "index").iterdir())
+    raw = bytearray(path.read_bytes())
+    assert index.faults(bytes(raw), "i")[0] == []
+    raw[damaged_byte] ^= 0xFF
+
+    found, _ = index.faults(bytes(raw), str(path))
+
+    assert {item.kind for item in found} <= {"bad-index", "bad-index-entry"}
+
+
+@given(at=st.integers(0, FILE_BYTES - 1), split_bytes=st.integers(100, 5000))
+@settings(max_examples=50)
+def test_replicas_diverge_exactly_where_a_record_byte_differs(at: int, split_bytes: int) -> None:
+    data, starts = log()
+    end = len(data.rstrip(b"\0"))
+    other = bytearray(data)
+    other[at] ^= 0x40
+    left, right = (Window(name, 0, FILE_BYTES, 0, raw) for name, raw in (("l", data), ("r", bytes(other))))
+
+    found = [
+        item
+        for start in range(0, FILE_BYTES, split_bytes)
+        if (item := first_difference(left, right, start, min(start + split_bytes, FILE_BYTES)))
+    ]
+
+    if at < end:
+        assert [(item.record_offset, item.byte_offset) for item in found] == [(max(s for s in starts if s <= at), at)]
+    else:
+        assert found == []
