@@ -13,30 +13,27 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import attrs
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.config_values import ConfigError, delay_levels_ms, parse_value, value_text
+from understudy.broker.config_values import delay_levels_ms, parse_value, value_text
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.runtime.properties import ConfigError, nearest_name
 
 __all__ = [
     "INERT",
     "BrokerConfig",
     "BrokerOptions",
-    "ConfigError",
     "Machine",
     "MessageStoreConfig",
     "NettyClientConfig",
     "NettyServerConfig",
     "delay_levels_ms",
-    "parse_properties",
-    "rewrite_properties",
     "this_machine",
 ]
 
@@ -201,41 +198,6 @@ class BrokerOptions:
         )
 
 
-def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
-    """Read the text of a ``.properties`` file (Java's rules); the last of equal keys wins.
-
-    Errors:
-        ConfigError: an escape that Java would refuse, too.
-    """
-    import javaproperties
-
-    try:
-        return {key: value.strip() for key, value in javaproperties.loads(text).items()}
-    except javaproperties.InvalidUEscapeError as error:
-        raise ConfigError(
-            f"{source}: bad escape {error.escape!r}: write \\uXXXX with four hexadecimal digits"
-        ) from None
-
-
-def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
-    """Return the text of a ``.properties`` file with keys changed in place and new keys appended.
-
-    Differs from the reference, which replaces the user's file by all of its keys and so drops comments and order.
-    """
-    left = dict(changes)
-    lines = []
-    for line in text.splitlines():
-        match = re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
-        key = match.group(1) if match else None
-        if key is not None and key in changes and not line.lstrip().startswith(("#", "!")):
-            if key in left:
-                lines.append(f"{key}={_escape(left.pop(key))}")
-            continue
-        lines.append(line)
-    lines.extend(f"{key}={_escape(value)}" for key, value in left.items())
-    return "\n".join(lines) + "\n"
-
-
 def _type_of(section: object, name: str) -> str:
     return str(attrs.fields_dict(type(section))[name].type)  # type: ignore[arg-type]
 
@@ -250,22 +212,8 @@ def _unknown_line(source: str, key: str) -> str:
     return f"{source}: unknown key {key} is ignored{hint}"
 
 
-def nearest_name(key: str, names: Iterable[str]) -> str | None:
-    """Return the name that *key* was probably meant to be, or ``None``."""
-    import difflib
-
-    by_lower = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(key.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
-
-
 def _section_types() -> tuple[type[attrs.AttrsInstance], ...]:
     return (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
-
-
-def _escape(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
-    return "\\" + escaped if escaped.startswith(" ") else escaped
 
 
 def _bloom_bits(error_percent: int, expected: int) -> int:

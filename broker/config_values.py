@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 
 from understudy.broker.inert_keys import INERT
+from understudy.runtime.properties import ConfigError
 
 _INT = (-(2**31), 2**31 - 1)
 _LONG = (-(2**63), 2**63 - 1)
@@ -61,10 +62,6 @@ _BOUNDS: dict[str, tuple[str, Callable[[int], bool]]] = {
     "syncFlushTimeout": _POSITIVE,
 }
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; its text is one line for the user."""
 
 
 def parse_value(source: str, key: str, text: str, kind: str) -> object:

@@ -8,9 +8,9 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
-from understudy.broker.config import parse_properties
 from understudy.runtime.log import configure
 from understudy.runtime.program import UsageError
+from understudy.runtime.properties import parse_properties
 
 
 def parser(program: str, description: str) -> argparse.ArgumentParser:

@@ -7,14 +7,13 @@ from collections.abc import Mapping
 import attrs
 
 from understudy.broker.config import (
-    ConfigError,
     Machine,
     NettyClientConfig,
     NettyServerConfig,
-    nearest_name,
     this_machine,
 )
 from understudy.broker.config_values import parse_value, value_text
+from understudy.runtime.properties import ConfigError, nearest_name
 
 DEFAULT_LISTEN_PORT = 10811
 ALWAYS_FIXED = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})

@@ -17,12 +17,13 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.config import BrokerOptions, ConfigError, Machine, parse_properties
+from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.config import ContainerOptions
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.program import single_cause
+from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
 

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.config import BrokerOptions, ConfigError
+from understudy.broker.config import BrokerOptions
 from understudy.container import command_line
 from understudy.remoting.client import open_client
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
 

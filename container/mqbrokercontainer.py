@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from understudy.broker.config import ConfigError
 from understudy.container import command_line
 from understudy.container.config import ContainerOptions
 from understudy.container.container import AddBrokerError, BrokerContainer
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import real_world
 
 IMPORTANT_KEYS = ("namesrvAddr", "brokerContainerIP", "brokerConfigPaths", "listenPort", "rocketmqHome")

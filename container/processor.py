@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from understudy.broker.config import ConfigError, parse_properties, rewrite_properties
 from understudy.broker.data_version import DataVersion
 from understudy.container.container import AddBrokerError, BrokerContainer, BrokerIdentity
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -12,6 +11,7 @@ from understudy.remoting.fields import CommandError, optional, required, require
 from understudy.runtime.durable import write_durably
 from understudy.runtime.json_dialect import dumps
 from understudy.runtime.log import get_logger
+from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
 
 log = get_logger("container.processor")
 

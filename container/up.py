@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import trio
 
-from understudy.broker.config import ConfigError, Machine
+from understudy.broker.config import Machine
 from understudy.container import command_line
 from understudy.container.config import ContainerOptions
 from understudy.container.container import AddBrokerError, BrokerContainer
@@ -20,6 +20,7 @@ from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import configure
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import run_program
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
 

@@ -10,8 +10,7 @@ import attrs
 
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
-from understudy.namesrv.config import ConfigError
-from understudy.namesrv.properties import PropertiesError, parse, write
+from understudy.runtime.properties import ConfigError, format_properties, parse_properties
 
 RAFT_PORT_DISTANCE = 10_000
 FORGET_MEMBER_KEY = "controllerForgetMember"
@@ -126,11 +125,7 @@ class Peers:
 
 def read_config(text: str, source: str) -> ControllerConfig:
     """Read a settings file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
-    try:
-        values = parse(text)
-    except PropertiesError as error:
-        raise ConfigError(f"{source}: {error}") from None
-    return merge(ControllerConfig(), values, source)
+    return merge(ControllerConfig(), parse_properties(text, source), source)
 
 
 def merge(config: ControllerConfig, values: dict[str, str], source: str) -> ControllerConfig:
@@ -161,7 +156,7 @@ def show(config: ControllerConfig) -> str:
     for key, field in FIELDS.items():
         value = getattr(config, field.name)
         values[key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return write(values)
+    return format_properties(values)
 
 
 def black_listed(config: ControllerConfig, keys: dict[str, str]) -> bool:

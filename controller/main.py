@@ -15,10 +15,10 @@ from understudy.controller.configuration import ControllerConfig, read_config, r
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
-from understudy.namesrv.config import ConfigError
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import real_world
 
 log = get_logger("controller.main")

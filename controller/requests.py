@@ -18,8 +18,6 @@ from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import NOT_LEADER, ReplicatedMetadata
 from understudy.controller.settings import BlackListedError, ControllerSettings, SettingsError
-from understudy.namesrv.config import ConfigError
-from understudy.namesrv.properties import PropertiesError, parse
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -34,6 +32,7 @@ from understudy.remoting.fields import (
 )
 from understudy.runtime.clock import Clock
 from understudy.runtime.json_dialect import JsonError, loads
+from understudy.runtime.properties import ConfigError, parse_properties
 
 EXPLAIN_MASTER = 1050
 """Ours, not in the reference: explains one group's master (ext ``brokerName``), text in the body."""
@@ -140,8 +139,8 @@ class ControllerRequests:
         if not command.body:
             return response(command)
         try:
-            values = parse(command.body.decode())
-        except (PropertiesError, UnicodeDecodeError) as error:
+            values = parse_properties(command.body.decode(), "request")
+        except (ConfigError, UnicodeDecodeError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
         forget = values.pop(FORGET_MEMBER_KEY, "").strip()
         if forget:

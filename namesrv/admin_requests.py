@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.namesrv import bodies
-from understudy.namesrv.config import ConfigError, show
+from understudy.namesrv.config import show
 from understudy.namesrv.key_values import KeyValueConfig, StoreError
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.settings import BlackListedError, Settings
@@ -13,6 +13,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.fields import CommandError, optional
 from understudy.runtime.log import get_logger
+from understudy.runtime.properties import ConfigError
 
 log = get_logger("namesrv.admin")
 

@@ -12,11 +12,7 @@ from typing import Any
 
 import attrs
 
-from understudy.namesrv.properties import PropertiesError, parse, write
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be used; the message says which, why, and what is allowed."""
+from understudy.runtime.properties import ConfigError, format_properties, nearest_name, parse_properties
 
 
 def _home(*names: str) -> str:
@@ -128,10 +124,7 @@ def read_config(text: str, source: str, base: NamesrvConfig | None = None) -> tu
     Raises:
         ConfigError: a value that its key cannot have, or a line that cannot be read.
     """
-    try:
-        values = parse(text)
-    except PropertiesError as error:
-        raise ConfigError(f"{source}: {error}") from None
+    values = parse_properties(text, source)
     config = merge(base or NamesrvConfig(), values, source)
     warnings = []
     for key in values:
@@ -160,7 +153,7 @@ def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
 
 def show(config: NamesrvConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
-    return write({key: _text(getattr(config, field.name)) for key, field in FIELDS.items()})
+    return format_properties({key: _text(getattr(config, field.name)) for key, field in FIELDS.items()})
 
 
 def _text(value: object) -> str:
@@ -185,8 +178,5 @@ def _convert(key: str, text: str, source: str) -> object:
 
 
 def _nearest(key: str) -> str:
-    from difflib import get_close_matches  # only needed for a mistake; costs start-up time
-
-    lower = {known.lower(): known for known in FIELDS}
-    found = get_close_matches(key.lower(), lower, 1, 0.6)
-    return f"; did you mean {lower[found[0]]}?" if found else ""
+    found = nearest_name(key, FIELDS)
+    return f", the nearest known key is {found}" if found else ""

@@ -13,10 +13,11 @@ from pathlib import Path
 import attrs
 import trio
 
-from understudy.namesrv.config import ConfigError, NamesrvConfig, read_config, show
+from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
 

@@ -6,11 +6,11 @@ import os.path
 
 import trio
 
-from understudy.namesrv.config import ConfigError, NamesrvConfig, black_listed, merge, show
+from understudy.namesrv.config import NamesrvConfig, black_listed, merge, show
 from understudy.namesrv.key_values import StoreError
-from understudy.namesrv.properties import PropertiesError, parse
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
+from understudy.runtime.properties import parse_properties
 
 
 class BlackListedError(Exception):
@@ -36,10 +36,7 @@ class Settings:
             ConfigError: a line or value that cannot be read. Differs: the reference answers success to a bad value.
             StoreError: the file could not be written.
         """
-        try:
-            values = parse(text)
-        except PropertiesError as error:
-            raise ConfigError(str(error)) from None
+        values = parse_properties(text, "request")
         async with self._one_writer:
             if black_listed(self.current, values):
                 raise BlackListedError("Can not update config in black list.")

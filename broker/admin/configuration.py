@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.broker.config import ConfigError, parse_properties, rewrite_properties
 from understudy.broker.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -17,6 +16,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime import json_dialect
 from understudy.runtime.durable import write_durably
 from understudy.runtime.log import get_logger
+from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker

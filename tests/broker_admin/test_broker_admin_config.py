@@ -6,17 +6,10 @@ import attrs
 import pytest
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.config import (
-    INERT,
-    BrokerOptions,
-    ConfigError,
-    Machine,
-    delay_levels_ms,
-    parse_properties,
-    rewrite_properties,
-)
+from understudy.broker.config import INERT, BrokerOptions, Machine, delay_levels_ms
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
 MACHINE = Machine("vm", "192.0.2.2", "/home/user/store", "/root/.cache/rocketmq-java/5.4.0")

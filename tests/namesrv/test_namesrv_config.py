@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 from namesrv_wire import captured
 
-from understudy.namesrv.config import FIELDS, NO_EFFECT, ConfigError, NamesrvConfig, key_of, read_config, show
-from understudy.namesrv.properties import PropertiesError, parse, write
+from understudy.namesrv.config import FIELDS, NO_EFFECT, NamesrvConfig, key_of, read_config, show
+from understudy.runtime.properties import ConfigError, format_properties, parse_properties
 
 
 @pytest.mark.covers("R81")
 def test_keys_and_defaults_are_the_references() -> None:
     # given what 5.4.0 shows of its own settings
     rows = captured("namesrv_requests")
-    shown = parse(next(row["body"] for row in rows if row["kind"] == "response" and row["of"] == 319))
+    shown = parse_properties(next(row["body"] for row in rows if row["kind"] == "response" and row["of"] == 319))
     # then ours are the same but for where things are
     places = {"configStorePath", "kvConfigPath", "rocketmqHome", "listenPort"}
-    ours = parse(show(NamesrvConfig()))
+    ours = parse_properties(show(NamesrvConfig()))
     assert ours.keys() == shown.keys()
     assert {key: value for key, value in ours.items() if key not in places} == {
         key: value for key, value in shown.items() if key not in places
@@ -36,7 +36,7 @@ def test_a_file_is_read_and_mistakes_are_told_with_the_nearest_key() -> None:
     )
     assert (config.listen_port, config.support_acting_master, config.server_worker_threads) == (9999, True, 4)
     assert warnings == [
-        "n.conf: unknown key suportActingMaster is ignored; did you mean supportActingMaster?",
+        "n.conf: unknown key suportActingMaster is ignored, the nearest known key is supportActingMaster",
         "n.conf: unknown key zzz is ignored",
         f"n.conf: serverWorkerThreads has no effect here: {NO_EFFECT['serverWorkerThreads']}",
     ]
@@ -83,7 +83,7 @@ def test_property_lines_are_read_as_java_reads_them() -> None:
         "a=1\n b : 2\r\nc 3\n! comment\n#x\n\nd\ne\\=f=g\\tz\\u0041\nlong=one,\\\n    two,\\\n    three\nempty=\n"
         "slash=end\\\\\nlast=\\"
     )
-    assert parse(text) == {
+    assert parse_properties(text) == {
         "a": "1",
         "b": "2",
         "c": "3",
@@ -99,8 +99,8 @@ def test_property_lines_are_read_as_java_reads_them() -> None:
 @given(some.text(max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
-        values = parse(text)
-    except PropertiesError as error:
+        values = parse_properties(text)
+    except ConfigError as error:
         assert "line" in str(error)
     else:
         assert all(isinstance(key, str) and isinstance(value, str) for key, value in values.items())
@@ -112,4 +112,4 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     )
 )
 def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
-    assert parse(write(values)) == values
+    assert parse_properties(format_properties(values)) == values
