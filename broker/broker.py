@@ -127,7 +127,7 @@ class Broker:
         self.locks = QueueLocks()
         self.hold = PullHold(world.clock, lambda: config.pullThreadPoolQueueCapacity)
         self.stats = BrokerStatistics(world.clock, config.brokerClusterName)
-        self.schedule_progress = ScheduleProgress(now_ms)
+        self.schedule_progress = ScheduleProgress(now_ms, config.delayOffsetUpdateVersionStep)
         self.persistence = Persistence(world)
         self.fast_server = None
         self._shared_client = client
@@ -171,14 +171,16 @@ class Broker:
         try:
             async with trio.open_nursery() as nursery:
                 serving = trio.CancelScope(shield=True)
-                await nursery.start(self._serve, serving)
-                task_status.started()
                 try:
+                    await nursery.start(self._serve, serving)
+                    task_status.started()
                     await trio.sleep_forever()
                 finally:
-                    with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS / 2):
-                        await self._retire()
-                    serving.cancel()
+                    try:
+                        with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS / 2):
+                            await self._retire()
+                    finally:
+                        serving.cancel()
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
                 await self._close()

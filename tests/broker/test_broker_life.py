@@ -1,0 +1,257 @@
+"""Start, stop, restart, what is on the disk, and registration at name servers over a real network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from broker_rig import PORT, NoNetwork, open_rig, options
+
+from understudy.broker.broker import Broker
+from understudy.broker.storage import BrokerStartError
+from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.server import NameServer
+from understudy.remoting.client import open_client
+from understudy.remoting.command import Command, request
+from understudy.runtime.clock import SystemClock
+from understudy.runtime.disk import DiskLockedError, RealDisk
+from understudy.runtime.json_dialect import loads
+from understudy.runtime.network import ListenError, TcpNetwork
+from understudy.runtime.world import World
+
+
+def real_world() -> World:
+    return World(SystemClock(), TcpNetwork(), RealDisk(), Random(1))
+
+
+def table(folder: Path, name: str) -> Any:
+    return loads((folder / "config" / name).read_bytes())
+
+
+@pytest.mark.covers("SL-05", "SL-08")
+async def test_clean_stop_keeps_everything(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        rig.send("T", b"kept")
+        rig.broker.groups.get("cg")
+        rig.broker.offsets.commit("cg", "T", 0, 1)
+        version = rig.broker.topics.version
+    assert not (tmp_path / "abort").exists()
+    assert table(tmp_path, "consumerOffset.json")["offsetTable"] == {"T@cg": {"0": 1}}
+
+    async with open_rig(str(tmp_path)) as rig:
+        assert [record.body for record in rig.stored("T")] == [b"kept"]
+        assert rig.broker.offsets.query("cg", "T", 0) == 1
+        assert "cg" in rig.broker.groups.rows
+        row = rig.broker.topics.get("T")
+        assert row is not None and row.write_queue_nums == 4
+        assert rig.broker.topics.version == version
+
+
+async def test_tables_are_saved_while_running(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), {"flushConsumerOffsetInterval": "50"}) as rig:
+        rig.send("T")
+        rig.broker.groups.get("cg")
+        rig.broker.offsets.commit("cg", "T", 0, 1)
+
+        def saved() -> bool:
+            return (
+                "T" in table(tmp_path, "topics.json")["topicConfigTable"]
+                and "cg" in table(tmp_path, "subscriptionGroup.json")["subscriptionGroupTable"]
+                and "T@cg" in table(tmp_path, "consumerOffset.json")["offsetTable"]
+            )
+
+        with trio.fail_after(10):
+            while not saved():
+                await trio.sleep(0.02)
+
+
+async def test_empty_or_torn_table_falls_back_to_its_previous_copy(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        rig.send("T")
+    async with open_rig(str(tmp_path)):
+        pass
+    (tmp_path / "config" / "topics.json").write_bytes(b"")
+    async with open_rig(str(tmp_path)) as rig:
+        assert rig.broker.topics.get("T") is not None
+
+
+@pytest.mark.parametrize("damage", ["torn", "absent", "wrong"])
+async def test_no_start_with_an_empty_topic_table_beside_a_full_log(tmp_path: Path, damage: str) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        rig.send("T")
+    for path in (tmp_path / "config").glob("topics.json*"):
+        if damage == "absent":
+            path.unlink()
+        else:
+            path.write_bytes(b'{"topicConfigTable"' if damage == "torn" else b'{"topicConfigTable":{"T":5}}')
+    world = World(SystemClock(), NoNetwork(), RealDisk(), Random(1))  # type: ignore[arg-type]
+    with pytest.raises(BrokerStartError, match=r"topics\.json") as refused:
+        await Broker(world, options(str(tmp_path))).run()
+    assert "\n" not in str(refused.value)
+
+    (tmp_path / "config" / "topics.json").write_bytes(b"{}")
+    async with open_rig(str(tmp_path)) as rig:
+        assert [record.body for record in rig.stored("T")] == [b"x"]
+
+
+@pytest.mark.covers("SL-08")
+async def test_port_in_use_and_folder_in_use_are_told_and_leave_nothing_behind(tmp_path: Path) -> None:
+    world = real_world()
+    first = options(str(tmp_path / "a"))
+    first.server.listenPort = 0
+    async with trio.open_nursery() as nursery:
+        broker = Broker(world, first)
+        await nursery.start(broker.run)
+        taken = options(str(tmp_path / "b"))
+        taken.server.listenPort = broker.identity.port
+        with pytest.raises(ListenError, match=str(broker.identity.port)):
+            await Broker(world, taken).run()
+
+        held = options(str(tmp_path / "a"))
+        held.server.listenPort = 0
+        second = Broker(world, held)
+        with pytest.raises(DiskLockedError, match="held by another"):
+            await second.run()
+        again = await world.network.listen("0.0.0.0", second.identity.port)
+        await again.aclose()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.covers("SL-08")
+async def test_stop_under_load_loses_no_acknowledged_message(tmp_path: Path) -> None:
+    acknowledged: list[str] = []
+    async with open_rig(str(tmp_path), {"flushDiskType": "SYNC_FLUSH"}) as rig:
+        for number in range(200):
+            rig.tell(310, {**_send(), "i": f"UNIQ_KEY\x01u{number}\x02"}, b"x")
+        await trio.sleep(0)
+        peer = rig.peer
+        assert len(rig.broker.acknowledgements) + len(peer.replies) == 200
+    acknowledged = [(answer.ext or {})["transactionId"] for answer in peer.replies.values() if answer.code == 0]
+    assert len(acknowledged) == 200  # a clean stop flushes and answers what waits
+    async with open_rig(str(tmp_path)) as rig:
+        kept = {record.properties["UNIQ_KEY"] for record in rig.stored("T")}
+        assert kept == set(acknowledged)
+
+
+def _send() -> dict[str, str]:
+    return {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
+
+
+async def test_fast_port_serves_everything_but_pulls(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        fast = rig.broker.fast_server
+        assert fast is not None and fast.address[1] == PORT - 2
+        assert rig.broker.server.codes - fast.codes == {11, 361}
+        assert fast.codes <= rig.broker.server.codes
+
+
+async def test_failing_service_ends_this_broker_only(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path / "neighbour")) as neighbour:
+        with trio.fail_after(10), pytest.raises(BaseExceptionGroup) as ended:  # noqa: PT012
+            async with open_rig(str(tmp_path / "broken"), {"brokerName": "broker-b"}) as rig:
+
+                async def fails() -> None:
+                    raise RuntimeError("service broke")
+
+                rig.broker.services.start("broken", fails)
+                await trio.sleep_forever()
+        assert ended.group_contains(RuntimeError, match="service broke")
+        assert neighbour.send("T").code == 0
+    assert not (tmp_path / "broken" / "abort").exists()
+
+
+class TestRegistration:
+    async def name_server(self, nursery: trio.Nursery, folder: Path, world: World) -> str:
+        server = NameServer(
+            world, NamesrvConfig(kv_config_path=str(folder / "kv.json")), listen_host="127.0.0.1", listen_port=0
+        )
+        address = await nursery.start(server.run)
+        return f"{address[0]}:{address[1]}"
+
+    async def route(self, client: Any, address: str, topic: str) -> Command:
+        answer: Command = await client.invoke(address, request(105, {"topic": topic}), 3000)
+        return answer
+
+    @pytest.mark.covers("SL-08")
+    async def test_every_name_server_knows_the_broker_until_it_stops(self, tmp_path: Path) -> None:
+        world = real_world()
+        async with trio.open_nursery() as nursery, open_client(world) as client:
+            first = await self.name_server(nursery, tmp_path / "n1", world)
+            second = await self.name_server(nursery, tmp_path / "n2", world)
+            keys = {"namesrvAddr": f"{first};{second}", "registerNameServerPeriod": "10000"}
+            settings = options(str(tmp_path / "b"), keys)
+            settings.server.listenPort = 0
+            broker = Broker(world, settings)
+            scope = trio.CancelScope()
+            stopped = trio.Event()
+
+            async def life(*, task_status: Any) -> None:
+                with scope:
+                    await broker.run(task_status=task_status)
+                stopped.set()
+
+            await nursery.start(life)
+            for address in (first, second):
+                known = await self.route(client, address, "TBW102")
+                assert known.code == 0
+                data = json.loads(known.body)
+                assert data["brokerDatas"][0]["brokerAddrs"] == {"0": broker.identity.address}
+
+            # a topic made by a send is announced at once
+            ext = {**_send(), "b": "Fresh"}
+            sent = await client.invoke(broker.identity.address, request(310, ext, b"x"), 3000)
+            assert sent.code == 0
+            assert await broker.registration.settled()
+            for address in (first, second):
+                assert (await self.route(client, address, "Fresh")).code == 0
+
+            # permissions of the broker mask those of its topics
+            settings.broker.brokerPermission = 4
+            broker.topics.touch()
+            assert await broker.registration.settled()
+            queues = json.loads((await self.route(client, first, "Fresh")).body)["queueDatas"]
+            assert [queue["perm"] for queue in queues] == [4]
+
+            scope.cancel()
+            with trio.fail_after(10):
+                await stopped.wait()
+            for address in (first, second):
+                assert (await self.route(client, address, "Fresh")).code == 17
+            nursery.cancel_scope.cancel()
+
+    @pytest.mark.parametrize(
+        "keys",
+        [{"compressedRegister": "true"}, {"forceRegister": "false"}, {"enableSingleTopicRegister": "true"}],
+        ids=["compressed", "only when changed", "single topic"],
+    )
+    async def test_other_ways_to_register(self, tmp_path: Path, keys: dict[str, str]) -> None:
+        world = real_world()
+        async with trio.open_nursery() as nursery, open_client(world) as client:
+            address = await self.name_server(nursery, tmp_path / "n", world)
+            settings = options(str(tmp_path / "b"), {"namesrvAddr": address, **keys})
+            settings.server.listenPort = 0
+            broker = Broker(world, settings)
+            await nursery.start(broker.run)
+            assert (await self.route(client, address, "BenchmarkTest")).code == 0
+            ext = {**_send(), "b": "Fresh"}
+            await client.invoke(broker.identity.address, request(310, ext, b"x"), 3000)
+            assert await broker.registration.settled()
+            found = json.loads((await self.route(client, address, "Fresh")).body)
+            assert [queue["writeQueueNums"] for queue in found["queueDatas"]] == [4]
+            nursery.cancel_scope.cancel()
+
+    async def test_dead_name_server_does_not_delay_the_start_for_long(self, tmp_path: Path) -> None:
+        world = real_world()
+        probe = await world.network.listen("127.0.0.1", 0)
+        dead = f"127.0.0.1:{probe.address[1]}"
+        await probe.aclose()
+        settings = options(str(tmp_path / "b"), {"namesrvAddr": dead})
+        settings.server.listenPort = 0
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(8):
+                await nursery.start(Broker(world, settings).run)
+            nursery.cancel_scope.cancel()
