@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from understudy.controller.commands import Command, Outcome, decode_outcome, encode
-from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError, QuorumBusyError
+from understudy.controller.raft.errors import (
+    CommandRefusedError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    QuorumBusyError,
+)
 from understudy.controller.raft.member import QuorumMember
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
@@ -55,6 +60,9 @@ class ReplicatedMetadata:
             except QuorumBusyError as error:
                 self._idle.append((client, sequence))
                 raise CommandError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy, {error}") from None
+            except CommandRefusedError as error:
+                self._idle.append((client, sequence))
+                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
             else:
                 self._idle.append((client, sequence))
                 return decode_outcome.decode(result)

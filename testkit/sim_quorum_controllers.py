@@ -1,0 +1,391 @@
+"""Whole controllers with stub brokers on a virtual clock and a faulty network, with checkers.
+
+Three production controllers (quorum, API, failover, notifications) and stub brokers on hosts of their own. Checked at
+every moment, from what any controller ever applied:
+
+* two masters in one epoch of a group
+* a master elected from outside the sync state set while unclean election is off
+* epochs that go back
+* two leaders in one term
+* at the end: controllers that differ, or a group whose in-sync brokers live and that has no master
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import attrs
+import trio
+
+from understudy.controller.commands import (
+    AlterSyncStateSet,
+    Command,
+    ElectMaster,
+    Outcome,
+    decode_command,
+    decode_outcome,
+)
+from understudy.controller.configuration import ControllerConfig
+from understudy.controller.metadata import Metadata
+from understudy.controller.raft.errors import FatalError
+from understudy.controller.server import Controller
+from understudy.controller.stub_broker import StubBroker, StubSettings
+from understudy.runtime.clock import VirtualClock
+from understudy.runtime.world import World
+from understudy.testkit.determinism import Trace, run_seed
+from understudy.testkit.sim_network import LinkQuality, SimNetwork
+from understudy.testkit.sim_quorum_disk import QuorumDisk
+
+API_PORT = 9878
+RAFT_PORT = 19878
+BROKER_PORT = 10911
+
+
+@attrs.define
+class ControllersOutcome:
+    """What one seed showed."""
+
+    seed: int
+    violations: list[str] = attrs.field(factory=list)
+    counts: Counter[str] = attrs.field(factory=Counter)
+    digest: str = ""
+    newest: list[str] = attrs.field(factory=list)
+
+
+class WatchedMetadata(Metadata):
+    """The production state machine with a checker behind every command."""
+
+    def __init__(self, cluster: SimControllers) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    def apply(self, index: int, now_ms: int, features: int, payload: bytes) -> bytes:
+        command = decode_command.decode(payload)
+        before = self.groups.get(command.broker_name)
+        former = None
+        if before is not None:
+            former = (before.master_id, before.master_epoch, before.set_epoch, list(before.sync_state_set))
+        result = super().apply(index, now_ms, features, payload)
+        self._cluster.check(index, command, former, self, decode_outcome.decode(result))
+        return result
+
+
+class ControllerHost:
+    """One host with one controller."""
+
+    def __init__(self, cluster: SimControllers, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.source = random.Random(cluster.source.getrandbits(64))
+        self.disk = QuorumDisk(self.source)
+        self.world = World(VirtualClock(), cluster.network.host(name), self.disk, self.source)
+        self.controller: Controller | None = None
+        self._scope = trio.CancelScope()
+        self._gone = trio.Event()
+
+    def start(self) -> None:
+        """Start the process."""
+        controller = Controller(self.world, self.cluster.config(self.name))
+        metadata = WatchedMetadata(self.cluster)
+        controller.metadata = metadata
+        controller.member.state.machine = metadata
+        self.controller = controller
+        self._scope, self._gone = trio.CancelScope(), trio.Event()
+        self.cluster.nursery.start_soon(self._run, controller, self._scope, self._gone)
+
+    async def _run(self, controller: Controller, scope: trio.CancelScope, gone: trio.Event) -> None:
+        try:
+            with scope:
+                await controller.run()
+        except* FatalError as errors:
+            self.cluster.violation(f"{self.name} stopped: {errors.exceptions[0]}")
+        finally:
+            self.controller = None
+            gone.set()
+
+    async def kill(self, *, power: bool) -> None:
+        """End the process, with *power* the host's power too."""
+        if power:
+            self.cluster.network.power_off(self.name)
+        else:
+            self.cluster.network.kill(self.name)
+        self._scope.cancel()
+        await self._gone.wait()
+        if power:
+            self.disk.lose_power(self.source)
+            self.cluster.network.power_on(self.name)
+        else:
+            self.disk.process_died()
+
+    @property
+    def leads(self) -> bool:
+        return self.controller is not None and self.controller.member.leads()
+
+
+class BrokerHost:
+    """One host with one stub broker; its id outlives the process, as the identity file does."""
+
+    def __init__(self, cluster: SimControllers, group: str, number: int) -> None:
+        self.cluster = cluster
+        self.name = f"{group}-{number}"
+        source = random.Random(cluster.source.getrandbits(64))
+        self.world = World(VirtualClock(), cluster.network.host(self.name), QuorumDisk(source), source)
+        self.settings = StubSettings(
+            "C",
+            group,
+            self.name,
+            BROKER_PORT,
+            tuple(f"{name}:{API_PORT}" for name in cluster.names),
+            f"{self.name}:{BROKER_PORT};1",
+        )
+        self.broker: StubBroker | None = None
+        self.broker_id: int | None = None
+        self._scope = trio.CancelScope()
+        self._gone = trio.Event()
+
+    def start(self) -> None:
+        """Start the process."""
+        self.broker = StubBroker(self.world, self.settings, self.broker_id)
+        self._scope, self._gone = trio.CancelScope(), trio.Event()
+        self.cluster.nursery.start_soon(self._run, self.broker, self._scope, self._gone)
+
+    async def _run(self, broker: StubBroker, scope: trio.CancelScope, gone: trio.Event) -> None:
+        try:
+            with scope:
+                await broker.run()
+        finally:
+            self.broker_id = broker.broker_id
+            self.broker = None
+            gone.set()
+
+    async def kill(self) -> None:
+        """End the process."""
+        self.cluster.network.kill(self.name)
+        self._scope.cancel()
+        await self._gone.wait()
+
+
+class SimControllers:
+    """A simulated controller group with its brokers.
+
+    Args:
+        source: everything is drawn from it.
+        nursery: where hosts run.
+        outcome: where violations go.
+        groups: number of brokers per group name.
+        size: number of controllers.
+        quality: of all links.
+    """
+
+    def __init__(
+        self,
+        source: random.Random,
+        nursery: trio.Nursery,
+        outcome: ControllersOutcome,
+        groups: dict[str, int],
+        size: int = 3,
+        quality: LinkQuality | None = None,
+    ) -> None:
+        self.source = source
+        self.nursery = nursery
+        self.outcome = outcome
+        self.trace = Trace()
+        self.unclean = False
+        self.masters: dict[tuple[str, int], int | None] = {}
+        self.applied: dict[int, tuple[str, int | None, int]] = {}
+        self.network = SimNetwork(random.Random(source.getrandbits(64)), quality)
+        self.names = [f"n{index}" for index in range(size)]
+        self.controllers = {name: ControllerHost(self, name) for name in self.names}
+        self.brokers = {
+            f"{group}-{number}": BrokerHost(self, group, number)
+            for group, count in groups.items()
+            for number in range(1, count + 1)
+        }
+
+    def config(self, name: str) -> ControllerConfig:
+        """Return the settings of one controller."""
+        return ControllerConfig(
+            controller_d_leger_group="sim",
+            controller_d_leger_peers=";".join(f"{member}-{member}:{API_PORT}" for member in self.names),
+            controller_raft_peers=";".join(f"{member}-{member}:{RAFT_PORT}" for member in self.names),
+            controller_d_leger_self_id=name,
+            controller_store_path="/controller",
+            config_store_path="/controller/controller.properties",
+            scan_inactive_master_interval=500,
+            scan_not_active_broker_interval=500,
+            controller_unknown_broker_grace=3000,
+            enable_elect_unclean_master=self.unclean,
+        )
+
+    def start(self) -> None:
+        """Start everything."""
+        for controller in self.controllers.values():
+            controller.start()
+        for broker in self.brokers.values():
+            broker.start()
+
+    def violation(self, text: str) -> None:
+        self.outcome.violations.append(f"at {trio.current_time():.3f} s: {text}")
+
+    def check(
+        self,
+        index: int,
+        command: Command,
+        former: tuple[int | None, int, int, list[int]] | None,
+        metadata: Metadata,
+        outcome: Outcome,
+    ) -> None:
+        """Look at what one command did on one controller."""
+        name = command.broker_name
+        group = metadata.groups.get(name)
+        if group is None:
+            return
+        seen = (name, group.master_id, group.master_epoch)
+        if self.applied.setdefault(index, seen) != seen:
+            self.violation(f"log entry {index} gave {seen} here and {self.applied[index]} elsewhere")
+        if group.master_id is not None:
+            first = self.masters.setdefault((name, group.master_epoch), group.master_id)
+            if first != group.master_id:
+                self.violation(f"two masters in epoch {group.master_epoch} of {name}: {first} and {group.master_id}")
+        if former is None:
+            return
+        if group.master_epoch < former[1] or group.set_epoch < former[2]:
+            self.violation(f"epochs of {name} went back")
+        if isinstance(command, ElectMaster) and outcome.code == 0:
+            self.outcome.counts["elections applied"] += 1
+            if former[1] > 0 and not self.unclean and group.master_id not in former[3]:
+                self.violation(f"{name}: master {group.master_id} comes from outside the set {former[3]}")
+        if isinstance(command, AlterSyncStateSet) and outcome.code == 0:
+            self.outcome.counts["set changes applied"] += 1
+
+    def active(self) -> ControllerHost | None:
+        """Return the controller that leads, if exactly one believes so."""
+        leading = [host for host in self.controllers.values() if host.leads]
+        return leading[0] if len(leading) == 1 else None
+
+    async def wait_active(self, timeout_seconds: float = 10) -> ControllerHost:
+        """Wait for one active controller. Raises ``trio.TooSlowError``."""
+        with trio.fail_after(timeout_seconds):
+            while True:
+                host = self.active()
+                if host is not None:
+                    return host
+                await trio.sleep(0.02)
+
+    def metadata(self) -> Metadata | None:
+        """Return the metadata of the active controller."""
+        host = self.active()
+        return None if host is None or host.controller is None else host.controller.metadata
+
+    async def wait_in_sync(self, group: str, count: int, timeout_seconds: float = 30) -> None:
+        """Wait until *group* has a master and *count* brokers in its set. Raises ``trio.TooSlowError``."""
+        with trio.fail_after(timeout_seconds):
+            while True:
+                metadata = self.metadata()
+                facts = None if metadata is None else metadata.groups.get(group)
+                if facts is not None and facts.master_id is not None and len(facts.sync_state_set) == count:
+                    return
+                await trio.sleep(0.02)
+
+    def master_host(self, group: str) -> BrokerHost:
+        """Return the host of the group's master, as the active controller has it."""
+        metadata = self.metadata()
+        address = None if metadata is None else metadata.groups[group].master_address()
+        for host in self.brokers.values():
+            if host.settings.address == address:
+                return host
+        raise LookupError(f"group {group} has no master")
+
+
+FAULTS = (
+    "kill controller",
+    "power of controller",
+    "kill active",
+    "kill master",
+    "kill broker",
+    "isolate controller",
+    "isolate broker",
+    "broker loses controllers",
+    "outage",
+    "hand over",
+)
+
+
+async def _inject(cluster: SimControllers, fault: str, source: random.Random) -> None:
+    cluster.outcome.counts[f"fault {fault}"] += 1
+    cluster.trace.record("fault", fault)
+    network = cluster.network
+    everybody = [*cluster.names, *cluster.brokers]
+    if fault in ("kill controller", "power of controller", "kill active"):
+        active = cluster.active()
+        host = active if fault == "kill active" and active else cluster.controllers[source.choice(cluster.names)]
+        await host.kill(power=fault == "power of controller")
+        await trio.sleep(source.uniform(0.05, 2))
+        host.start()
+    elif fault in ("kill master", "kill broker"):
+        broker = cluster.brokers[source.choice(list(cluster.brokers))]
+        if fault == "kill master" and cluster.active() is not None:
+            try:
+                broker = cluster.master_host(broker.settings.broker_name)
+            except (LookupError, KeyError):
+                cluster.outcome.counts["no master to kill"] += 1
+        await broker.kill()
+        await trio.sleep(source.uniform(0.05, 4))
+        broker.start()
+    elif fault in ("isolate controller", "isolate broker"):
+        names = cluster.names if fault == "isolate controller" else list(cluster.brokers)
+        name = source.choice(names)
+        network.partition([name], [other for other in everybody if other != name])
+        await trio.sleep(source.uniform(0.5, 5))
+        network.heal()
+    elif fault == "broker loses controllers":
+        network.partition([source.choice(list(cluster.brokers))], source.sample(cluster.names, 2))
+        await trio.sleep(source.uniform(0.5, 5))
+        network.heal()
+    elif fault == "outage":
+        for host in cluster.controllers.values():
+            await host.kill(power=source.random() < 0.5)
+        await trio.sleep(source.uniform(0.05, 3))
+        for host in cluster.controllers.values():
+            host.start()
+    else:
+        active = cluster.active()
+        if active is not None and active.controller is not None:
+            await active.controller.member.hand_over()
+
+
+async def controllers_history(source: random.Random, seed: int, seconds: float) -> ControllersOutcome:
+    """Run one history with random faults and check it."""
+    outcome = ControllersOutcome(seed)
+    async with trio.open_nursery() as nursery:
+        quality = LinkQuality(delay_seconds=(0.0003, 0.003), loss=0.01, retransmit_seconds=(0.02, 0.3))
+        cluster = SimControllers(source, nursery, outcome, {"a": 3, "b": 2}, quality=quality)
+        cluster.start()
+        for group, count in (("a", 3), ("b", 2)):
+            await cluster.wait_in_sync(group, count)
+        end = trio.current_time() + seconds
+        while trio.current_time() < end:
+            await trio.sleep(source.uniform(0.3, 2))
+            await _inject(cluster, source.choice(FAULTS), source)
+        cluster.network.heal()
+        try:
+            for group, count in (("a", 3), ("b", 2)):
+                await cluster.wait_in_sync(group, count, 40)
+        except trio.TooSlowError:
+            metadata = cluster.metadata()
+            cluster.violation(f"not recovered 40 s after the last fault: {metadata and metadata.groups}")
+        await trio.sleep(2)
+        states = {host.controller.metadata.snapshot() for host in cluster.controllers.values() if host.controller}
+        if len(states) != 1:
+            cluster.violation("controllers differ at the end")
+        cluster.trace.record(sorted(cluster.masters.items()), sorted(outcome.counts.items()))
+        outcome.counts["epochs"] = len(cluster.masters)
+        outcome.digest, outcome.newest = cluster.trace.digest(), cluster.trace.newest()
+        nursery.cancel_scope.cancel()
+    return outcome
+
+
+def run_controllers_seed(seed: int, seconds: float = 20.0) -> ControllersOutcome:
+    """Run the history of *seed*: equal seeds give equal histories."""
+    return run_seed(lambda source: controllers_history(source, seed, seconds), seed)
