@@ -200,7 +200,10 @@ class Connection:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                self.close_reason = await self._receive(dispatch, proxied) or self.close_reason
+                try:
+                    self.close_reason = await self._receive(dispatch, proxied) or self.close_reason
+                finally:
+                    self.closed.set()  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
         finally:
             self.closed.set()
