@@ -1,0 +1,111 @@
+"""Who acts: one pure function from what a broker is and sees to the set of services that must run, each with its reason.
+
+The rules of the room:
+
+* A **role** is a set of running services. Nothing else in the broker asks whether it is a master or acts.
+* A master runs the master's services. A slave runs the copying ones. A slave **acts** when it has the smallest id of all
+  members that the name server sees, no member is a master, and it may (``enableSlaveActingMaster``); then it also runs
+  the master's services that look after messages already stored. It never takes sends.
+* An **isolated** broker runs nothing that another broker could run at the same time: no acting, no registration, no
+  heartbeat. It is what a returning master is until pre-online has finished.
+* A slave acts only after it has copied the metadata of its group once: before that it would answer "no such topic".
+* A view that is unknown (no name server answered yet) changes nothing for a master and lets no slave act.
+
+In any single view at most one broker of a group acts: the condition names one id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import attrs
+
+
+class Service(Enum):
+    """What a broker runs beside answering requests; the value is the name in the roster."""
+
+    REPLICATION_SERVER = "replication server"
+    REPLICATION_CLIENT = "replication client"
+    METADATA_SYNC = "metadata sync"
+    SCHEDULE = "schedule"
+    REGISTRATION = "registration"
+    HEARTBEAT = "heartbeat"
+    MEMBER_VIEW = "member view"
+    PRE_ONLINE = "pre-online"
+
+
+@attrs.frozen
+class Situation:
+    """Everything the decision depends on.
+
+    Attributes:
+        broker_id: 0 for a master.
+        is_slave: the configured role (or the one the controller gave).
+        acting_enabled: ``enableSlaveActingMaster``.
+        isolated: pre-online has not finished, or the broker found that it had been away.
+        members: ids and addresses that the name server sees in the group; ``None`` while no name server has answered.
+        metadata_synced: topics, groups and offsets of the group were copied since the start.
+    """
+
+    broker_id: int
+    is_slave: bool
+    acting_enabled: bool = False
+    isolated: bool = False
+    members: Mapping[int, str] | None = None
+    metadata_synced: bool = True
+
+
+@attrs.frozen
+class Decision:
+    """Whether a service runs, and why."""
+
+    run: bool
+    reason: str
+
+
+def acts(situation: Situation) -> Decision:
+    """Return whether a slave acts for its master."""
+    if not situation.is_slave:
+        return Decision(False, "a master does not act, it is the master")
+    if not situation.acting_enabled:
+        return Decision(False, "enableSlaveActingMaster=false")
+    if situation.isolated:
+        return Decision(False, "isolated")
+    if situation.members is None:
+        return Decision(False, "no name server has answered yet")
+    if not situation.members:
+        return Decision(False, "the name server sees no member of the group, not even this one")
+    smallest = min(situation.members)
+    if smallest == 0:
+        return Decision(False, f"the master {situation.members[0]} is there")
+    if smallest < situation.broker_id:
+        return Decision(False, f"slave {smallest} has a smaller id")
+    if situation.broker_id not in situation.members:
+        return Decision(False, "the name server does not see this broker")
+    if not situation.metadata_synced:
+        return Decision(False, "topics and offsets of the group were not copied yet")
+    return Decision(True, "no master, and the smallest id of the group")
+
+
+def services(situation: Situation) -> dict[Service, Decision]:
+    """Return for every service whether it must run now, with the reason a person reads in the roster."""
+    slave, isolated = situation.is_slave, situation.isolated
+    acting = acts(situation)
+    role = "slave" if slave else "master"
+    if slave:
+        schedule = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
+    else:
+        schedule = Decision(not isolated, "isolated" if isolated else "master")
+    told = Decision(not isolated, "isolated: nobody may find this broker yet" if isolated else "always on")
+    watched = situation.acting_enabled
+    return {
+        Service.REPLICATION_SERVER: Decision(not slave, role),
+        Service.REPLICATION_CLIENT: Decision(slave, role),
+        Service.METADATA_SYNC: Decision(slave and not acting.run, role if not acting.run else "acting: nobody to copy"),
+        Service.SCHEDULE: schedule,
+        Service.REGISTRATION: told,
+        Service.HEARTBEAT: Decision(watched and told.run, told.reason if watched else "enableSlaveActingMaster=false"),
+        Service.MEMBER_VIEW: Decision(watched, f"enableSlaveActingMaster={str(watched).lower()}"),
+        Service.PRE_ONLINE: Decision(watched and isolated, "isolated" if isolated else "not isolated"),
+    }

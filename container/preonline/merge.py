@@ -1,0 +1,131 @@
+"""Which consumer offset is right when a returning master and its slave disagree: queue by queue, never table by table.
+
+The reference compares two version numbers and lets one whole table win, so that the other side's commits are lost. Here
+the rules are:
+
+* A commit only ever moves a group forward, so of two offsets of one queue the larger one is right.
+* A *deliberate reset* (an administrator's) may go back. Each reset carries a stamp; a value under a newer stamp is
+  right whatever its offset, because it was committed by somebody who knew of the reset.
+* What only one side knows is kept. Nothing is deleted by a merge.
+
+So each queue's place is the pair (stamp of its last reset, offset), and a merge takes the larger pair. That makes it
+commutative, associative and idempotent: any number of replicas may be merged in any order, as often as one likes.
+A replica that knows no stamps (the reference's) has stamp 0 everywhere, and only its larger offsets count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+import attrs
+
+
+@attrs.frozen(order=True)
+class Place:
+    """How far a group is in one queue.
+
+    Attributes:
+        reset_stamp: grows with each deliberate reset of the queue; 0 when there was none.
+        offset: the committed queue offset.
+    """
+
+    reset_stamp: int
+    offset: int
+
+
+class Reason(Enum):
+    """Why a value was chosen; the text is for people."""
+
+    EQUAL = "both agree"
+    OWN_AHEAD = "the master had committed further before it went away"
+    OTHER_AHEAD = "the group went on at the acting slave"
+    OWN_RESET = "a deliberate reset that only the master knows"
+    OTHER_RESET = "a deliberate reset made at the acting slave"
+    ONLY_OWN = "only the master knows this queue"
+    ONLY_OTHER = "only the acting slave knows this queue"
+
+
+@attrs.frozen
+class Row:
+    """One queue of one group in the report.
+
+    Attributes:
+        key: ``topic@group``; for delay progress the level's name.
+        queue_id: the queue.
+        own: the returning master's place, ``None`` when it has none.
+        other: the slave's place, ``None`` when it has none.
+        merged: the place from now on.
+        reason: why.
+    """
+
+    key: str
+    queue_id: int
+    own: Place | None
+    other: Place | None
+    merged: Place
+    reason: Reason
+
+    @property
+    def changed(self) -> bool:
+        """Whether the master's value was replaced."""
+        return self.own != self.merged
+
+
+Table = Mapping[str, Mapping[int, Place]]
+
+
+def merge(own: Table, other: Table) -> list[Row]:
+    """Merge two replicas' places.
+
+    Args:
+        own: the returning master's, as recovered from its disk.
+        other: a slave's, as it is now.
+
+    Returns:
+        One row for each queue that either side knows, in order of key and queue.
+    """
+    rows: list[Row] = []
+    for key in sorted(own.keys() | other.keys()):
+        mine, theirs = own.get(key, {}), other.get(key, {})
+        rows.extend(
+            _decide(key, queue, mine.get(queue), theirs.get(queue)) for queue in sorted(mine.keys() | theirs.keys())
+        )
+    return rows
+
+
+def _decide(key: str, queue_id: int, own: Place | None, other: Place | None) -> Row:
+    if own is None or other is None:
+        known = own if own is not None else other
+        assert known is not None
+        return Row(key, queue_id, own, other, known, Reason.ONLY_OWN if other is None else Reason.ONLY_OTHER)
+    if own == other:
+        return Row(key, queue_id, own, other, own, Reason.EQUAL)
+    merged = max(own, other)
+    if own.reset_stamp != other.reset_stamp:
+        reason = Reason.OWN_RESET if merged is own else Reason.OTHER_RESET
+    else:
+        reason = Reason.OWN_AHEAD if merged is own else Reason.OTHER_AHEAD
+    return Row(key, queue_id, own, other, merged, reason)
+
+
+def table_of(rows: list[Row]) -> dict[str, dict[int, Place]]:
+    """Return the merged places as a table."""
+    table: dict[str, dict[int, Place]] = {}
+    for row in rows:
+        table.setdefault(row.key, {})[row.queue_id] = row.merged
+    return table
+
+
+def next_stamp(known: int, now_ms: int) -> int:
+    """Return the stamp of a reset made now over a place whose stamp is *known*: newer, whatever the clock says."""
+    return max(now_ms, known + 1)
+
+
+def places(offsets: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]] | None = None) -> Table:
+    """Return offsets, and the stamps of their resets where there are any, as places."""
+    stamps = stamps or {}
+    return {
+        key: {queue: Place(stamps.get(key, {}).get(queue, 0), offset) for queue, offset in queues.items()}
+        for key, queues in offsets.items()
+    }

@@ -1,0 +1,81 @@
+"""Who acts: in every view at most one, never beside its master, and the reason is told."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.container.acting import Service, Situation, acts, services
+
+SLAVE = Situation(broker_id=1, is_slave=True, acting_enabled=True, members={1: "s1", 2: "s2"})
+
+
+def changed(**changes: object) -> Situation:
+    import attrs
+
+    return attrs.evolve(SLAVE, **changes)  # type: ignore[arg-type]  # fields of Situation
+
+
+@pytest.mark.parametrize(
+    ("situation", "expected", "reason"),
+    [
+        (SLAVE, True, "smallest id"),
+        (changed(members={0: "m", 1: "s1"}), False, "the master m is there"),
+        (changed(broker_id=2), False, "slave 1 has a smaller id"),
+        (changed(acting_enabled=False), False, "enableSlaveActingMaster=false"),
+        (changed(isolated=True), False, "isolated"),
+        (changed(members=None), False, "no name server"),
+        (changed(members={}), False, "sees no member"),
+        (changed(members={2: "s2"}), False, "does not see this broker"),
+        (changed(metadata_synced=False), False, "not copied yet"),
+        (changed(broker_id=0, is_slave=False), False, "a master does not act"),
+    ],
+)
+def test_a_slave_acts_only_when_all_rules_allow_it(situation: Situation, expected: bool, reason: str) -> None:
+    decision = acts(situation)
+    assert expected == decision.run
+    assert reason in decision.reason
+
+
+situations = st.builds(
+    Situation,
+    broker_id=st.integers(0, 3),
+    is_slave=st.booleans(),
+    acting_enabled=st.booleans(),
+    isolated=st.booleans(),
+    members=st.none() | st.dictionaries(st.integers(0, 3), st.just("address"), max_size=4),
+    metadata_synced=st.booleans(),
+)
+
+
+@given(situations)
+def test_every_service_has_a_decision_and_a_reason(situation: Situation) -> None:
+    decided = services(situation)
+    assert set(Service) == set(decided)
+    assert all(decision.reason for decision in decided.values())
+
+
+@given(st.dictionaries(st.integers(0, 4), st.just("address"), max_size=5), st.booleans())
+def test_in_one_view_at_most_one_broker_acts_and_none_beside_a_master(members: dict[int, str], enabled: bool) -> None:
+    acting = [
+        broker_id for broker_id in range(5) if acts(Situation(broker_id, broker_id > 0, enabled, False, members)).run
+    ]
+    assert len(acting) <= 1
+    assert not (0 in members and acting)
+
+
+@given(situations)
+def test_an_isolated_broker_runs_nothing_that_another_could_run(situation: Situation) -> None:
+    if situation.isolated:
+        decided = services(situation)
+        for service in (Service.SCHEDULE, Service.REGISTRATION, Service.HEARTBEAT):
+            assert not decided[service].run
+
+
+@given(situations)
+def test_an_acting_slave_is_the_only_slave_that_runs_the_schedule_and_does_not_copy(situation: Situation) -> None:
+    if situation.is_slave:
+        decided = services(situation)
+        assert acts(situation).run == decided[Service.SCHEDULE].run
+        assert not (decided[Service.SCHEDULE].run and decided[Service.METADATA_SYNC].run)
