@@ -99,25 +99,33 @@ class AssignmentAdmin:
         known = self._routes.get(topic)
         if known is not None and now < known[0]:
             return known[1]
-        if broker.options.broker.namesrvAddr and broker.client is not None:
-            question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
-            try:
-                answer = await broker.client.invoke_name_server(question, ROUTE_TIMEOUT_MS)
-            except RemotingError as error:
-                log.warning("route is not to be had, the last one or this broker's own is used", topic=topic, why=error)
-            else:
-                if answer.code == ResponseCode.SUCCESS:
-                    queues = readable_queues(topic, json_dialect.loads(answer.body))
-                    if len(self._routes) >= ROUTE_LIMIT:
-                        self._routes.clear()
-                    self._routes[topic] = (now + broker.options.broker.loadBalancePollNameServerInterval / 1000, queues)
-                    return queues
+        route = await self._route(topic)
+        if route is not None:
+            queues = readable_queues(topic, route)
+            if len(self._routes) >= ROUTE_LIMIT:
+                self._routes.clear()
+            self._routes[topic] = (now + broker.options.broker.loadBalancePollNameServerInterval / 1000, queues)
+            return queues
         if known is not None:
             return known[1]
         row = broker.topics.get(topic)
         if row is None or not row.perm & names.PERM_READ:
             return None
         return [(topic, broker.identity.name, queue_id) for queue_id in range(row.read_queue_nums)]
+
+    async def _route(self, topic: str) -> dict[str, Any] | None:
+        """Return the route of *topic* from the first name server that has it."""
+        broker = self._broker
+        for address in broker.registration.name_servers:
+            question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
+            try:
+                answer = await broker.client.invoke(address, question, ROUTE_TIMEOUT_MS)
+                if answer.code == ResponseCode.SUCCESS:
+                    route = json_dialect.loads(answer.body)
+                    return route if isinstance(route, dict) else None
+            except (RemotingError, json_dialect.JsonError) as error:
+                log.warning("name server tells no route", name_server=address, topic=topic, why=error)
+        return None
 
 
 def readable_queues(topic: str, route: dict[str, Any]) -> list[Queue]:

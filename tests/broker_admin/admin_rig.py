@@ -96,7 +96,12 @@ class NotedSaves:
         self.saved.append(name)
 
 
-class NoRegistration:
+class Registered:
+    """Name servers that know everything at once; none by default."""
+
+    def __init__(self) -> None:
+        self.name_servers: list[str] = []
+
     async def settled(self) -> bool:
         return True
 
@@ -163,7 +168,7 @@ class Rig:
             stats=BrokerStatistics(clock, "DefaultCluster"),
             store=self.store,
             persistence=self.saves,
-            registration=NoRegistration(),
+            registration=Registered(),
             schedule_progress=ScheduleProgress(clock.wall_ms),
             client=None,
         )
