@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 OWN_CODES = (10, 310, 320, 324, 325, 36, 11, 361, 34, 35, 38, 46, 14, 15, 29, 30, 31, 32, 41, 42)
 NAMES = sorted(
     {*send_header("T"), *pull_header("T"), "l", "offset", "group", "delayLevel", "maxReconsumeTimes", "unitMode"}
-    | {"clientID", "producerGroup", "timestamp", "boundaryType", "setZeroIfNotFound", "producerGroup", "batch"}
+    | {"clientID", "producerGroup", "timestamp", "boundaryType", "setZeroIfNotFound", "batch"}
     | {"defaultTopic", "defaultTopicQueueNums", "bornTimestamp", "flag", "properties", "reconsumeTimes"}
 )
 UNEXPECTED = re.compile(
@@ -27,7 +27,9 @@ UNEXPECTED = re.compile(
 texts = st.one_of(
     st.sampled_from(["", "0", "-1", "1", "2147483647", "2147483648", "-9223372036854775809", "1e9", "true", "T", "cg"]),
     st.sampled_from(["BenchmarkTest", "%RETRY%cg", "bad topic!", "1_000", " 7 ", "\u0663", "||", "TagA", "*", "NaN"]),
-    st.sampled_from(["DELAY\x013\x02", "TRAN_MSG\x01true\x02", "TIMER_DELAY_MS\x01x\x02", "UNIQ_KEY\x01\x02", "\x02\x01"]),
+    st.sampled_from(
+        ["DELAY\x013\x02", "TRAN_MSG\x01true\x02", "TIMER_DELAY_MS\x01x\x02", "UNIQ_KEY\x01\x02", "\x02\x01"]
+    ),
     st.text(max_size=20),
     st.integers().map(str),
 )
@@ -36,7 +38,16 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-FIELDS = ["clientID", "consumerDataSet", "producerDataSet", "groupName", "subscriptionDataSet", "topic", "mqSet", "queueId"]
+FIELDS = [
+    "clientID",
+    "consumerDataSet",
+    "producerDataSet",
+    "groupName",
+    "subscriptionDataSet",
+    "topic",
+    "mqSet",
+    "queueId",
+]
 FIELDS += ["heartbeatFingerprint", "withoutSub", "codeSet", "tagsSet", "clientId", "consumerGroup", "subscriptionData"]
 bodies = st.one_of(
     st.binary(max_size=40),

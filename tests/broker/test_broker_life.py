@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.lowlevel
 from broker_rig import PORT, NoNetwork, open_rig, options
 
 from understudy.broker.broker import Broker
@@ -127,7 +128,7 @@ async def test_stop_under_load_loses_no_acknowledged_message(tmp_path: Path) -> 
     async with open_rig(str(tmp_path), {"flushDiskType": "SYNC_FLUSH"}) as rig:
         for number in range(200):
             rig.tell(310, {**_send(), "i": f"UNIQ_KEY\x01u{number}\x02"}, b"x")
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         peer = rig.peer
         assert len(rig.broker.acknowledgements) + len(peer.replies) == 200
     acknowledged = [(answer.ext or {})["transactionId"] for answer in peer.replies.values() if answer.code == 0]
@@ -151,7 +152,7 @@ async def test_fast_port_serves_everything_but_pulls(tmp_path: Path) -> None:
 
 async def test_failing_service_ends_this_broker_only(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path / "neighbour")) as neighbour:
-        with trio.fail_after(10), pytest.raises(BaseExceptionGroup) as ended:  # noqa: PT012
+        with trio.fail_after(10), pytest.raises(BaseExceptionGroup) as ended:
             async with open_rig(str(tmp_path / "broken"), {"brokerName": "broker-b"}) as rig:
 
                 async def fails() -> None:

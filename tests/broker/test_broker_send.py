@@ -205,7 +205,9 @@ async def test_delayed_message_arrives_after_its_wait_with_its_properties(tmp_pa
 @pytest.mark.covers("IT-12")
 async def test_batch(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path)) as rig:
-        body = encode_batch([(number, b"batch-%d" % number, f"TAGS\x01Tag{number}\x02".encode()) for number in range(3)])
+        body = encode_batch(
+            [(number, b"batch-%d" % number, f"TAGS\x01Tag{number}\x02".encode()) for number in range(3)]
+        )
         answer = rig.ask(320, send_header("T", properties(UNIQ_KEY="u"), 1, m="true"), body)
         assert answer.code == 0
         ext = answer.ext or {}

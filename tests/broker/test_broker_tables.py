@@ -243,15 +243,15 @@ class TestOffsets:
 
 
 class TestLocks:
-    QUEUES = [("T", "broker-a", number) for number in range(3)]
+    QUEUES = tuple(("T", "broker-a", number) for number in range(3))
 
     @pytest.mark.covers("SL-04")
     def test_one_client_holds_a_queue(self) -> None:
         locks = QueueLocks()
-        assert locks.lock("cg", "c1", self.QUEUES[:2], 0) == self.QUEUES[:2]
-        assert locks.lock("cg", "c2", self.QUEUES, 10) == self.QUEUES[2:]
-        assert locks.lock("cg", "c1", self.QUEUES, 20) == self.QUEUES[:2]
-        assert locks.lock("other group", "c2", self.QUEUES, 20) == self.QUEUES
+        assert locks.lock("cg", "c1", self.QUEUES[:2], 0) == list(self.QUEUES[:2])
+        assert locks.lock("cg", "c2", self.QUEUES, 10) == list(self.QUEUES[2:])
+        assert locks.lock("cg", "c1", self.QUEUES, 20) == list(self.QUEUES[:2])
+        assert locks.lock("other group", "c2", self.QUEUES, 20) == list(self.QUEUES)
 
     @pytest.mark.covers("SL-04")
     def test_expires_without_refresh(self) -> None:
@@ -260,7 +260,7 @@ class TestLocks:
         assert locks.lock("cg", "c2", self.QUEUES, LOCK_LIFETIME_MS) == []
         assert locks.any_held("cg", LOCK_LIFETIME_MS)
         assert not locks.any_held("cg", LOCK_LIFETIME_MS + 1)
-        assert locks.lock("cg", "c2", self.QUEUES, LOCK_LIFETIME_MS + 1) == self.QUEUES
+        assert locks.lock("cg", "c2", self.QUEUES, LOCK_LIFETIME_MS + 1) == list(self.QUEUES)
 
     @pytest.mark.covers("SL-04")
     def test_unlock_by_another_client_is_ignored(self) -> None:

@@ -356,7 +356,9 @@ class TestDelayRules:
         assert delay.redirect("T", 3, pairs, 0, 18) == (names.SCHEDULE_TOPIC, 17)
         assert pairs == {"DELAY": "18", "REAL_TOPIC": "T", "REAL_QID": "3"}
 
-    @pytest.mark.parametrize(("pairs", "sys_flag"), [({}, 0), ({"DELAY": "0"}, 0), ({"DELAY": "x"}, 0), ({"DELAY": "3"}, 4)])
+    @pytest.mark.parametrize(
+        ("pairs", "sys_flag"), [({}, 0), ({"DELAY": "0"}, 0), ({"DELAY": "x"}, 0), ({"DELAY": "3"}, 4)]
+    )
     def test_what_is_not_delayed(self, pairs: dict[str, str], sys_flag: int) -> None:
         assert delay.redirect("T", 3, pairs, sys_flag, 18) == ("T", 3)
 
