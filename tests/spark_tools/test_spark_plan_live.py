@@ -1,0 +1,220 @@
+"""A plan for a live broker: proven to be the right cluster, guarded, resumable, undone; on Java brokers and ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("pyarrow")
+
+from spark_broker import SmallBroker  # noqa: E402
+from spark_golden import manifest, unpack  # noqa: E402
+from spark_plans import CREATED_MS, changes, write_stores, write_test_plan  # noqa: E402
+
+from understudy.spark_tools import exits  # noqa: E402
+from understudy.spark_tools.admin import AdminClient  # noqa: E402
+from understudy.spark_tools.kernels import tables  # noqa: E402
+from understudy.spark_tools.main import main  # noqa: E402
+from understudy.spark_tools.plan import Change  # noqa: E402
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
+
+KEY = ("T1", "g1", 0)
+OTHER = ("T1", "g2", 0)
+LIVE = {KEY: 5, OTHER: 1, ("T1", "g1", 1): 20}
+
+
+class Run:
+    """Runs commands and keeps what they said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, *arguments: object) -> int:
+        self.said = []
+        return main([str(argument) for argument in arguments], now_ms=CREATED_MS, say=self.said.append)
+
+
+@pytest.fixture
+def run() -> Run:
+    return Run()
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> dict[str, Path]:
+    return write_stores(tmp_path)
+
+
+@pytest.fixture
+def plan(tmp_path: Path, stores: dict[str, Path]) -> Path:
+    return write_test_plan(stores, tmp_path / "plan.jsonl")
+
+
+def test_apply_sets_what_is_pending_and_undo_takes_it_back(plan: Path, stores: dict[str, Path], run: Run) -> None:
+    with SmallBroker(stores["a"], LIVE) as broker:
+        assert run("plan", "verify", plan, "--broker", broker.address) == exits.AGREE
+        assert run("plan", "apply", "--dry-run", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets == LIVE
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets == LIVE | {KEY: 15}
+        assert broker.updates == 1
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.updates == 1
+        assert run("plan", "undo", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets == LIVE
+        assert run("plan", "undo", plan, "--broker", broker.address) == exits.AGREE
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.REFUSED
+
+
+def test_a_broker_with_another_log_is_refused(tmp_path: Path, plan: Path, run: Run) -> None:
+    other = write_stores(tmp_path / "other", seed=7)
+    with SmallBroker(other["a"], LIVE) as broker:
+        for step in ("verify", "apply"):
+            assert run("plan", step, plan, "--broker", broker.address) == exits.REFUSED
+            assert "another cluster" in run.said[0]
+        assert broker.updates == 0
+
+
+def test_a_broker_without_any_of_the_messages_is_refused(tmp_path: Path, plan: Path, run: Run) -> None:
+    (tmp_path / "empty").mkdir()
+    with SmallBroker(tmp_path / "empty", LIVE) as broker:
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.REFUSED
+
+
+def test_a_group_that_moved_on_is_left_where_it_is(plan: Path, stores: dict[str, Path], run: Run) -> None:
+    with SmallBroker(stores["a"], LIVE | {KEY: 21}) as broker:
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets[KEY] == 21
+
+
+def test_a_value_nobody_planned_for_is_named_and_left(plan: Path, stores: dict[str, Path], run: Run) -> None:
+    with SmallBroker(stores["a"], LIVE | {KEY: 2}) as broker:
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.DIFFER
+        assert broker.offsets[KEY] == 2
+    assert "lower than planned" in run.said[0]
+
+
+def test_an_offset_the_live_queue_cannot_serve_is_not_set(plan: Path, stores: dict[str, Path], run: Run) -> None:
+    with SmallBroker(stores["a"], LIVE, queue_end=10) as broker:
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.DIFFER
+        assert broker.offsets[KEY] == 5
+    assert "outside of the log" in run.said[0]
+
+
+@pytest.mark.parametrize(("active", "offset", "resets"), [("refuse", 5, 0), ("commit", 15, 0), ("reset", 15, 1)])
+def test_groups_with_connected_consumers(
+    plan: Path, stores: dict[str, Path], run: Run, active: str, offset: int, resets: int
+) -> None:
+    with SmallBroker(stores["a"], LIVE) as broker:
+        broker.members["g1"] = ["10.0.0.1@7"]
+        code = run("plan", "apply", plan, "--broker", broker.address, "--active", active)
+
+        assert code == (exits.DIFFER if active == "refuse" else exits.AGREE)
+        assert (broker.offsets[KEY], len(broker.resets)) == (offset, resets)
+
+
+def many(count: int) -> list[Change]:
+    return [Change(n + 1, "T1", f"g{n}", 0, "behind", 15, {"a": 5, "b": 15}, "why", 0, 0, 10) for n in range(count)]
+
+
+@pytest.mark.parametrize("fail_after", [0, 1, 7, 199, 200, 201, 299])
+def test_a_run_that_broke_off_goes_on_and_its_undo_knows_every_former_value(
+    tmp_path: Path, stores: dict[str, Path], run: Run, fail_after: int
+) -> None:
+    plan = write_test_plan(stores, tmp_path / "many.jsonl", many(300))
+    before = {("T1", f"g{n}", 0): 5 for n in range(300)}
+    with SmallBroker(stores["a"], before) as broker:
+        broker.fail_after = fail_after
+        assert run("plan", "apply", plan, "--broker", broker.address) != exits.AGREE
+        assert sum(offset == 15 for offset in broker.offsets.values()) == fail_after
+        broker.fail_after = None
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.AGREE
+        assert set(broker.offsets.values()) == {15}
+        assert run("plan", "undo", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets == before
+
+
+def test_an_unreachable_broker_is_one_line(plan: Path, run: Run) -> None:
+    assert run("plan", "apply", plan, "--broker", "127.0.0.1:1") == exits.REFUSED
+    assert len(run.said) == 1
+    assert "cannot connect" in run.said[0]
+
+
+CONFIGURATION = """brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+listenPort={port}
+haListenPort={ha_port}
+namesrvAddr=127.0.0.1:{nowhere}
+brokerIP1=127.0.0.1
+storePathRootDir={root}
+storePathCommitLog={root}/commitlog
+mappedFileSizeCommitLog=262144
+mappedFileSizeConsumeQueue=2000
+mapperFileSizeBatchConsumeQueue=4600
+mappedFileSizeTimerLog=1024
+maxHashSlotNum=100
+maxIndexNum=400
+timerWheelEnable=false
+reviveQueueNum=2
+diskMaxUsedSpaceRatio=95
+"""
+
+
+@contextmanager
+def real_broker(kind: str, root: Path, folder: Path) -> Iterator[str]:
+    """A broker of either kind on a store directory; yields its address."""
+    import peer_installation
+    import peer_processes
+
+    if kind == peer_processes.JAVA and (peer := peer_installation.find("java")).place is None:
+        pytest.skip(f"java: {peer.reason}")
+    blocks = peer_processes.PortBlocks()
+    try:
+        port = blocks.take() + 4
+        text = CONFIGURATION.format(port=port, ha_port=port + 1, nowhere=port + 9, root=root)
+        with peer_processes.running(peer_processes.server(kind, "broker", "broker-a", folder, text)):
+            yield f"127.0.0.1:{port}"
+    finally:
+        blocks.release()
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["java", "understudy"])
+def test_a_round_trip_with_a_real_broker_on_a_captured_store(tmp_path: Path, run: Run, kind: str) -> None:
+    """Its table went back to 10 and 2; the replica still knows 17 and 5."""
+    roots = {"a": unpack("basic", tmp_path), "b": unpack("slave", tmp_path)}
+    table = roots["a"] / "config" / "consumerOffset.json"
+    content = tables.loads(table.read_bytes())
+    assert content == manifest("basic")["configFiles"]["consumerOffset.json"]
+    content["offsetTable"]["OrderTopic@g_order"] |= {"0": 10, "1": 2}
+    table.write_text(tables.dumps(content))
+    made = [
+        Change(1, "OrderTopic", "g_order", 0, "lost-by-version-step", 17, {"a": 10, "b": 17}, "why", 0, 0, 7),
+        Change(2, "OrderTopic", "g_order", 1, "lost-by-version-step", 5, {"a": 2, "b": 5}, "why", 0, 0, 3),
+    ]
+    plan = write_test_plan(roots, tmp_path / "plan.jsonl", made)
+    os.rename(roots["a"], tmp_path / "live")
+
+    with real_broker(kind, tmp_path / "live", tmp_path / "run") as address:
+
+        def live() -> list[int]:
+            with AdminClient(address) as client:
+                held = client.all_offsets()
+            return [held["OrderTopic", "g_order", queue] for queue in (0, 1)]
+
+        assert live() == [10, 2]
+        assert run("plan", "verify", plan, "--broker", address) == exits.AGREE
+        assert run("plan", "apply", plan, "--broker", address) == exits.AGREE, run.said
+        assert live() == [17, 5]
+        assert run("plan", "apply", plan, "--broker", address) == exits.AGREE
+        assert run("plan", "undo", plan, "--broker", address) == exits.AGREE, run.said
+        assert live() == [10, 2]
+        assert run("plan", "verify", plan, "--broker", address) == exits.AGREE
