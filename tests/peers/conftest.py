@@ -6,8 +6,11 @@ With UNDERSTUDY_TEST_SERVERS=java the same tests run against the real servers: t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import peer_installation
 import peer_processes
@@ -22,6 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def place_of(name: str) -> Path:
+    """Where a peer is installed; skips the test that asks when it is not."""
     peer = peer_installation.find(name)
     if peer.place is None:
         pytest.skip(f"{name}: {peer.reason}")
@@ -32,24 +36,6 @@ def place_of(name: str) -> Path:
 def java_home() -> Path:
     """The folder with the real system's jars."""
     return place_of("java")
-
-
-@pytest.fixture(scope="session")
-def go_smoke() -> Path:
-    """The program with the Go client."""
-    return place_of("go")
-
-
-@pytest.fixture(scope="session")
-def cpp_python() -> Path:
-    """The interpreter that has the C++ client."""
-    return place_of("cpp")
-
-
-@pytest.fixture(scope="session")
-def node_modules() -> Path:
-    """The folder with the JavaScript client."""
-    return place_of("node")
 
 
 @pytest.fixture(scope="session")
@@ -76,3 +62,27 @@ def cluster(
     folder = tmp_path_factory.mktemp("cluster")
     with peer_processes.peer_cluster(servers_kind, servers_kind, folder, port_blocks) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def client_results(request: pytest.FixtureRequest, cluster: PeerCluster) -> Iterator[Callable[[ModuleType], Any]]:
+    """Plays all real clients that this run selected at the same time, for they mostly wait; returns each one's result.
+
+    A test module that has a function `play_client(cluster, place_of, items)` is played once, with its selected items.
+    """
+    selected: dict[ModuleType, list[pytest.Function]] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and hasattr(item.module, "play_client"):
+            selected.setdefault(item.module, []).append(item)
+    with ThreadPoolExecutor(max_workers=max(1, len(selected))) as threads:
+        runs: dict[ModuleType, Future[Any]] = {
+            module: threads.submit(module.play_client, cluster, place_of, items) for module, items in selected.items()
+        }
+        yield lambda module: runs[module].result()
+
+
+@pytest.fixture(scope="session")
+def admin(java_home: Path) -> Iterator[peer_processes.AdminConsole]:
+    """The real mqadmin, started once."""
+    with peer_processes.AdminConsole() as console:
+        yield console

@@ -236,11 +236,11 @@ def peer_cluster(
 # ------------------------------------------------------------------------------------------------------ real clients
 
 
-def run_client(command: list[str], limit_s: float, stdin: str = "", **environment: str) -> list[dict[str, Any]]:
+def run_client(command: list[str], limit_s: float, **environment: str) -> list[dict[str, Any]]:
     """Runs a real client to its end and returns the JSON lines it printed, whatever its exit code is."""
     env = peer_environment() | environment
     try:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=limit_s, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=env)
     except subprocess.TimeoutExpired as late:
         raise PeerFailure(f"{' '.join(command)} was not done within {limit_s} s: {str(late.stdout)[-2000:]}") from late
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
@@ -272,14 +272,47 @@ def run_interop(namesrv: str, scenarios: list[str], limit_s: float = 300) -> dic
     return {line["name"]: line for line in lines if "name" in line}
 
 
-def run_admin(namesrv: str, commands: list[str], limit_s: float = 240) -> list[dict[str, Any]]:
-    """Runs commands of the real mqadmin in one JVM; returns one {command, output, errors, timed_out, ms} each."""
-    lines = run_client(
-        [ROCKETMQ, "admin-batch"], limit_s, stdin="".join(f"{line}\n" for line in commands), NAMESRV_ADDR=namesrv
-    )
-    if len(lines) != len(commands):
-        raise PeerFailure(f"{len(commands)} commands, {len(lines)} answers")
-    return lines
+class AdminConsole:
+    """The real mqadmin in one JVM for all its commands; a command that sends works once for each console."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [ROCKETMQ, "admin-batch"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=peer_environment(),
+        )
+
+    def run(self, namesrv: str, command: str) -> dict[str, Any]:
+        """Runs one command against a name server; returns {command, output, errors, timed_out, ms}.
+
+        The console itself ends a command after 30 seconds.
+        """
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.write(f"{command} -n {namesrv}\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise PeerFailure(f"mqadmin ended while it ran: {command}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def printed(self, namesrv: str, command: str) -> str:
+        """Runs one command and returns all it printed."""
+        answer = self.run(namesrv, command)
+        return str(answer["output"]) + str(answer["errors"])
+
+    def __enter__(self) -> AdminConsole:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.kill()
+        self._process.communicate()
 
 
 class LoadClient:
@@ -329,9 +362,3 @@ def run_tool(command: list[str], limit_s: float = 30) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=peer_environment())
     if done.returncode:
         raise PeerFailure(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
-
-
-def bare_home(folder: Path) -> str:
-    """A fresh home folder for a client that writes its logs below $HOME."""
-    os.makedirs(folder, exist_ok=True)
-    return str(folder)

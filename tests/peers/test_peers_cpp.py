@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import peer_processes
 import pytest
@@ -12,11 +16,18 @@ from peer_processes import PeerCluster
 SMOKE = Path(__file__).parent / "smoke_cpp.py"
 
 
+def play_client(cluster: PeerCluster, place_of: Callable[[str], Path], items: object) -> list[dict[str, Any]]:
+    command = [str(place_of("cpp")), str(SMOKE), cluster.namesrv, "SmokeCpp", "GID_smoke_cpp", "10"]
+    with tempfile.TemporaryDirectory() as home:  # the client writes its logs below $HOME
+        return peer_processes.run_client(command, limit_s=90, HOME=home)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the package holds a library for Linux only")
-def test_the_cpp_client_works_unchanged(cpp_python: Path, cluster: PeerCluster, tmp_path: Path) -> None:
-    # given a topic that the first send creates; when 10 messages are sent and a push consumer subscribes to their tag
-    command = [str(cpp_python), str(SMOKE), cluster.namesrv, "SmokeCpp", "GID_smoke_cpp", "10"]
-    lines = peer_processes.run_client(command, limit_s=90, HOME=peer_processes.bare_home(tmp_path / "home"))
+def test_the_cpp_client_works_unchanged(
+    client_results: Callable[[ModuleType], Any], request: pytest.FixtureRequest
+) -> None:
+    # given a topic that the first send creates; when 10 messages were sent and a push consumer subscribed to their tag
+    result = client_results(request.module)[-1]
     # then every message arrived once
-    assert {"client": lines[-1]["client"], "ok": True, "sent": 10, "consumed": 10, "duplicated": 0} == lines[-1]
+    assert (True, 10, 10, 0) == tuple(result.get(key) for key in ("ok", "sent", "consumed", "duplicated")), result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import peer_processes
@@ -72,24 +74,18 @@ def _parameters() -> list[Any]:
     return [pytest.param(name, marks=[pytest.mark.covers(*rows)] if rows else []) for name, rows in SCENARIOS.items()]
 
 
-@pytest.fixture(scope="session")
-def interop_results(request: pytest.FixtureRequest, java_home: Path, cluster: PeerCluster) -> dict[str, dict[str, Any]]:
-    """The driver's line of every scenario that this run selected."""
-    selected = [
-        item.callspec.params["scenario"]
-        for item in request.session.items
-        if isinstance(item, pytest.Function)
-        and item.originalname == test_scenario.__name__
-        and hasattr(item, "callspec")
-    ]
-    return peer_processes.run_interop(cluster.namesrv, selected)
+def play_client(
+    cluster: PeerCluster, place_of: Callable[[str], Path], items: Sequence[pytest.Function]
+) -> dict[str, dict[str, Any]]:
+    place_of("java")
+    return peer_processes.run_interop(cluster.namesrv, [item.callspec.params["scenario"] for item in items])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", _parameters())
-def test_scenario(scenario: str, interop_results: dict[str, dict[str, Any]]) -> None:
+def test_scenario(scenario: str, client_results: Callable[[ModuleType], Any], request: pytest.FixtureRequest) -> None:
     # given a cluster of servers in processes of their own; when the driver played the scenario
-    result = interop_results.get(scenario)
+    result = client_results(request.module).get(scenario)
     # then the client saw what RocketMQ means
     assert result is not None, f"the driver was ended before {scenario} was done"
     assert result["ok"], f"{scenario}: {result['detail']}"

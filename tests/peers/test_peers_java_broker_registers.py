@@ -7,7 +7,7 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import JAVA, PeerCluster, PortBlocks
+from peer_processes import JAVA, AdminConsole, PeerCluster, PortBlocks
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +21,13 @@ def java_broker_at_our_namesrv(
 
 @pytest.mark.slow
 @pytest.mark.covers("R89", "R92", "NS-03")
-def test_a_java_broker_is_listed_with_its_topics(java_broker_at_our_namesrv: PeerCluster) -> None:
+def test_a_java_broker_is_listed_with_its_topics(java_broker_at_our_namesrv: PeerCluster, admin: AdminConsole) -> None:
     # given a Java broker that registered at its start; when the real mqadmin asks the name server
     cluster = java_broker_at_our_namesrv
-    clusters, topics = peer_processes.run_admin(cluster.namesrv, ["clusterList", "topicList"])
+    clusters, topics = (admin.printed(cluster.namesrv, words) for words in ("clusterList", "topicList"))
     # then the broker is there under its name and address, and so are the topics it created for itself
-    assert f"broker-a                0     {cluster.brokers['broker-a']}" in clusters["output"]
-    names = topics["output"].split()
+    assert f"broker-a                0     {cluster.brokers['broker-a']}" in clusters
+    names = topics.split()
     assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= set(names)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import JAVA, PeerCluster, PortBlocks
+from peer_processes import JAVA, AdminConsole, PeerCluster, PortBlocks
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +21,15 @@ def our_broker_at_java_namesrv(
 
 @pytest.mark.slow
 @pytest.mark.covers("R92")
-def test_our_broker_is_listed_by_the_java_name_server(our_broker_at_java_namesrv: PeerCluster) -> None:
+def test_our_broker_is_listed_by_the_java_name_server(
+    our_broker_at_java_namesrv: PeerCluster, admin: AdminConsole
+) -> None:
     # given our broker after its start; when the real mqadmin asks the real name server
     cluster = our_broker_at_java_namesrv
-    clusters, topics = peer_processes.run_admin(cluster.namesrv, ["clusterList", "topicList"])
+    clusters, topics = (admin.printed(cluster.namesrv, words) for words in ("clusterList", "topicList"))
     # then the broker is there, alive and active, with its topics
-    assert f"broker-a                0     {cluster.brokers['broker-a']}" in clusters["output"]
-    names = topics["output"].split()
+    assert f"broker-a                0     {cluster.brokers['broker-a']}" in clusters
+    names = topics.split()
     assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= set(names)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import PeerCluster, PortBlocks, filled_template, server
+from peer_processes import AdminConsole, PeerCluster, PortBlocks, filled_template, server
 
 UNDISTURBED_S = 2  # how long a producer sends before the next thing happens to it
 
@@ -29,7 +29,7 @@ def test_boot_lines_name_the_server_and_its_address(cluster: PeerCluster) -> Non
 @pytest.mark.slow
 @pytest.mark.covers("R97", "R100", "R115")
 def test_clients_live_through_the_death_of_a_name_server_and_of_one_master_of_two(
-    java_home: Path, servers_kind: str, port_blocks: PortBlocks, tmp_path: Path
+    admin: AdminConsole, servers_kind: str, port_blocks: PortBlocks, tmp_path: Path
 ) -> None:
     # given two name servers and two masters, each with a file of its own, and a topic on both masters
     ports = [port_blocks.take() for _ in range(2)]
@@ -50,8 +50,8 @@ def test_clients_live_through_the_death_of_a_name_server_and_of_one_master_of_tw
         servers[name] = server(servers_kind, "broker", name, tmp_path / name, filled_template("broker", **keys))
     topic, threads = "LifeTopic", 2
     with peer_processes.running(*servers.values()):
-        (created,) = peer_processes.run_admin(namesrvs, [f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4"])
-        assert created["output"].count("success.") == 2, created
+        created = admin.printed(namesrvs, f"updateTopic -c DefaultCluster -t {topic} -r 4 -w 4")
+        assert created.count("success.") == 2, created
         # when one name server and then one master are killed while a Java producer sends
         load = peer_processes.LoadClient(
             "send", namesrvs, "--topic", topic, "--threads", str(threads), "--seconds", "8", "--warmup", "2"

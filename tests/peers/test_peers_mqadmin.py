@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import peer_processes
 import pytest
-from peer_processes import PeerCluster
+from peer_processes import AdminConsole, PeerCluster
 
 TOPIC, GROUP = "AdminTopic", "AdminGroup"
 BLANK = r"[ \t]+"
@@ -235,10 +233,10 @@ def _parameters() -> list[Any]:
     ]
 
 
-@pytest.fixture(scope="session")
-def answers(java_home: Path, cluster: PeerCluster) -> list[dict[str, Any]]:
-    """What the real mqadmin printed for each of the commands, all played in order in one JVM."""
-    return peer_processes.run_admin(cluster.namesrv, [filled(command.words, cluster) for command in COMMANDS])
+@pytest.fixture(scope="module")
+def answers(admin: AdminConsole, cluster: PeerCluster) -> list[dict[str, Any]]:
+    """What the real mqadmin printed for each of the commands, all played in order."""
+    return [admin.run(cluster.namesrv, filled(command.words, cluster)) for command in COMMANDS]
 
 
 def filled(text: str, cluster: PeerCluster) -> str:
