@@ -250,9 +250,9 @@ class Session:
         body = heartbeat_body(
             self.client_id, sorted(self.producer_groups), (member.heartbeat_entry() for member in self.members.values())
         )
+        self._greeted.add(address)
         try:
             await self.call(address, RequestCode.HEART_BEAT, {}, dumps(body))
-            self._greeted.add(address)
         except ClientError as error:
             log.info("heartbeat failed", broker=address, why=error)
 
