@@ -1,14 +1,17 @@
-"""Sends that are answered only when their bytes survive a power loss.
+"""Sends that are answered only when their bytes survive: a power loss here, the loss of this broker, or both.
 
-A send that waits takes a slot in one queue, not a task: one service waits for the next flush and answers everything it
-covered, each connection in one write. Sends arrive in log order, so the queue is in order of offsets.
+A send that waits takes a slot in a queue, not a task: whatever moves (a flush, a report of a slave, a deadline) answers
+everything it covered, each connection in one write. Sends arrive in log order, so each queue is in order of offsets;
+sends that need different numbers of copies stand in different queues, so that none holds up another.
+
+Source of the rules: CommitLog.java, GroupTransferService.java (which waits for one send after the other).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -37,76 +40,159 @@ class FlushedLog(Protocol):
         ...
 
 
-Waiting = tuple[int, float, AnswerTo, bytes, bytes]
-"""Offset to reach, monotonic deadline, connection, answer when reached, answer when late."""
+class Waiting(NamedTuple):
+    """One send that waits; deadlines in monotonic seconds."""
+
+    offset: int
+    flush_deadline: float
+    copies_deadline: float
+    connection: AnswerTo
+    answer: bytes
+    late: bytes
+    uncopied: bytes
 
 
 class Acknowledgements:
-    """The queue of waiting sends of one broker.
+    """The waiting sends of one broker.
 
     Args:
         log: whose flushes are waited for.
         clock: for deadlines.
-        timeout_ms: longest wait of a send, asked for each send.
+        timeout_ms: longest wait of a send for the flush, asked for each send.
         limit: most sends that may wait; above it sends are refused as busy.
+        flushes: whether sends wait for the flush at all (``SYNC_FLUSH``).
+        copied: from a number of copies to the offset in bytes before which so many replicas have everything.
+        copies_timeout_ms: longest wait of a send for its copies, asked for each send.
     """
 
-    def __init__(self, log: FlushedLog, clock: Clock, timeout_ms: Callable[[], int], limit: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        log: FlushedLog,
+        clock: Clock,
+        timeout_ms: Callable[[], int],
+        limit: Callable[[], int],
+        *,
+        flushes: bool = True,
+        copied: Callable[[int], int] = lambda copies: 0,
+        copies_timeout_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._log = log
         self._clock = clock
         self._timeout_ms = timeout_ms
         self._limit = limit
-        self._queue: deque[Waiting] = deque()
-        self._wake = trio.Event()
+        self._flushes = flushes
+        self._copied = copied
+        self._copies_timeout_ms = copies_timeout_ms
+        self._queues: dict[int, deque[Waiting]] = {}
+        self._unflushed: deque[tuple[int, float]] = deque()
+        self._count = 0
+        self._flush_wanted = trio.Event()
+        self._copies_wanted = trio.Event()
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return self._count
 
     @property
     def full(self) -> bool:
         """Whether no further send may wait."""
-        return len(self._queue) >= self._limit()
+        return self._count >= self._limit()
 
-    def add(self, offset: int, connection: AnswerTo, answer: bytes, late: bytes) -> None:
-        """Answer a send once the log is durable up to *offset*, or with *late* when that takes too long."""
-        deadline = self._clock.monotonic() + self._timeout_ms() / 1000
-        self._queue.append((offset, deadline, connection, answer, late))
-        if len(self._queue) == 1:
-            self._wake.set()
+    def add(
+        self, offset: int, connection: AnswerTo, answer: bytes, late: bytes, copies: int = 1, uncopied: bytes = b""
+    ) -> None:
+        """Answer a send once it is safe.
+
+        Args:
+            offset: end of its bytes in the log.
+            connection: where the answer goes.
+            answer: frame for success.
+            late: frame for a flush that takes too long.
+            copies: replicas that must have it, this one included.
+            uncopied: frame for copies that take too long; it wins over *late*.
+        """
+        now = self._clock.monotonic()
+        flush_deadline = now + self._timeout_ms() / 1000 if self._flushes else now
+        copies_deadline = now + self._copies_timeout_ms() / 1000 if copies > 1 else now
+        queue = self._queues.get(copies)
+        if queue is None:
+            queue = self._queues[copies] = deque()
+        queue.append(Waiting(offset, flush_deadline, copies_deadline, connection, answer, late, uncopied))
+        self._count += 1
+        if self._flushes:
+            self._unflushed.append((offset, flush_deadline))
+            if len(self._unflushed) == 1:
+                self._flush_wanted.set()
+        if copies > 1:
+            self._copies_wanted.set()
 
     async def run(self) -> None:
         """Answer sends until cancelled; asleep while none waits."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_flushes)
+            nursery.start_soon(self._watch_deadlines)
+
+    async def _watch_flushes(self) -> None:
+        unflushed = self._unflushed
         while True:
-            if not self._queue:
-                self._wake = trio.Event()
-                await self._wake.wait()
-            offset, deadline, *_ = self._queue[0]
+            flushed, now = self._log.flushed_offset, self._clock.monotonic()
+            while unflushed and (unflushed[0][0] <= flushed or unflushed[0][1] <= now):
+                unflushed.popleft()
+            if not unflushed:
+                self._flush_wanted = trio.Event()
+                await self._flush_wanted.wait()
+            offset, deadline = unflushed[0]
             left_ms = max((deadline - self._clock.monotonic()) * 1000, 0)
             await self._log.wait_flushed(offset, int(left_ms) + 1)
-            self._answer()
+            self.settle()
+
+    async def _watch_deadlines(self) -> None:
+        while True:
+            now = self._clock.monotonic()
+            heads = [queue[0] for copies, queue in self._queues.items() if queue and copies > 1]
+            if not heads:
+                self._copies_wanted = trio.Event()
+                await self._copies_wanted.wait()
+                continue
+            due = min(max(h.copies_deadline, h.flush_deadline if h.copies_deadline <= now else 0) for h in heads)
+            await self._clock.sleep(max(due - now, 0) + 0.001)
+            self.settle()
 
     async def drain(self, wait: Callable[[], Awaitable[object]]) -> None:
         """Flush by *wait* and answer what is covered, for a clean stop."""
-        if self._queue:
+        if self._count:
             await wait()
-            self._answer()
+            self.settle()
 
-    def _answer(self) -> None:
-        queue, flushed, now = self._queue, self._log.flushed_offset, self._clock.monotonic()
+    def settle(self) -> None:
+        """Answer every send that is safe now or whose time is over."""
+        now = self._clock.monotonic()
+        flushed = self._log.flushed_offset if self._flushes else None
         answers: dict[AnswerTo, list[Buffer]] = {}
+        for copies, queue in self._queues.items():
+            if queue:
+                self._settle_queue(queue, flushed, self._copied(copies) if copies > 1 else None, now, answers)
+        for connection, frames in answers.items():
+            connection.write(frames)
+
+    def _settle_queue(
+        self,
+        queue: deque[Waiting],
+        flushed: int | None,
+        copied: int | None,
+        now: float,
+        answers: dict[AnswerTo, list[Buffer]],
+    ) -> None:
         while queue:
-            offset, deadline, connection, answer, late = queue[0]
-            if offset <= flushed:
-                frame = answer
-            elif deadline <= now:
-                frame = late
-            else:
-                break
+            offset, flush_deadline, copies_deadline, connection, answer, late, uncopied = queue[0]
+            durable = flushed is None or offset <= flushed
+            safe = copied is None or offset <= copied
+            if not (durable or flush_deadline <= now) or not (safe or copies_deadline <= now):
+                return
             queue.popleft()
+            self._count -= 1
+            frame = uncopied if not safe else late if not durable else answer
             known = answers.get(connection)
             if known is None:
                 answers[connection] = [frame]
             else:
                 known.append(frame)
-        for connection, frames in answers.items():
-            connection.write(frames)

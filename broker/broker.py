@@ -31,6 +31,7 @@ from understudy.broker.processors.reply import ReplyProcessor
 from understudy.broker.processors.send import SendProcessor
 from understudy.broker.processors.send_back import SendBackProcessor
 from understudy.broker.registration import Registration
+from understudy.broker.replication import Replication
 from understudy.broker.schedule import ScheduleProgress, ScheduleService
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import BrokerStartError, config_path, load, store_settings
@@ -81,6 +82,7 @@ class Broker:
         options: the configuration.
         identity: names and addresses, with the real port.
         topics, groups, offsets, producers, consumers, locks, hold, stats, schedule_progress: the tables.
+        replication: copies to slaves, or from the master.
         store: the messages.
         schedule: the service of delayed messages.
         registration: what name servers are told.
@@ -129,6 +131,7 @@ class Broker:
         self.stats = BrokerStatistics(world.clock, config.brokerClusterName)
         self.schedule_progress = ScheduleProgress(now_ms, config.delayOffsetUpdateVersionStep)
         self.persistence = Persistence(world)
+        self.replication = Replication(world, options)
         self.fast_server = None
         self._shared_client = client
         self._redelivery = redelivery if redelivery is not None else self.append_to_own_log
@@ -193,7 +196,11 @@ class Broker:
         self.server = RemotingServer(self.world, host, port, name=f"broker {name}", limits=limits)
         _, real_port = await self.server.bind()
         config, keys = self.options.broker, self.options.store
-        ha_port = keys.haListenPort if port else real_port + 1
+        try:
+            ha_port = await self.replication.bind(host, keys.haListenPort if port else 0)
+        except BaseException:
+            await self._unbind()
+            raise
         self.identity = Identity(
             config.brokerClusterName,
             name,
@@ -214,6 +221,7 @@ class Broker:
 
     async def _unbind(self) -> None:
         await self.server.unbind()
+        await self.replication.unbind()
         if self.fast_server is not None:
             await self.fast_server.unbind()
 
@@ -234,7 +242,12 @@ class Broker:
             self.world.clock,
             lambda: self.options.store.syncFlushTimeout,
             lambda: self.options.broker.sendThreadPoolQueueCapacity,
+            flushes=self.sync_flush,
+            copied=self.replication.copied,
+            copies_timeout_ms=lambda: self.options.store.slaveTimeout,
         )
+        self.replication.open(self.store)
+        self.replication.copies_changed.append(self.acknowledgements.settle)
         self.schedule = ScheduleService(
             self.world.clock,
             self.store,
@@ -303,7 +316,7 @@ class Broker:
     async def _serve(
         self, scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        clock = self.world.clock
+        clock, keys = self.world.clock, self.options.store
         with scope:
             async with open_client(self.world) as own_client:
                 self.client = self._shared_client if self._shared_client is not None else own_client
@@ -313,8 +326,10 @@ class Broker:
                     services.start("store", self.store.run)
                     services.start("persistence", self.persistence.run)
                     services.start("pull hold", self.hold.run)
-                    if self.sync_flush:
-                        services.start("acknowledgements", self.acknowledgements.run, reason="flushDiskType=SYNC_FLUSH")
+                    if self.sync_flush or self.options.store.brokerRole == "SYNC_MASTER":
+                        reason = f"flushDiskType={keys.flushDiskType}, brokerRole={keys.brokerRole}"
+                        services.start("acknowledgements", self.acknowledgements.run, reason=reason)
+                    self.replication.start(services)
                     if not self.is_slave:
                         services.start("schedule", self.schedule.run, reason="master")
                     services.start("housekeeping", self.members.run)

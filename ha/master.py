@@ -9,7 +9,7 @@ import trio
 
 from understudy.ha import replicas, wire
 from understudy.ha.replicas import Replica
-from understudy.ha.settings import HaSettings, ReplicatedLog
+from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
 from understudy.runtime.world import World
@@ -49,18 +49,27 @@ class HaMaster:
         settings: may change while it runs.
         host: address to listen on.
         port: HA port, 0 for a free one.
+        listener: the port when it is already taken; *host* and *port* do not matter then.
 
     Attributes:
         acknowledged: called after a slave's report moved its offset; waiting sends look again.
         membership_changed: called after a slave came or went.
     """
 
-    def __init__(self, world: World, store: ReplicatedLog, settings: HaSettings, host: str, port: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        store: ReplicatedLog,
+        settings: HaParameters,
+        host: str,
+        port: int,
+        listener: Listener | None = None,
+    ) -> None:
         self._world = world
         self._store = store
         self._settings = settings
         self._bind_to = (host, port)
-        self._listener: Listener | None = None
+        self._listener = listener
         self._slaves: dict[int, _Slave] = {}
         self._next_number = 0
         self._grown: trio.Event | None = None
@@ -106,6 +115,10 @@ class HaMaster:
     def copies_of(self, end_offset: int) -> int:
         """Return how many replicas, this one included, have every byte before *end_offset*."""
         return replicas.copies_of(self._replicas(), end_offset)
+
+    def copied(self, copies: int) -> int:
+        """Return the offset in bytes before which at least *copies* replicas, this one included, have everything."""
+        return replicas.copied_up_to(self._replicas(), copies, self._store.max_physical_offset)
 
     def _replicas(self) -> dict[object, Replica]:
         return {number: slave.replica for number, slave in self._slaves.items()}

@@ -90,6 +90,14 @@ def copies_of(replicas: dict[Hashable, Replica], end_offset: int) -> int:
     return 1 + sum(replica.acknowledged >= end_offset for replica in replicas.values())
 
 
+def copied_up_to(replicas: dict[Hashable, Replica], copies: int, master_max_offset: int) -> int:
+    """Return the offset before which at least *copies* replicas, the master included, have every byte; 0 for none."""
+    if copies <= 1:
+        return master_max_offset
+    known = sorted((replica.acknowledged for replica in replicas.values() if replica.known), reverse=True)
+    return known[copies - 2] if len(known) >= copies - 1 else 0
+
+
 def acks_needed(
     *,
     in_sync: int,

@@ -7,9 +7,32 @@ from typing import Protocol
 import attrs
 
 
+class HaParameters(Protocol):
+    """Replication settings as both sides read them, anew each time: see :class:`HaSettings`."""
+
+    @property
+    def heartbeat_ms(self) -> int: ...
+    @property
+    def housekeeping_ms(self) -> int: ...
+    @property
+    def batch_bytes(self) -> int: ...
+    @property
+    def max_gap_bytes(self) -> int: ...
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def whole_log(self) -> bool: ...
+    @property
+    def bytes_per_second(self) -> int | None: ...
+    @property
+    def retry_ms(self) -> int: ...
+    @property
+    def connect_timeout_ms(self) -> int: ...
+
+
 @attrs.define
 class HaSettings:
-    """Replication settings; mutable, so that a live update of the configuration is seen at once.
+    """Replication settings; mutable, so that a change is seen at once.
 
     Attributes:
         heartbeat_ms: idle time before either side says something (``haSendHeartbeatInterval``).

@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from understudy.ha import wire
-from understudy.ha.settings import HaSettings, ReplicatedLog
+from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 from understudy.runtime.world import World
@@ -56,7 +56,7 @@ class HaSlave:
         state_changed: called with the new state; pre-online waits for it.
     """
 
-    def __init__(self, world: World, store: ReplicatedLog, settings: HaSettings) -> None:
+    def __init__(self, world: World, store: ReplicatedLog, settings: HaParameters) -> None:
         self._world = world
         self._store = store
         self._settings = settings
@@ -186,7 +186,10 @@ class HaSlave:
                 "and start again"
             )
         if transfer.body:
-            self._store.append_raw(transfer.offset, transfer.body)
+            try:
+                self._store.append_raw(transfer.offset, transfer.body)
+            except ValueError as error:
+                raise MismatchError(f"the master sends from {transfer.offset}: {error}") from None
 
     def _turn(self, size: int) -> tuple[int, int, int]:
         second, counted, before = self._second

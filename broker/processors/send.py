@@ -10,12 +10,12 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker import delay, names
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
+from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe
 from understudy.broker.topics import MULTI_TAG, TopicConfig
 from understudy.broker.unique_id import UniqueIds
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -26,7 +26,7 @@ from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import reply_head
 from understudy.remoting.server import RemotingServer
 from understudy.runtime import json_dialect
-from understudy.store.properties import format_properties, java_hash, parse_properties
+from understudy.store.properties import format_properties, parse_properties
 from understudy.store.status import PutRejected, PutStatus
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 RETRY_OVERRIDE_VERSION = 121  # clients from V3_4_9 on may choose how often a message is retried
 MULTI_TAGS_FLAG = 0x2
-_INT_LIMIT, _LONG_LIMIT = 1 << 31, 1 << 63
+_INT_MIN, _INT_LIMIT, _LONG_MIN, _LONG_LIMIT = -(1 << 31), 1 << 31, -(1 << 63), 1 << 63
 
 _REJECTION_CODES = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -44,9 +44,6 @@ _REJECTION_CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
-
-tags_hash = lru_cache(maxsize=8192)(java_hash)
-
 
 class TopicPlan:
     """What a send needs to know of its topic, worked out once per change of the topic."""
@@ -79,12 +76,15 @@ class SendProcessor:
         self._clock = broker.world.clock
         self._random = broker.world.random
         self._plans: dict[str, TopicPlan] = {}
-        self._sync_flush = broker.options.store.flushDiskType == "SYNC_FLUSH"
+        self._copies = broker.options.store.brokerRole == "SYNC_MASTER"
+        self._waits = self._copies or broker.options.store.flushDiskType == "SYNC_FLUSH"
         self._ids = UniqueIds(broker.identity.host, broker.world.random)
         self._id_head = host_bytes(broker.identity.host, broker.identity.port).hex().upper()
         self._id_format = (self._id_head + "%016X").encode()
         self._id_lists: dict[int, bytes] = {}
-        self._dressed_for: tuple[str, bool, str] | None = None
+        self._common = CommonProperties()
+        self._region: str | None = None
+        self._trace: bool | None = None
         self._tail = ""
         self._ext = b""
         self.refusal: CommandError | None = None
@@ -116,11 +116,11 @@ class SendProcessor:
             raise send_header.explain(ext) from None
         assert ext is not None
         if not (
-            -_INT_LIMIT <= flag < _INT_LIMIT
-            and -_INT_LIMIT <= sys_flag < _INT_LIMIT
-            and -_INT_LIMIT <= queue_id < _INT_LIMIT
-            and -_INT_LIMIT <= reconsume_times < _INT_LIMIT
-            and -_LONG_LIMIT <= born_ms < _LONG_LIMIT
+            _INT_MIN <= flag < _INT_LIMIT
+            and _INT_MIN <= sys_flag < _INT_LIMIT
+            and _INT_MIN <= queue_id < _INT_LIMIT
+            and _INT_MIN <= reconsume_times < _INT_LIMIT
+            and _LONG_MIN <= born_ms < _LONG_LIMIT
         ):
             raise send_header.explain(ext)
         if not body:
@@ -143,54 +143,60 @@ class SendProcessor:
                 )
             queue_id = self._random.randrange(plan.write_queues)
         sys_flag |= plan.sys_flag
-        waits = self._sync_flush and not command.flag & 2
+        waits = self._waits and not command.flag & 2
         if waits and self._broker.acknowledgements.full:
             raise self._refused(
                 ResponseCode.SYSTEM_BUSY,
-                "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk",
+                "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk or for copies",
             )
+        copies = self._copies_needed(properties) if self._copies else 1
         born_host: Any = connection.state.get("born_host")
         if born_host is None:
             born_host = connection.state["born_host"] = host_bytes(*connection.peer)
         if ext.get("m") == "true":
             return self._send_batch(
-                plan, connection, command, queue_id, properties, born_ms, born_host, sys_flag, reconsume_times, now_ms
+                plan,
+                connection,
+                command,
+                queue_id,
+                properties,
+                born_ms,
+                born_host,
+                sys_flag,
+                reconsume_times,
+                now_ms,
+                copies,
             )
-        if self._dressed_for != (self._config.regionId, self._config.traceOn, self._config.brokerClusterName):
+        if self._region is not self._config.regionId or self._trace is not self._config.traceOn:
             self._dress()
 
         if properties and properties[-1] != "\x02":
             properties += "\x02"
-        at = properties.find("UNIQ_KEY\x01")
+        common = keys = None
+        at = properties.find(UNIQUE)
         end = properties.find("\x02", at)
+        if end > at + 9 and at >= 0 and (at == 0 or properties[at - 1] == "\x02") and plan.ordinary:
+            rest = properties[:at] + properties[end + 1 :]
+            if KEYS in rest:
+                keys_at = rest.find(KEYS)
+                if keys_at == 0 or rest[keys_at - 1] == "\x02":
+                    keys_end = rest.find("\x02", keys_at)
+                    keys = rest[keys_at + 5 : keys_end] or None
+                    rest = rest[:keys_at] + rest[keys_end + 1 :]
+            common = self._common.look_up(rest)
         stored_topic, stored_queue = topic, queue_id
-        if (
-            at < 0
-            or end == at + 9
-            or (at > 0 and properties[at - 1] != "\x02")
-            or not plan.ordinary
-            or "DELAY\x01" in properties
-            or "TIMER_DE" in properties
-            or "TRAN_MSG\x01" in properties
-            or "POP_CK\x01" in properties
-            or "MSG_REGION\x01" in properties
-            or "TRACE_ON\x01" in properties
-            or "CLUSTER\x01" in properties
-            or "__CRC32#\x01" in properties
-        ):
+        if common is not None:
+            unique = properties[at + 9 : end]
+            properties += self._tail
+        else:
             stored_topic, stored_queue, pairs = self._rewrite(
                 command, plan, topic, queue_id, properties, sys_flag, reconsume_times, now_ms
             )
             properties = format_properties(pairs)
-            unique = pairs["UNIQ_KEY"]
-            tags, keys = pairs.get("TAGS"), pairs.get("KEYS")
-        else:
-            unique = properties[at + 9 : end]
-            tags = _value(properties, "TAGS\x01")
-            keys = _value(properties, "KEYS\x01")
-            properties += self._tail
+            common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
+        tags, tags_code, wants_wait = common
         try:
-            put = self._store.append(
+            physical, size, queue_offset = self._store.append(
                 stored_topic,
                 stored_queue,
                 body,
@@ -200,7 +206,7 @@ class SendProcessor:
                 flag=flag,
                 sys_flag=sys_flag,
                 reconsume_times=reconsume_times,
-                tags_code=tags_hash(tags) if tags else 0,
+                tags_code=tags_code,
                 tags=tags,
                 keys=keys,
                 uniq_key=unique,
@@ -210,21 +216,18 @@ class SendProcessor:
             raise self._rejected(error) from None
         except UnicodeEncodeError:
             raise self._refused(ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text") from None
-        physical, size, queue_offset = put
         plan.count(queue_id, 1, size)
         if command.flag & 2:
             return None
         answer_ext = self._ext % (
             queue_id,
             unique.encode() if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
-            self._id_format % physical,
+            physical,
             queue_offset,
         )
         answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
-        if waits and "WAIT\x01false" not in properties:
-            late = reply_head(command.opaque or 0, ResponseCode.FLUSH_DISK_TIMEOUT, answer_ext, 0)
-            self._broker.acknowledgements.add(physical + size, connection, answer, late)
-            return None
+        if waits and wants_wait:
+            return self._park(physical + size, connection, command, answer, answer_ext, copies)
         return answer
 
     # --- batches -----------------------------------------------------------------------------------------------
@@ -241,6 +244,7 @@ class SendProcessor:
         sys_flag: int,
         reconsume_times: int,
         now_ms: int,
+        copies: int,
     ) -> Answer:
         pairs = parse_properties(properties) if properties else {}
         topic = plan.row.name
@@ -282,11 +286,39 @@ class SendProcessor:
             first,
         )
         answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
-        if self._sync_flush and pairs.get("WAIT", "true") == "true":
-            late = reply_head(command.opaque or 0, ResponseCode.FLUSH_DISK_TIMEOUT, answer_ext, 0)
-            self._broker.acknowledgements.add(end, connection, answer, late)
-            return None
+        if self._waits and pairs.get("WAIT", "true") == "true":
+            return self._park(end, connection, command, answer, answer_ext, copies)
         return answer
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    def _copies_needed(self, properties: str) -> int:
+        """Return how many copies a send needs. Raises :class:`CommandError` when too few replicas are in sync."""
+        if "WAIT\x01false" in properties:
+            return 1
+        copies = self._broker.replication.copies_needed()
+        if copies is None:
+            raise self._refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+        return copies
+
+    def _park(
+        self, offset: int, connection: Connection, command: Command, answer: bytes, ext: bytes, copies: int
+    ) -> Answer:
+        """Let a stored send wait until it is safe; answer at once when it is already."""
+        broker = self._broker
+        if copies <= 1 and not broker.sync_flush:
+            return answer
+        opaque = command.opaque or 0
+        broker.acknowledgements.add(
+            offset,
+            connection,
+            answer,
+            reply_head(opaque, ResponseCode.FLUSH_DISK_TIMEOUT, ext, 0),
+            copies,
+            reply_head(opaque, ResponseCode.FLUSH_SLAVE_TIMEOUT, ext, 0) if copies > 1 else b"",
+        )
+        broker.replication.log_grew()
+        return None
 
     # --- what is unusual ---------------------------------------------------------------------------------------
 
@@ -394,14 +426,16 @@ class SendProcessor:
     def _dress(self) -> None:
         """Work out what every stored message and every answer carries."""
         config = self._config
-        self._dressed_for = (config.regionId, config.traceOn, config.brokerClusterName)
+        self._region, self._trace = config.regionId, config.traceOn
         trace = "true" if config.traceOn else "false"
         self._tail = format_properties(
             {"MSG_REGION": config.regionId, "TRACE_ON": trace, "CLUSTER": config.brokerClusterName}
         )
         region = json_dialect.dumps(config.regionId).replace(b"%", b"%%")
         self._ext = (
-            b'"queueId":"%d","transactionId":"%b","msgId":"%b","TRACE_ON":"'
+            b'"queueId":"%d","transactionId":"%b","msgId":"'
+            + self._id_format
+            + b'","TRACE_ON":"'
             + trace.encode()
             + b'","MSG_REGION":'
             + region
@@ -437,14 +471,3 @@ class SendProcessor:
             remark = f"{error.status.value}: {error.remark}"
         self._broker.stats.put_failed += 1
         return self._refused(code, remark)
-
-
-def _value(properties: str, name: str) -> str | None:
-    """Return the value of one property; *name* ends with the name's terminator."""
-    at = properties.find(name)
-    if at < 0:
-        return None
-    if at > 0 and properties[at - 1] != "\x02":
-        return parse_properties(properties).get(name[:-1])
-    start = at + len(name)
-    return properties[start : properties.find("\x02", start)] or None

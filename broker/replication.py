@@ -1,0 +1,208 @@
+"""One broker's part in replication: a master serves its slaves, a slave follows its master.
+
+The wire and the rules over offsets are in :mod:`understudy.ha`; this module connects them with the broker's
+configuration, its store and the sends that wait for copies.
+
+Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from understudy.broker.config import BrokerOptions
+from understudy.ha import replicas
+from understudy.ha.master import HaMaster
+from understudy.ha.slave import HaSlave
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import Listener
+from understudy.runtime.supervisor import Supervisor
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
+
+log = get_logger("broker.replication")
+
+SHORTEST_ADDRESS = 6
+"""A ``haMasterAddress`` of at least this many characters is fixed and never learned (DefaultHAService.java)."""
+RETRY_MS = 1_000
+
+
+class KeyedHaParameters:
+    """The replication settings as they stand in a broker's keys now.
+
+    A slave asks its master again after one second (differs because the reference waits five).
+    """
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._keys = options.store
+
+    heartbeat_ms = property(lambda self: self._keys.haSendHeartbeatInterval)
+    housekeeping_ms = property(lambda self: self._keys.haHousekeepingInterval)
+    batch_bytes = property(lambda self: max(self._keys.haTransferBatchSize, 1))
+    max_gap_bytes = property(lambda self: self._keys.haMaxGapNotInSync)
+    file_bytes = property(lambda self: self._keys.mappedFileSizeCommitLog)
+    whole_log = property(lambda self: False)
+    retry_ms = property(lambda self: RETRY_MS)
+    connect_timeout_ms = property(lambda self: 3_000)
+
+    @property
+    def bytes_per_second(self) -> int | None:
+        """Most bytes sent to one slave in a second, ``None`` for no limit."""
+        return self._keys.maxHaTransferByteInSecond if self._keys.haFlowControlEnable else None
+
+
+class Replication:
+    """Replication of one broker.
+
+    Args:
+        world: clock and network.
+        options: read anew each time, so that live changes count.
+
+    Attributes:
+        master: serves slaves; ``None`` on a slave, and before :meth:`open`.
+        slave: follows the master; ``None`` on a master, and before :meth:`open`.
+        master_address: the master's own address, ``host:port``, as far as a slave knows; where its tables are copied
+            from.
+        alive: replicas of the group that the name servers list, this one included; ``totalReplicas`` until they were
+            asked.
+        initial_offset: end of the log in bytes right after the start.
+        master_flush_offset: what a slave was told of its master's log (bytes); nothing here depends on it.
+        master_changed: called after :attr:`master_address` changed.
+        copies_changed: called after a slave has more than before.
+    """
+
+    def __init__(self, world: World, options: BrokerOptions) -> None:
+        self._world = world
+        self._options = options
+        self._parameters = KeyedHaParameters(options)
+        self._listener: Listener | None = None
+        self._store: MessageStore | None = None
+        self._listening = False
+        self.master: HaMaster | None = None
+        self.slave: HaSlave | None = None
+        self.master_address: str | None = None
+        self.alive = options.store.totalReplicas
+        self.initial_offset = 0
+        self.master_flush_offset = 0
+        self.master_changed: list[Callable[[], None]] = []
+        self.copies_changed: list[Callable[[], None]] = []
+
+    # --- lifetime ----------------------------------------------------------------------------------------------
+
+    @property
+    def serves_slaves(self) -> bool:
+        """Whether this broker has an HA port. A slave has none (differs: the reference's answers like a master's)."""
+        return self._options.store.brokerRole != "SLAVE" and not self._options.broker.enableControllerMode
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the HA port of a master, 0 for a free one; return the real one. Raises ``ListenError``."""
+        if not self.serves_slaves:
+            return port
+        self._listener = await self._world.network.listen(host, port)
+        return self._listener.address[1]
+
+    async def unbind(self) -> None:
+        """Give the port back, unless the running service has done so."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            await listener.aclose()
+
+    def open(self, store: MessageStore) -> None:
+        """Take *store*, once it is recovered, as the log to give or to continue."""
+        self._store = store
+        self.initial_offset = store.max_physical_offset
+        if self.serves_slaves:
+            self.master = HaMaster(self._world, store, self._parameters, "", 0, self._listener)
+            self.master.membership_changed.append(self._slaves_changed)
+            self.master.acknowledged.append(self._tell_copies)
+            self._listener = None
+        elif self._options.store.brokerRole == "SLAVE":
+            # The store of a slave has one writer: what comes from the master.
+            store.set_writable(False)
+            store.set_correct_offsets(self._options.store.offsetCheckInSlave)
+            self.slave = HaSlave(self._world, store, self._parameters)
+            self.slave.set_master(self._fixed_address())
+
+    def start(self, services: Supervisor) -> None:
+        """Start the side this broker is on."""
+        if self.master is not None:
+            services.start("replication to slaves", self.master.run, reason=self._options.store.brokerRole)
+        if self.slave is not None:
+            services.start("replication from the master", self.slave.run, reason="SLAVE")
+
+    # --- a slave and its master --------------------------------------------------------------------------------
+
+    def _fixed_address(self) -> str | None:
+        address = (self._options.store.haMasterAddress or "").strip()
+        return address if len(address) >= SHORTEST_ADDRESS else None
+
+    def follow(self, master_address: str | None, ha_address: str | None) -> None:
+        """Learn where the master is; an absent part changes nothing. Without effect on a master.
+
+        Args:
+            master_address: its own address, ``host:port``.
+            ha_address: its HA address; a configured ``haMasterAddress`` wins.
+        """
+        if self.slave is None:
+            return
+        if ha_address:
+            self.slave.set_master(self._fixed_address() or ha_address)
+        if master_address and master_address != self.master_address:
+            log.info("master known", before=self.master_address, now=master_address)
+            self.master_address = master_address
+            for callback in self.master_changed:
+                callback()
+
+    def lose_master(self) -> None:
+        """Forget the master: it is gone from the name servers."""
+        if self.slave is None:
+            return
+        self.slave.set_master(self._fixed_address())
+        if self.master_address is not None:
+            log.info("master gone", before=self.master_address)
+            self.master_address = None
+            for callback in self.master_changed:
+                callback()
+
+    # --- a master and its slaves -------------------------------------------------------------------------------
+
+    def copies_needed(self) -> int | None:
+        """Return how many copies a send of a SYNC_MASTER needs now; ``None``: refuse it before it is written."""
+        master, keys = self.master, self._options.store
+        if master is None:
+            return 1
+        return replicas.acks_needed(
+            in_sync=master.in_sync_count(),
+            alive=self.alive if self._options.broker.enableSlaveActingMaster else None,
+            in_sync_replicas=keys.inSyncReplicas,
+            min_in_sync_replicas=keys.minInSyncReplicas,
+            auto=keys.enableAutoInSyncReplicas,
+        )
+
+    def copied(self, copies: int) -> int:
+        """Return the offset in bytes before which at least *copies* replicas, this one included, have everything."""
+        return self.master.copied(copies) if self.master is not None else 0
+
+    def log_grew(self) -> None:
+        """Wake transfers to slaves; cheap when there are none."""
+        if self.master is not None:
+            self.master.log_grew()
+
+    def _arrived(self, *message: object) -> None:
+        assert self.master is not None
+        self.master.log_grew()
+
+    def _slaves_changed(self) -> None:
+        # Appends tell of each message only while somebody wants to know: a master without slaves pays nothing.
+        assert self.master is not None and self._store is not None
+        wanted = self.master.connection_count > 0
+        if wanted and not self._listening:
+            self._store.arrived.append(self._arrived)
+        elif not wanted and self._listening:
+            self._store.arrived.remove(self._arrived)
+        self._listening = wanted
+        self._tell_copies()
+
+    def _tell_copies(self) -> None:
+        for callback in self.copies_changed:
+            callback()
