@@ -1,0 +1,68 @@
+"""The properties text of a send, looked at as rarely as possible.
+
+Messages of one producer mostly differ in their unique key and keys only. What is left of the text without those two is
+looked up in a small table, so that a usual message costs two searches and one look-up, not a parse.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from understudy.store.properties import java_hash, parse_properties
+
+UNIQUE, KEYS = "UNIQ_KEY\x01", "KEYS\x01"
+REWRITTEN = frozenset(
+    {
+        *("UNIQ_KEY", "KEYS"),  # a second one: the last counts
+        *("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TRAN_MSG"),
+        *("POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER", "__CRC32#"),
+    }
+)
+"""Properties that change the way of a message or are replaced; a text with one of them is parsed and written anew."""
+
+tags_hash = lru_cache(maxsize=8192)(java_hash)
+
+
+class Common(NamedTuple):
+    """What many messages have in common.
+
+    Attributes:
+        tags: the TAGS property.
+        tags_code: its hash, 0 without tags.
+        waits: whether the sender wants to wait until the message is safe.
+    """
+
+    tags: str | None
+    tags_code: int
+    waits: bool
+
+
+class CommonProperties:
+    """The table of texts without unique key and keys.
+
+    Args:
+        limit: most texts remembered; the table starts anew above it.
+    """
+
+    def __init__(self, limit: int = 1024) -> None:
+        self._limit = limit
+        self._known: dict[str, Common | None] = {}
+
+    def look_up(self, text: str) -> Common | None:
+        """Return what messages with *text* have in common; ``None`` when such a text must be written anew."""
+        try:
+            return self._known[text]
+        except KeyError:
+            pairs = parse_properties(text)
+            found = None if not REWRITTEN.isdisjoint(pairs) else describe(pairs)
+            if len(self._known) >= self._limit:
+                self._known.clear()
+            self._known[text] = found
+            return found
+
+
+def describe(pairs: dict[str, str]) -> Common:
+    """Return what the store and the sender's answer depend on."""
+    tags = pairs.get("TAGS")
+    return Common(tags, tags_hash(tags) if tags else 0, pairs.get("WAIT", "true") == "true")
