@@ -26,6 +26,8 @@ log = get_logger("store.consume_queue")
 
 UNIT = struct.Struct(">qiq")
 UNIT_BYTES = UNIT.size
+#: Several units in a row, by their number.
+UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"

@@ -160,6 +160,39 @@ class Index:
             file.changed = True
             self.dirty_paths.add(file.path)
 
+    def put_each(self, hashes: list[int], physicals: list[int], store_ms: int) -> None:
+        """Add records that were stored together, each under the hash at its position; see :meth:`put_one`."""
+        done = 0
+        while done < len(hashes):
+            file = self._newest
+            if file is None or file.count >= self._capacity or file.count == 1 or file.view is None:
+                self.put_one(hashes[done], physicals[done], store_ms)
+                done += 1
+                continue
+            view, number, slots, entry_at = file.view, file.count, self._slots, self._entries_at
+            begin_ms = file.begin_ms
+            seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
+            seconds = min(max(seconds, 0), _MAX_SECONDS)
+            stop = min(len(hashes), done + self._capacity - number)
+            for position in range(done, stop):
+                unsigned = hashes[position]
+                if unsigned >= 0x80000000:
+                    unsigned = key_hash(unsigned)
+                slot_at = _HEADER_BYTES + unsigned % slots * 4
+                previous = _unpack_slot(view, slot_at)[0]
+                if not 0 < previous <= number:
+                    previous = 0
+                    file.used_slots += 1
+                _pack_entry(view, entry_at + number * _ENTRY_BYTES, unsigned, physicals[position], seconds, previous)
+                _pack_slot(view, slot_at, number)
+                number += 1
+            file.count = number
+            file.end_offset, file.end_ms = physicals[stop - 1], store_ms
+            if not file.changed:
+                file.changed = True
+                self.dirty_paths.add(file.path)
+            done = stop
+
     def write_headers(self) -> None:
         """Write the headers of changed files."""
         for file in self.files[-2:]:

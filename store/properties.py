@@ -73,20 +73,21 @@ def format_properties(pairs: Mapping[str, str | None]) -> str:
     )
 
 
-def find_property(properties: bytes, name: bytes) -> bytes | None:
+def find_property(properties: bytes, name: bytes, start: int = 0) -> bytes | None:
     """Return the value of one property without parsing the others; None if there is none.
 
     Args:
         properties: the properties string in UTF-8.
         name: the name, followed by 0x01.
+        start: where the properties string begins in *properties*.
     """
-    at = properties.rfind(name)
+    at = properties.find(name, start)
+    value: bytes | None = None
     while at >= 0:
-        if at == 0 or properties[at - 1] == 2:
-            start = at + len(name)
-            end = properties.find(b"\x02", start)
-            value = properties[start:] if end < 0 else properties[start:end]
-            if value:
-                return value
-        at = properties.rfind(name, 0, at)
-    return None
+        first = at + len(name)
+        if at == start or properties[at - 1] == 2:
+            end = properties.find(b"\x02", first)
+            # An empty value does not exist; of several the last counts.
+            value = (properties[first:] if end < 0 else properties[first:end]) or value
+        at = properties.find(name, first)
+    return value

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable
 
 from understudy.store.batch_queue import BatchQueue
-from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.properties import unsigned_hash
 from understudy.store.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
@@ -18,7 +18,6 @@ _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 #: Size, magic and queue offset of a record.
 _HEAD = struct.Struct(">iI12xq")
-_UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
 _MAX_BYTES = 128 << 20
 _NEVER = 1 << 63
 _QUERY_ROUNDS = 3
@@ -73,7 +72,7 @@ class Reader:
             units = core.consume_queues.units(queue, offset, min(count, config.max_transfer_count_in_memory))
             count = len(units) // UNIT_BYTES
             if count:
-                values = _UNITS_AT_ONCE[count].unpack(units)
+                values = UNITS_AT_ONCE[count].unpack(units)
                 first = values[0]
                 total = sum(values[1::3])
                 if (

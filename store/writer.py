@@ -10,7 +10,7 @@ from operator import mul
 from zlib import crc32
 
 from understudy.store.batch import BatchError, iter_batch
-from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.consume_queue import UNIT, UNIT_BYTES, UNITS_AT_ONCE, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import KEYS, TAGS, UNIQ_KEY, Dispatcher
 from understudy.store.properties import POWERS_OF_LENGTH, find_property, unsigned_hash
@@ -147,8 +147,12 @@ class Writer:
             _pack_unit(queue.view, (offset - queue.view_from) * UNIT_BYTES, physical, size, tags_code)
             queue.next_offset = offset + 1
             core.last_dispatched_ms = now
-        if self._indexing and (uniq_bytes or keys_bytes or tags_bytes) and sys_flag & 0xC != 0xC:
-            self._index(queue, uniq_bytes, keys_bytes, tags_bytes, physical, now)
+        if self._indexing and sys_flag & 0xC != 0xC:
+            if uniq_bytes is not None:
+                known = queue.prefix_hashes.get(uniq_bytes[:-_UNIQ_TAIL])
+                core.index.put_one(self._unique_hash(queue, uniq_bytes, known), physical, now)
+            if keys_bytes is not None or tags_bytes is not None:
+                core.index.put(self._dispatcher.hashes(queue, None, keys_bytes, tags_bytes), physical, now)
         core.dispatched = physical + size
         if core.asleep:
             core.wake()
@@ -194,40 +198,45 @@ class Writer:
         fixed = self._fixed[len(born_host)]
         head_length = fixed.size
         topic_bytes = queue.topic_field
-        topic_length = len(topic_bytes)
-        # An item has 22 bytes around body and properties, a record has the head, the topic and 2.
-        overhead = head_length + topic_length
+        # An item has 22 bytes around body and properties, a record has the head, the topic and 2; the 2 bytes of the
+        # length of the properties are copied with them.
+        overhead = head_length + len(topic_bytes)
         total = len(body) + len(items) * (overhead - 20)
         log = self._log
         if total + _BLANK_BYTES > log.limit - log.at:
             self._roll(total)
-        view, base, at = log.view, log.base, log.at
+        begin, at = log.at, log.base + log.at
         now = self._wall_ms() if now_ms is None else now_ms
         sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
-        magic, store_host = queue.magic, self._store_host
+        pack, magic, store_host = fixed.pack, queue.magic, self._store_host
         first = offset = queue.next_offset
-        consume_queues, arrived = core.consume_queues, core.arrived
-        offsets = []
-        data = memoryview(body)
+        tagged = TAGS in body
+        tags_bytes: bytes | None = None
+        code = 0
+        # What the whole batch has not, no message of it has. The records are joined and copied into the log at once.
+        keyed = KEYS in body
+        unique = UNIQ_KEY in body
+        indexed = self._indexing and (keyed or unique or tagged)
+        hashes: list[int] = []
+        hashed: list[int] = []
+        parts: list[bytes] = []
+        units: list[int] = []
+        offsets: list[int] = []
         for flag, place, length, item_end in items:
-            size = overhead + item_end - place
-            message = data[place : place + length]
-            start = at + head_length
-            end = start + length
-            view[start:end] = message
-            view[end : end + topic_length] = topic_bytes
-            view[end + topic_length : at + size] = data[place + length : item_end]
-            physical = base + at
-            fixed.pack_into(
-                view,
-                at,
+            message = body[place : place + length]
+            rest = body[place + length : item_end]
+            size = overhead + length + len(rest)
+            if tagged:
+                tags_bytes = find_property(rest, TAGS, 2)
+                code = 0 if tags_bytes is None else self._dispatcher.tag_code(tags_bytes)
+            head = pack(
                 size,
                 magic,
                 crc32(message) & 0x7FFFFFFF,
                 queue_id,
                 flag,
                 offset,
-                physical,
+                at,
                 sys_flag,
                 born_ms,
                 born_host,
@@ -237,60 +246,72 @@ class Writer:
                 0,
                 length,
             )
+            if indexed:
+                uniq_key = find_property(rest, UNIQ_KEY, 2) if unique else None
+                if uniq_key is not None:
+                    known = queue.prefix_hashes.get(uniq_key[:-_UNIQ_TAIL])
+                    hashes.append(self._unique_hash(queue, uniq_key, known))
+                    hashed.append(at)
+                if keyed or tags_bytes is not None:
+                    keys = find_property(rest, KEYS, 2) if keyed else None
+                    more = self._dispatcher.hashes(queue, None, keys, tags_bytes)
+                    hashes += more
+                    hashed += [at] * len(more)
+            parts += (head, message, topic_bytes, rest)
+            units += (at, size, code)
+            offsets.append(at)
             at += size
-            log.at = at
-            properties = body[place + length + 2 : item_end]
-            tags_bytes = find_property(properties, TAGS)
-            code = 0 if tags_bytes is None else self._dispatcher.tag_code(tags_bytes)
-            if not queue.view_from <= offset < queue.view_to:
-                consume_queues.map_tail(queue, offset)
-            elif queue.clean:
-                consume_queues.mark_dirty(queue)
-            _pack_unit(queue.view, (offset - queue.view_from) * UNIT_BYTES, physical, size, code)
             offset += 1
-            queue.next_offset = offset
-            if self._indexing:
-                uniq_bytes = find_property(properties, UNIQ_KEY)
-                keys_bytes = find_property(properties, KEYS)
-                if uniq_bytes or keys_bytes or tags_bytes:
-                    self._index(queue, uniq_bytes, keys_bytes, tags_bytes, physical, now)
-            offsets.append(physical)
-            if core.show_at_once:
-                queue.max_offset = offset
-                for callback in arrived:
-                    callback(topic, queue_id, offset, code, now, properties)
-            else:
-                core.hold_or_show(base + at, queue, offset, code, now, properties)
+        log.view[begin : begin + total] = b"".join(parts)
+        log.at = begin + total
+        self._write_units(queue, units)
+        if hashes:
+            core.index.put_each(hashes, hashed, now)
+        if core.show_at_once and not core.arrived:
+            queue.max_offset = offset
+        else:
+            for number, (_, place, length, item_end) in enumerate(items, 1):
+                end = offsets[number] if number < len(offsets) else at
+                properties = body[place + length + 2 : item_end]
+                core.hold_or_show(end, queue, first + number, units[number * 3 - 1], now, properties)
         core.last_store_ms = core.last_dispatched_ms = now
-        core.dispatched = base + at
+        core.dispatched = at
         if core.asleep:
             core.wake()
-        return AppendedBatch(first, offsets, base + at)
+        return AppendedBatch(first, offsets, at)
 
     # Off the hot path
 
-    def _index(
-        self,
-        queue: ConsumeQueue,
-        uniq_key: bytes | None,
-        keys: bytes | None,
-        tags: bytes | None,
-        physical: int,
-        now: int,
-    ) -> None:
-        index = self._core.index
-        if uniq_key is not None:
-            prefix = uniq_key[:-_UNIQ_TAIL]
-            known = queue.prefix_hashes.get(prefix)
-            if known is None:
-                known = self._prefix_hash(queue, prefix)
-            tail = uniq_key[-_UNIQ_TAIL:]
-            if prefix and tail.isascii():
-                index.put_one((known + sum(map(mul, tail, _TAIL_POWERS))) & 0xFFFFFFFF, physical, now)
-            else:
-                index.put_one(unsigned_hash(uniq_key, queue.hash_prefix), physical, now)
-        if keys is not None or tags is not None:
-            index.put(self._dispatcher.hashes(queue, None, keys, tags), physical, now)
+    def _write_units(self, queue: ConsumeQueue, values: list[int]) -> None:
+        """Write units, given as physical offset, size and tags code of each, at the end of *queue*."""
+        queues = self._core.consume_queues
+        done, count = 0, len(values) // 3
+        while done < count:
+            offset = queue.next_offset
+            if not queue.view_from <= offset < queue.view_to:
+                queues.map_tail(queue, offset)
+            elif queue.clean:
+                queues.mark_dirty(queue)
+            fits = min(count - done, queue.view_to - offset, len(UNITS_AT_ONCE) - 1)
+            UNITS_AT_ONCE[fits].pack_into(
+                queue.view, (offset - queue.view_from) * UNIT_BYTES, *values[done * 3 : (done + fits) * 3]
+            )
+            done += fits
+            queue.next_offset = offset + fits
+
+    def _unique_hash(self, queue: ConsumeQueue, uniq_key: bytes, known: int | None) -> int:
+        """Return the index hash of a unique key.
+
+        Args:
+            known: the hash of the topic and all but the tail of the key, if it is known.
+        """
+        tail = uniq_key[-_UNIQ_TAIL:]
+        if len(uniq_key) <= _UNIQ_TAIL or not tail.isascii():
+            return unsigned_hash(uniq_key, queue.hash_prefix)
+        if known is None:
+            known = self._prefix_hash(queue, uniq_key[:-_UNIQ_TAIL])
+        value: int = known + sum(map(mul, tail, _TAIL_POWERS))
+        return value & 0xFFFFFFFF
 
     def _prefix_hash(self, queue: ConsumeQueue, prefix: bytes) -> int:
         """Return the hash of ``topic#`` and *prefix*, moved on by the length of a tail."""
