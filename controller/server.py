@@ -104,9 +104,9 @@ class Controller:
             )
             requests.register(server)
             server.on_close.append(self._connection_closed)
-            await server.bind()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.member.run)
+                await server.bind()
                 nursery.start_soon(notifier.run)
                 nursery.start_soon(failover.run)
                 nursery.start_soon(self._expire_brokers)

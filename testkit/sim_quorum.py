@@ -191,6 +191,18 @@ class SimQuorum:
                 await trio.sleep(0.02)
         return None
 
+    async def wait_settled(self, timeout_seconds: float) -> QuorumHost | None:
+        """Wait until all members follow one leader and hold and applied the same; returns that leader, if any."""
+        with trio.move_on_after(timeout_seconds):
+            while True:
+                views = [host.member.facts() for host in self.hosts.values() if host.member is not None]
+                positions = {(view.leader, view.term, view.last_index, view.applied_index) for view in views}
+                leading = self.leading()
+                if len(views) == len(self.names) and len(positions) == 1 and len(leading) == 1:
+                    return leading[0]
+                await trio.sleep(0.05)
+        return await self.wait_leader(0.1)
+
 
 class _Clients:
     """Sessions that count to ever higher numbers, and readers that must see what was acknowledged."""
@@ -252,7 +264,7 @@ class _Clients:
             ]
             if len(holders) > 1:
                 self.quorum.violation(f"two valid leases: {holders}")
-            await trio.sleep(0.01)
+            await trio.sleep(0.02)
 
 
 FAULTS = (
@@ -368,8 +380,7 @@ async def _check_the_end(quorum: SimQuorum, clients: _Clients) -> None:
     """After the last fault: one leader, equal states, nothing acknowledged missing."""
     quorum.network.heal()
     quorum.network.default_quality = LinkQuality()
-    await trio.sleep(6)
-    leader = await quorum.wait_leader(10)
+    leader = await quorum.wait_settled(16)
     if leader is None or leader.member is None:
         quorum.violation("no single leader 16 s after the last fault")
         return
@@ -378,7 +389,7 @@ async def _check_the_end(quorum: SimQuorum, clients: _Clients) -> None:
     except (NotLeaderError, OutcomeUnknownError) as error:
         quorum.violation(f"no command is accepted after the last fault: {error}")
         return
-    await trio.sleep(1)
+    await quorum.wait_settled(5)
     states = {host.name: host.machine.snapshot() for host in quorum.hosts.values()}
     if len(set(states.values())) != 1:
         quorum.violation(f"states differ at the end: {states}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import attrs
@@ -33,6 +33,7 @@ from understudy.testkit.sim_quorum import (
     SimQuorum,
     run_quorum_seed,
 )
+from understudy.testkit.sim_quorum_wait import until
 
 pytestmark = pytest.mark.usefixtures("autojump_clock")
 
@@ -61,12 +62,6 @@ async def quorum_of(size: int = 3, *, start: bool = True) -> AsyncIterator[Quoru
         yield quorum
         assert outcome.violations == []
         nursery.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    with trio.fail_after(seconds):
-        while not condition():
-            await trio.sleep(0.01)
 
 
 async def leader_of(quorum: Quorum) -> QuorumHost:
@@ -273,9 +268,7 @@ class TestDisks:
             assert quorum.leading() == []  # the old leader alone must not be joined by an empty disk
             assert not running(victim).facts().voter
             other.start()
-            with trio.fail_after(20):
-                while not quorum.leading():
-                    await trio.sleep(0.05)
+            await until(quorum.leading)
             await running(other).forget(victim.name)
             await until(lambda: running(victim).facts().voter)
 
