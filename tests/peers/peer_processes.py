@@ -307,6 +307,16 @@ class AdminConsole:
         answer = self.run(namesrv, command)
         return str(answer["output"]) + str(answer["errors"])
 
+    def await_printed(self, namesrv: str, command: str, wanted: str, limit_s: float = 40) -> str:
+        """Repeats a command until its output holds a text, or the time is over; returns the last output.
+
+        A real broker whose first registration was late comes again after ten seconds.
+        """
+        deadline = time.monotonic() + limit_s
+        while wanted not in (printed := self.printed(namesrv, command)) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        return printed
+
     def __enter__(self) -> AdminConsole:
         return self
 

@@ -26,9 +26,11 @@ def test_our_broker_is_listed_by_the_java_name_server(
 ) -> None:
     # given our broker after its start; when the real mqadmin asks the real name server
     cluster = our_broker_at_java_namesrv
-    clusters, topics = (admin.printed(cluster.namesrv, words) for words in ("clusterList", "topicList"))
+    row = f"broker-a                0     {cluster.brokers['broker-a']}"
+    clusters = admin.await_printed(cluster.namesrv, "clusterList", row)
+    topics = admin.printed(cluster.namesrv, "topicList")
     # then the broker is there, alive and active, with its topics
-    assert f"broker-a                0     {cluster.brokers['broker-a']}" in clusters
+    assert row in clusters
     names = topics.split()
     assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= set(names)
 

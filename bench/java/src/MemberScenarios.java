@@ -59,9 +59,9 @@ final class MemberScenarios {
         send(env, topic, "a", 0, 80);
         Env.await("80 messages", 20, () -> union(members).size() == 80);
         Env.check(members.stream().allMatch(m -> m.all.size() >= 10), "unfair");
+        int before = changes.get();
         members.get(3).consumer.shutdown();
         members.get(2).consumer.shutdown();
-        int before = changes.get();
         long took = Env.await("two members take over", 30, () -> members.stream().limit(2).allMatch(m -> assigned(m, topic) == queues / 2));
         Env.await("queue listeners", 5, () -> changes.get() > before);
         send(env, topic, "b", 0, 40);

@@ -1,0 +1,133 @@
+"""Our client and our admin tool against the real name server and broker."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import peer_processes
+import pytest
+import trio
+from peer_processes import JAVA, AdminConsole, PeerCluster, PortBlocks
+
+from understudy.mqadmin.command import Output
+from understudy.mqadmin.main import load_commands, run_command
+from understudy.mqadmin.options import parse
+from understudy.mqclient.admin import topics
+from understudy.mqclient.admin.cluster import cluster_info
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
+from understudy.mqclient.message import ReceivedMessage, message
+from understudy.mqclient.producer import Producer, open_producer
+from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
+from understudy.mqclient.push_consumer import open_push_consumer
+from understudy.runtime.world import real_world
+
+pytestmark = pytest.mark.slow
+FIRST = ConsumeFrom.FIRST_OFFSET
+
+
+@pytest.fixture(scope="module")
+def java_cluster(
+    java_home: Path, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PeerCluster]:
+    with peer_processes.peer_cluster(JAVA, JAVA, tmp_path_factory.mktemp("java"), port_blocks) as cluster:
+        yield cluster
+
+
+async def make_topic(producer: Producer, topic: str) -> None:
+    master = (await cluster_info(producer.session)).masters_of("DefaultCluster")[0]
+    await topics.save_topic(producer.session, master, topics.TopicSettings(topic, 4, 4))
+    with trio.fail_after(30):
+        while not await topics.exists(producer.session, topic):
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_what_we_send_we_consume_and_failures_come_again(java_cluster: PeerCluster, ordered: bool) -> None:
+    world, topic = real_world(), f"OurClient{ordered}"
+    got: list[str] = []
+    tries: Counter[str] = Counter()
+    complete = trio.Event()
+
+    async def listener(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
+        (received,) = batch
+        body = received.body.decode()
+        tries[body] += 1
+        context.delay_level, context.suspend_ms = 1, 10
+        if body == "m3" and tries[body] == 1:
+            return ConsumeResult.LATER
+        got.append(body)
+        if len(got) == 20:
+            complete.set()
+        return None
+
+    # given a topic of the real broker; when our producer sends to it, alone and in a batch, long and short
+    async with open_producer(world, java_cluster.namesrv, "pg") as producer:
+        await make_topic(producer, topic)
+        queue = (await producer.queues(topic))[1]
+        for number in range(10):
+            await producer.send(message(topic, f"m{number}".encode(), tag="A"), queue=queue, timeout_ms=10_000)
+        await producer.send_batch([message(topic, f"m{n}".encode(), tag="A") for n in range(10, 20)], queue=queue)
+        await producer.send(message(topic, b"z" * 10_000, tag="B"), queue=queue)
+        # and our consumer reads one tag of it
+        options = PushConsumerOptions(consume_from=FIRST, ordered=ordered)
+        async with open_push_consumer(world, java_cluster.namesrv, f"g{ordered}", {topic: "A"}, listener, options):
+            with trio.fail_after(60):
+                await complete.wait()
+    # then each message came once, the refused one twice, and in order where that was asked
+    assert Counter(got) == Counter(f"m{number}" for number in range(20))
+    assert (tries["m3"], sum(tries.values())) == (2, 21)
+    assert not ordered or got == [f"m{number}" for number in range(20)]
+
+
+async def test_polling_reads_commits_and_inflates(java_cluster: PeerCluster) -> None:
+    world, topic, long_body = real_world(), "OurPoll", b"long " * 3000
+    async with open_producer(world, java_cluster.namesrv, "pg") as producer:
+        await make_topic(producer, topic)
+        await producer.send(message(topic, long_body), timeout_ms=10_000)
+    options = PullConsumerOptions(consume_from=FIRST)
+    async with open_pull_consumer(world, java_cluster.namesrv, "poller", options) as consumer:
+        await consumer.subscribe({topic: "*"})
+        with trio.fail_after(60):
+            while not (batch := await consumer.poll(1_000)):
+                await trio.lowlevel.checkpoint()
+        await consumer.commit()
+        stored = [await consumer.committed(queue) for queue in consumer.queues]
+    assert [received.body for received in batch] == [long_body]
+    assert sum(offset or 0 for offset in stored) == 1
+
+
+SAME_TABLES = (
+    "topicRoute -t OurPoll -l",
+    "topicStatus -t OurPoll",
+    "topicClusterList -t OurPoll",
+    "topicList",
+    "updateTopic -c DefaultCluster -t Compared -r 2 -w 2 -o true",
+    "updateSubGroup -c DefaultCluster -g compared -r 3",
+    "getConsumerConfig -g compared",
+    "wipeWritePerm -b broker-a",
+    "addWritePerm -b broker-a",
+    "consumerProgress -g poller -t OurPoll",
+    "statsAll -t OurPoll",
+)
+
+
+@pytest.mark.parametrize("words", SAME_TABLES)
+async def test_our_tool_prints_what_the_real_tool_prints(
+    java_cluster: PeerCluster, admin: AdminConsole, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given both tools on the same cluster, in the same time zone
+    theirs = await trio.to_thread.run_sync(admin.printed, java_cluster.namesrv, words)
+    stream = io.StringIO()
+    command = load_commands()[words.split()[0]]
+    values = parse(command.all_options, words.split()[1:])
+    time.tzset()
+    await run_command(command, values, java_cluster.namesrv, Output(False, stream), real_world())
+    # then they print the same, but for the order of hash maps
+    assert sorted(line.rstrip() for line in theirs.split("\n") if line.strip()) == sorted(
+        line.rstrip() for line in stream.getvalue().split("\n") if line.strip()
+    )
