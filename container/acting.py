@@ -1,11 +1,11 @@
-"""Who acts: one pure function from what a broker is and sees to the set of services that must run, each with its reason.
+"""Who acts: a pure function from what a broker is and sees to the services that must run, each with its reason.
 
 The rules of the room:
 
 * A **role** is a set of running services. Nothing else in the broker asks whether it is a master or acts.
-* A master runs the master's services. A slave runs the copying ones. A slave **acts** when it has the smallest id of all
-  members that the name server sees, no member is a master, and it may (``enableSlaveActingMaster``); then it also runs
-  the master's services that look after messages already stored. It never takes sends.
+* A master runs the master's services. A slave runs the copying ones. A slave **acts** when it has the smallest id of
+  all members that the name server sees, no member is a master, and it may (``enableSlaveActingMaster``); then it also
+  runs the master's services that look after messages already stored. It never takes sends.
 * An **isolated** broker runs nothing that another broker could run at the same time: no acting, no registration, no
   heartbeat. It is what a returning master is until pre-online has finished.
 * A slave acts only after it has copied the metadata of its group once: before that it would answer "no such topic".
