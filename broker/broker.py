@@ -21,6 +21,7 @@ from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.inner import InnerMessage, append
 from understudy.broker.locks import QueueLocks
+from understudy.broker.member_group import MemberGroup
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence, SavedTable
 from understudy.broker.processors.lock import LockProcessor
@@ -86,6 +87,7 @@ class Broker:
         store: the messages.
         schedule: the service of delayed messages.
         registration: what name servers are told.
+        member_group: who else of the replica group is alive.
         persistence: saves the tables.
         server: the listening port.
         services: what runs.
@@ -103,6 +105,7 @@ class Broker:
     pull: PullProcessor
     members: MemberProcessor
     client: RemotingClient
+    member_group: MemberGroup
 
     def __init__(
         self,
@@ -342,6 +345,8 @@ class Broker:
                         services.start(
                             "heartbeat", self.registration.heartbeat, reason="acting master or controller mode"
                         )
+                    if self.is_slave or self.options.broker.enableSlaveActingMaster:
+                        services.start("member group", self.member_group.run, reason="replica group")
                     if self.registration.name_servers:
                         await self.registration.settled(FIRST_REGISTRATION_MS)
                     log.info(
@@ -356,6 +361,9 @@ class Broker:
     def _register_handlers(self) -> None:
         server, config = self.server, self.options.broker
         self.registration = Registration(self.world, self.options, self.identity, self.topics, self.client)
+        self.member_group = MemberGroup(
+            self.world, self.options, self.identity, self.registration, self.replication, self.client
+        )
         self.send = SendProcessor(self)
         self.pull = PullProcessor(self)
         self.members = MemberProcessor(self)
@@ -384,7 +392,7 @@ class Broker:
             server.copy_to(self.fast_server, without=PULL_CODES)
             self.fast_server.on_close.append(self.members.closed)
         if self.is_slave:
-            self.send.refusal = CommandError(
+            self.send.admission.refusal = CommandError(
                 ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while: this is a slave"
             )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from understudy.broker import filters, names
 from understudy.broker.groups import GroupConfig
 from understudy.broker.hold import ParkedPull
-from understudy.broker.processors.send import FAQ
+from understudy.broker.processors.send_admission import FAQ
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -83,6 +83,12 @@ class PullProcessor:
             raise _explain(command) from None
         assert ext is not None
         broker, config = self._broker, self._config
+        if self._slave and not config.slaveReadEnable:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this slave serves no reads "
+                "(slaveReadEnable=false)",
+            )
         if not config.brokerPermission & names.PERM_READ:
             raise _forbidden(f"the broker[{config.brokerIP1}] pulling message is forbidden", FORBIDDEN_BROKER)
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.litePullMessageEnable:

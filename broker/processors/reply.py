@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from understudy.broker import names
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
-from understudy.broker.processors.send import FAQ
+from understudy.broker.processors.send_admission import FAQ
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection

@@ -9,15 +9,13 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker import delay, names
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
+from understudy.broker.processors.send_admission import Admission, TopicPlan
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe
-from understudy.broker.topics import MULTI_TAG, TopicConfig
-from understudy.broker.unique_id import UniqueIds
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -27,68 +25,41 @@ from understudy.remoting.frame import reply_head
 from understudy.remoting.server import RemotingServer
 from understudy.runtime import json_dialect
 from understudy.store.properties import format_properties, parse_properties
-from understudy.store.status import PutRejected, PutStatus
+from understudy.store.status import PutRejected
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-RETRY_OVERRIDE_VERSION = 121  # clients from V3_4_9 on may choose how often a message is retried
-MULTI_TAGS_FLAG = 0x2
 _INT_MIN, _INT_LIMIT, _LONG_MIN, _LONG_LIMIT = -(1 << 31), 1 << 31, -(1 << 63), 1 << 63
-
-_REJECTION_CODES = {
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
-}
-
-class TopicPlan:
-    """What a send needs to know of its topic, worked out once per change of the topic."""
-
-    __slots__ = ("count", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
-
-    def __init__(self, row: TopicConfig, count: Callable[[int, int, int], None]) -> None:
-        self.row = row
-        self.count = count
-        self.queue_limit = row.queue_limit
-        self.write_queues = row.write_queue_nums
-        self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
-        retry = row.name.startswith(names.RETRY_PREFIX)
-        compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
-        self.ordinary = not retry and not row.order and not compaction
 
 
 class SendProcessor:
     """Handlers of the send codes of one broker.
 
     Attributes:
-        refusal: when set, every send is answered with it (the broker does not accept sends in its role).
+        admission: decides about everything unusual; its ``refusal`` closes the broker for sends.
     """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._config = broker.options.broker
-        self._store_config = broker.options.store
         self._store = broker.store
         self._clock = broker.world.clock
         self._random = broker.world.random
-        self._plans: dict[str, TopicPlan] = {}
+        self.admission = Admission(broker)
+        self._plans = self.admission.plans
         self._copies = broker.options.store.brokerRole == "SYNC_MASTER"
         self._waits = self._copies or broker.options.store.flushDiskType == "SYNC_FLUSH"
-        self._ids = UniqueIds(broker.identity.host, broker.world.random)
         self._id_head = host_bytes(broker.identity.host, broker.identity.port).hex().upper()
         self._id_format = (self._id_head + "%016X").encode()
         self._id_lists: dict[int, bytes] = {}
         self._common = CommonProperties()
+        self._received = -1.0
+        self._received_ms = 0
         self._region: str | None = None
         self._trace: bool | None = None
         self._tail = ""
         self._ext = b""
-        self.refusal: CommandError | None = None
-        broker.topics.on_change.append(self._forget_plans)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the send codes at *server*."""
@@ -126,26 +97,31 @@ class SendProcessor:
         if not body:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
         now_ms = self._clock.wall_ms()
-        if self.refusal is not None or self._config.startAcceptSendRequestTimeStamp > now_ms:
-            raise self._unready(now_ms)
+        if self.admission.refusal is not None or self._config.startAcceptSendRequestTimeStamp > now_ms:
+            raise self.admission.unready(now_ms)
+        received = connection.last_active
+        if received != self._received:
+            self._received, self._received_ms = received, now_ms
+        elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue:
+            self.admission.refuse_old(now_ms - self._received_ms)
         plan = self._plans.get(topic)
         if plan is None or not plan.ordinary:
-            plan = self._admit(connection, ext, topic)
+            plan = self.admission.admit(ext, topic)
         if queue_id >= plan.queue_limit:
-            raise self._refused(
+            raise self.admission.refused(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{queue_id}] is illegal, {plan.row.describe()} Producer: {connection.address}",
             )
         if queue_id < 0:
             if plan.write_queues <= 0:
-                raise self._refused(
+                raise self.admission.refused(
                     ResponseCode.INVALID_PARAMETER, f"topic[{topic}] has no write queues; give it some with updateTopic"
                 )
             queue_id = self._random.randrange(plan.write_queues)
         sys_flag |= plan.sys_flag
         waits = self._waits and not command.flag & 2
         if waits and self._broker.acknowledgements.full:
-            raise self._refused(
+            raise self.admission.refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk or for copies",
             )
@@ -189,7 +165,7 @@ class SendProcessor:
             unique = properties[at + 9 : end]
             properties += self._tail
         else:
-            stored_topic, stored_queue, pairs = self._rewrite(
+            stored_topic, stored_queue, pairs = self.admission.rewrite(
                 command, plan, topic, queue_id, properties, sys_flag, reconsume_times, now_ms
             )
             properties = format_properties(pairs)
@@ -213,9 +189,11 @@ class SendProcessor:
                 now_ms=now_ms,
             )
         except PutRejected as error:
-            raise self._rejected(error) from None
+            raise self.admission.rejected(error) from None
         except UnicodeEncodeError:
-            raise self._refused(ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text") from None
+            raise self.admission.refused(
+                ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
+            ) from None
         plan.count(queue_id, 1, size)
         if command.flag & 2:
             return None
@@ -249,9 +227,11 @@ class SendProcessor:
         pairs = parse_properties(properties) if properties else {}
         topic = plan.row.name
         if topic.startswith(names.RETRY_PREFIX):
-            raise self._refused(ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}")
+            raise self.admission.refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
+            )
         if sys_flag & 0xC or delay.level_of(pairs) > 0:
-            raise self._refused(
+            raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
             )
         try:
@@ -266,7 +246,7 @@ class SendProcessor:
                 now_ms=now_ms,
             )
         except PutRejected as error:
-            raise self._rejected(error) from None
+            raise self.admission.rejected(error) from None
         count = len(offsets)
         plan.count(queue_id, count, end - offsets[0] if offsets else 0)
         if command.flag & 2:
@@ -298,7 +278,7 @@ class SendProcessor:
             return 1
         copies = self._broker.replication.copies_needed()
         if copies is None:
-            raise self._refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
+            raise self.admission.refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         return copies
 
     def _park(
@@ -320,109 +300,6 @@ class SendProcessor:
         broker.replication.log_grew()
         return None
 
-    # --- what is unusual ---------------------------------------------------------------------------------------
-
-    def _admit(self, connection: Connection, ext: dict[str, str], topic: str) -> TopicPlan:
-        """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
-        config = self._config
-        rows = self._broker.topics
-        if not config.brokerPermission & names.PERM_WRITE and rows.is_order(topic):
-            raise self._refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.brokerIP1}] sending message is forbidden"
-            )
-        wrong = names.topic_name_error(topic)
-        if wrong is not None:
-            raise self._refused(ResponseCode.INVALID_PARAMETER, wrong)
-        if topic in names.CLOSED_TOPICS:
-            raise self._refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        row = rows.get(topic)
-        if row is None:
-            try:
-                queues = int(ext["d"])
-                template = ext["c"]
-            except (KeyError, TypeError, ValueError):
-                raise send_header.explain(ext) from None
-            row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.autoCreateTopicEnable)
-        if row is None:
-            raise self._refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
-        plan = self._plans.get(topic)
-        if plan is None:
-            plan = self._plans[topic] = TopicPlan(row, self._broker.stats.topic(topic).add)
-        return plan
-
-    def _rewrite(
-        self,
-        command: Command,
-        plan: TopicPlan,
-        topic: str,
-        queue_id: int,
-        text: str,
-        sys_flag: int,
-        reconsume_times: int,
-        now_ms: int,
-    ) -> tuple[str, int, dict[str, str]]:
-        """Apply everything that changes a message on its way in; return where it goes and its properties."""
-        config = self._config
-        pairs = parse_properties(text)
-        pairs.pop("POP_CK", None)
-        pairs.pop("__CRC32#", None)
-        pairs["MSG_REGION"] = config.regionId
-        pairs["TRACE_ON"] = "true" if config.traceOn else "false"
-        pairs["CLUSTER"] = config.brokerClusterName
-        if not pairs.get("UNIQ_KEY"):
-            pairs["UNIQ_KEY"] = self._ids.next(now_ms)
-        if topic.startswith(names.RETRY_PREFIX):
-            topic, queue_id = self._dead_letter(command, topic, queue_id, pairs, reconsume_times, now_ms)
-        if plan.row.attributes.get("cleanup.policy") == "COMPACTION" and not pairs.get("KEYS", "").strip():
-            raise self._refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
-        level = delay.level_of(pairs)
-        if pairs.get("TRAN_MSG", "").lower() == "true" and not (reconsume_times > 0 and level > 0):
-            remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
-            if not config.rejectTransactionMessage:
-                remark += ": this broker serves no transactions; send it as an ordinary message"
-            raise self._refused(ResponseCode.NO_PERMISSION, remark)
-        if level <= 0:
-            try:
-                delay.check_timer(pairs, now_ms, self._store_config.timerMaxDelaySec)
-            except delay.TimerRefusedError as error:
-                code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
-                raise self._refused(code, str(error)) from None
-        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, len(self._broker.delay_levels_ms))
-        return stored_topic, stored_queue, pairs
-
-    def _dead_letter(
-        self, command: Command, topic: str, queue_id: int, pairs: dict[str, str], reconsume_times: int, now_ms: int
-    ) -> tuple[str, int]:
-        """Give a message that came back too often to the dead letter topic."""
-        group = names.group_of_retry_topic(topic)
-        row = self._broker.groups.get(group)
-        if row is None:
-            raise self._refused(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}"
-            )
-        most = row.retry_max_times
-        wish = (command.ext or {}).get("l")
-        if wish is not None and command.version >= RETRY_OVERRIDE_VERSION:
-            try:
-                most = int(wish)
-            except ValueError:
-                raise send_header.explain(command.ext) from None
-        if reconsume_times <= most and not self._broker.locks.any_held(group, now_ms):
-            return topic, queue_id
-        target = names.dead_letter_topic(group)
-        if self._broker.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
-            raise self._refused(ResponseCode.SYSTEM_ERROR, f"topic[{target}] not exist")
-        if delay.DELAY in pairs:
-            pairs[delay.DELAY] = "-1"
-        self._broker.stats.given_up(group, topic)
-        return target, 0
-
-    def _forget_plans(self, rows: tuple[TopicConfig, ...]) -> None:
-        if not rows:
-            self._plans.clear()
-        for row in rows:
-            self._plans.pop(row.name, None)
-
     def _dress(self) -> None:
         """Work out what every stored message and every answer carries."""
         config = self._config
@@ -441,33 +318,3 @@ class SendProcessor:
             + region
             + b',"queueOffset":"%d"'
         )
-
-    def _unready(self, now_ms: int) -> CommandError:
-        if self.refusal is not None:
-            return self.refusal
-        return self._refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"broker unable to service, until {self._config.startAcceptSendRequestTimeStamp} (it is {now_ms} now)",
-        )
-
-    def _refused(self, code: int, remark: str) -> CommandError:
-        """Return a refusal with the two fields that clients read from every answer to a send."""
-        trace = "true" if self._config.traceOn else "false"
-        return CommandError(code, remark, {"TRACE_ON": trace, "MSG_REGION": self._config.regionId})
-
-    def _rejected(self, error: PutRejected) -> CommandError:
-        """Return what the sender is told of a message the store refused."""
-        code = _REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
-        if error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
-            remark = (
-                "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-                f"{self._store_config.maxMessageSize}B, msg properties length limit 32KB."
-            )
-        elif error.status is PutStatus.SERVICE_NOT_AVAILABLE:
-            remark = f"service not available now: {error.remark}"
-        elif error.status is PutStatus.OS_PAGE_CACHE_BUSY:
-            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error.remark}"
-        else:
-            remark = f"{error.status.value}: {error.remark}"
-        self._broker.stats.put_failed += 1
-        return self._refused(code, remark)

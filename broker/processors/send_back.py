@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from understudy.broker import delay, inner, names
 from understudy.broker.groups import GroupConfig
-from understudy.broker.processors.send import FAQ, RETRY_OVERRIDE_VERSION
+from understudy.broker.processors.send_admission import FAQ, RETRY_OVERRIDE_VERSION
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection

@@ -59,6 +59,7 @@ class Peer:
         self.address = f"{host}:{port}"
         self.state: dict[str, object] = {}
         self.alive = True
+        self.last_active = 0.0
         self.received: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.arrival = trio.Event()
@@ -108,11 +109,12 @@ class Rig:
 
     def tell(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: Any) -> Command:
         """Hand a request to the broker; return it."""
-        peer = more.pop("peer", self.peer)
+        peer, together = more.pop("peer", self.peer), more.pop("together", False)
         command = request(code, ext, body)
         for name, value in more.items():
             setattr(command, name, value)
         (decoded,) = FrameReader().feed(encode(command))
+        peer.last_active += 0.0 if together else 1.0
         self.broker.server(cast(Connection, peer), decoded)
         return command
 
@@ -182,6 +184,13 @@ def pull_header(topic: str, queue_id: int = 0, offset: int = 0, group: str = "cg
         "expressionType": "TAG",
         **more,
     }
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until *condition* holds, looking every few milliseconds."""
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for is a file or another task's table
+            await trio.sleep(0.005)
 
 
 def options(folder: str, keys: dict[str, str] | None = None) -> BrokerOptions:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
-from broker_rig import PORT, NoNetwork, open_rig, options
+from broker_rig import PORT, NoNetwork, open_rig, options, until
 
 from understudy.broker.broker import Broker
 from understudy.broker.storage import BrokerStartError
@@ -65,9 +65,7 @@ async def test_tables_are_saved_while_running(tmp_path: Path) -> None:
                 and "T@cg" in table(tmp_path, "consumerOffset.json")["offsetTable"]
             )
 
-        with trio.fail_after(10):
-            while not saved():
-                await trio.sleep(0.02)
+        await until(saved)
 
 
 async def test_empty_or_torn_table_falls_back_to_its_previous_copy(tmp_path: Path) -> None:

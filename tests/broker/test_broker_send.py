@@ -10,6 +10,7 @@ from broker_rig import Peer, Rig, open_rig, pull_header, send_header
 
 from understudy.broker.topics import TopicConfig
 from understudy.remoting.command import Command
+from understudy.runtime.clock import SystemClock
 from understudy.store.record import encode_batch, parse_properties
 
 REGION = {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
@@ -18,6 +19,15 @@ UNIQUE = "FD000000000000000000000000000002444C4E0E2F2A6884C5670000"
 
 def properties(**pairs: str) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+
+
+class SettableClock(SystemClock):
+    """Wall time moves when the test says so."""
+
+    now_ms = 1_800_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
 
 
 def code_and_remark(answer: Command) -> tuple[int, str | None]:
@@ -265,6 +275,24 @@ async def test_more_waiting_sends_than_allowed_are_busy(tmp_path: Path) -> None:
         assert [answer.code for answer in answers] == [0, 0, 2]
         assert (answers[2].remark or "").startswith("[OVERLOAD]system busy, start flow control for a while")
         assert len(rig.stored("T")) == 2
+
+
+@pytest.mark.covers("R324")
+@pytest.mark.parametrize(("keys", "codes"), [({}, [0, 0, 2, 0]), ({"brokerFastFailureEnable": "false"}, [0, 0, 0, 0])])
+async def test_send_that_waited_too_long_behind_others_is_refused(
+    tmp_path: Path, keys: dict[str, str], codes: list[int]
+) -> None:
+    async with open_rig(str(tmp_path), keys, clock=(clock := SettableClock())) as rig:
+        answers = [rig.send("T")]
+        for wait_ms in (150, 60):
+            clock.now_ms += wait_ms
+            answers.append(rig.ask(310, send_header("T"), b"x", together=True))
+        answers.append(rig.send("T"))
+        assert [answer.code for answer in answers] == codes
+        if codes[2]:
+            assert answers[2].remark == (
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 210ms, limit: 200ms"
+            )
 
 
 async def test_slave_takes_no_messages(tmp_path: Path) -> None:

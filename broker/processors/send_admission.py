@@ -1,0 +1,210 @@
+"""Whether and how an unusual send is let in: checks of its topic, dead letters, delays, and every refusal.
+
+Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from understudy.broker import delay, names
+from understudy.broker.processors import send_header
+from understudy.broker.topics import MULTI_TAG, TopicConfig
+from understudy.broker.unique_id import UniqueIds
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.fields import CommandError
+from understudy.store.properties import parse_properties
+from understudy.store.status import PutRejected, PutStatus
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+RETRY_OVERRIDE_VERSION = 121  # clients from V3_4_9 on may choose how often a message is retried
+MULTI_TAGS_FLAG = 0x2
+
+_REJECTION_CODES = {
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
+}
+
+
+class TopicPlan:
+    """What a send needs to know of its topic, worked out once per change of the topic."""
+
+    __slots__ = ("count", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
+
+    def __init__(self, row: TopicConfig, count: Callable[[int, int, int], None]) -> None:
+        self.row = row
+        self.count = count
+        self.queue_limit = row.queue_limit
+        self.write_queues = row.write_queue_nums
+        self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
+        retry = row.name.startswith(names.RETRY_PREFIX)
+        compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
+        self.ordinary = not retry and not row.order and not compaction
+
+
+class Admission:
+    """The door of one broker's sends.
+
+    Attributes:
+        refusal: when set, every send is answered with it (the broker does not accept sends in its role).
+        plans: what is known of topics that sends named, dropped when the topic changes.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._config = broker.options.broker
+        self._store_config = broker.options.store
+        self._ids = UniqueIds(broker.identity.host, broker.world.random)
+        self.plans: dict[str, TopicPlan] = {}
+        self.refusal: CommandError | None = None
+        broker.topics.on_change.append(self._forget_plans)
+
+    def admit(self, ext: dict[str, str], topic: str) -> TopicPlan:
+        """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
+        config = self._config
+        rows = self._broker.topics
+        if not config.brokerPermission & names.PERM_WRITE and rows.is_order(topic):
+            raise self.refused(
+                ResponseCode.NO_PERMISSION, f"the broker[{config.brokerIP1}] sending message is forbidden"
+            )
+        wrong = names.topic_name_error(topic)
+        if wrong is not None:
+            raise self.refused(ResponseCode.INVALID_PARAMETER, wrong)
+        if topic in names.CLOSED_TOPICS:
+            raise self.refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        row = rows.get(topic)
+        if row is None:
+            try:
+                queues = int(ext["d"])
+                template = ext["c"]
+            except (KeyError, TypeError, ValueError):
+                raise send_header.explain(ext) from None
+            row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.autoCreateTopicEnable)
+        if row is None:
+            raise self.refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        plan = self.plans.get(topic)
+        if plan is None:
+            plan = self.plans[topic] = TopicPlan(row, self._broker.stats.topic(topic).add)
+        return plan
+
+    def rewrite(
+        self,
+        command: Command,
+        plan: TopicPlan,
+        topic: str,
+        queue_id: int,
+        text: str,
+        sys_flag: int,
+        reconsume_times: int,
+        now_ms: int,
+    ) -> tuple[str, int, dict[str, str]]:
+        """Apply everything that changes a message on its way in; return where it goes and its properties."""
+        config = self._config
+        pairs = parse_properties(text)
+        pairs.pop("POP_CK", None)
+        pairs.pop("__CRC32#", None)
+        pairs["MSG_REGION"] = config.regionId
+        pairs["TRACE_ON"] = "true" if config.traceOn else "false"
+        pairs["CLUSTER"] = config.brokerClusterName
+        if not pairs.get("UNIQ_KEY"):
+            pairs["UNIQ_KEY"] = self._ids.next(now_ms)
+        if topic.startswith(names.RETRY_PREFIX):
+            topic, queue_id = self._dead_letter(command, topic, queue_id, pairs, reconsume_times, now_ms)
+        if plan.row.attributes.get("cleanup.policy") == "COMPACTION" and not pairs.get("KEYS", "").strip():
+            raise self.refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
+        level = delay.level_of(pairs)
+        if pairs.get("TRAN_MSG", "").lower() == "true" and not (reconsume_times > 0 and level > 0):
+            remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
+            if not config.rejectTransactionMessage:
+                remark += ": this broker serves no transactions; send it as an ordinary message"
+            raise self.refused(ResponseCode.NO_PERMISSION, remark)
+        if level <= 0:
+            try:
+                delay.check_timer(pairs, now_ms, self._store_config.timerMaxDelaySec)
+            except delay.TimerRefusedError as error:
+                code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
+                raise self.refused(code, str(error)) from None
+        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, len(self._broker.delay_levels_ms))
+        return stored_topic, stored_queue, pairs
+
+    def _dead_letter(
+        self, command: Command, topic: str, queue_id: int, pairs: dict[str, str], reconsume_times: int, now_ms: int
+    ) -> tuple[str, int]:
+        """Give a message that came back too often to the dead letter topic."""
+        group = names.group_of_retry_topic(topic)
+        row = self._broker.groups.get(group)
+        if row is None:
+            raise self.refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")
+        most = row.retry_max_times
+        wish = (command.ext or {}).get("l")
+        if wish is not None and command.version >= RETRY_OVERRIDE_VERSION:
+            try:
+                most = int(wish)
+            except ValueError:
+                raise send_header.explain(command.ext) from None
+        if reconsume_times <= most and not self._broker.locks.any_held(group, now_ms):
+            return topic, queue_id
+        target = names.dead_letter_topic(group)
+        if self._broker.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
+            raise self.refused(ResponseCode.SYSTEM_ERROR, f"topic[{target}] not exist")
+        if delay.DELAY in pairs:
+            pairs[delay.DELAY] = "-1"
+        self._broker.stats.given_up(group, topic)
+        return target, 0
+
+    def _forget_plans(self, rows: tuple[TopicConfig, ...]) -> None:
+        if not rows:
+            self.plans.clear()
+        for row in rows:
+            self.plans.pop(row.name, None)
+
+    def refuse_old(self, waited_ms: int) -> None:
+        """Refuse a send that waited too long behind others of one receive, so that a stalled broker sheds its load.
+
+        Raises:
+            CommandError: unless ``brokerFastFailureEnable`` is off.
+        """
+        if self._config.brokerFastFailureEnable:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
+                f"period in queue: {waited_ms}ms, limit: {self._config.waitTimeMillsInSendQueue}ms",
+            )
+
+    def unready(self, now_ms: int) -> CommandError:
+        if self.refusal is not None:
+            return self.refusal
+        return self.refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"broker unable to service, until {self._config.startAcceptSendRequestTimeStamp} (it is {now_ms} now)",
+        )
+
+    def refused(self, code: int, remark: str) -> CommandError:
+        """Return a refusal with the two fields that clients read from every answer to a send."""
+        trace = "true" if self._config.traceOn else "false"
+        return CommandError(code, remark, {"TRACE_ON": trace, "MSG_REGION": self._config.regionId})
+
+    def rejected(self, error: PutRejected) -> CommandError:
+        """Return what the sender is told of a message the store refused."""
+        code = _REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+        if error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+            remark = (
+                "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
+                f"{self._store_config.maxMessageSize}B, msg properties length limit 32KB."
+            )
+        elif error.status is PutStatus.SERVICE_NOT_AVAILABLE:
+            remark = f"service not available now: {error.remark}"
+        elif error.status is PutStatus.OS_PAGE_CACHE_BUSY:
+            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error.remark}"
+        else:
+            remark = f"{error.status.value}: {error.remark}"
+        self._broker.stats.put_failed += 1
+        return self.refused(code, remark)
