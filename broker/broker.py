@@ -392,9 +392,14 @@ class Broker:
             server.copy_to(self.fast_server, without=PULL_CODES)
             self.fast_server.on_close.append(self.members.closed)
         if self.is_slave:
-            self.send.admission.refusal = CommandError(
-                ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy, start flow control for a while: this is a slave"
-            )
+            if config.enableSlaveActingMaster:
+                refusal = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
+            else:
+                refusal = (
+                    ResponseCode.SYSTEM_BUSY,
+                    "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
+                )
+            self.send.admission.refusal = CommandError(*refusal)
 
     async def _retire(self) -> None:
         """Leave while still serving: sign off, and answer the sends that wait for the disk."""

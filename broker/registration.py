@@ -23,6 +23,7 @@ from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
+from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import JsonError, dumps, loads
 from understudy.runtime.log import get_logger
@@ -33,7 +34,7 @@ log = get_logger("broker.registration")
 SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
 ANNOUNCE_TIMEOUT_MS = 3_000
 SIGN_OFF_TIMEOUT_MS = 1_000
-HEARTBEAT_TIMEOUT_MS = 1_000
+RETRY_MS = 5_000
 _INT = struct.Struct(">i")
 
 
@@ -90,6 +91,7 @@ class Registration:
 
     Attributes:
         on_answer: called with the master's address and HA address that a name server answered (``None``: none).
+        isolated: while true, nobody is told of this broker; after setting it false, call :meth:`trigger`.
     """
 
     def __init__(
@@ -101,10 +103,13 @@ class Registration:
         self._topics = topics
         self._client = client
         self._changed: dict[str, TopicConfig] = {}
+        self._missed: set[str] = set()
         self._full = True
         self._wake = trio.Event()
         self._settled = trio.Event()
         self.on_answer: list[Callable[[str | None, str | None], None]] = []
+        self.isolated = False
+        self._refused = False
         topics.on_change.append(self._topics_changed)
 
     @property
@@ -129,42 +134,54 @@ class Registration:
         return not scope.cancelled_caught
 
     async def run(self) -> None:
-        """Register until cancelled."""
+        """Register until cancelled; a name server that did not take it is asked again after :data:`RETRY_MS`."""
+        self._client.on_close.append(self._connection_closed)
+        try:
+            await self._run()
+        finally:
+            self._client.on_close.remove(self._connection_closed)
+
+    async def _run(self) -> None:
         clock = self._world.clock
-        due = clock.monotonic()
+        due = retry = clock.monotonic()
         while True:
+            if self.isolated:
+                self._wake = trio.Event()
+                self._settled.set()
+                await self._wake.wait()
+                continue
             if clock.monotonic() >= due:
                 self._full = True
             if self._full:
                 self._full = False
                 self._changed.clear()
                 self._wake = trio.Event()
-                await self._register_all()
+                await self._register_all(self.name_servers)
                 due = clock.monotonic() + self._period_ms() / 1000
+                retry = clock.monotonic() + RETRY_MS / 1000
             elif self._changed:
                 rows = list(self._changed.values())
                 self._changed.clear()
                 self._wake = trio.Event()
                 await self._announce(rows)
+            elif self._missed and clock.monotonic() >= retry:
+                await self._register_all([address for address in self.name_servers if address in self._missed])
+                retry = clock.monotonic() + RETRY_MS / 1000
             if self._full or self._changed:
                 continue
             self._settled.set()
-            with clock.move_on_after(max(due - clock.monotonic(), 0)):
+            wake_at = min(due, retry) if self._missed else due
+            with clock.move_on_after(max(wake_at - clock.monotonic(), 0)):
                 await self._wake.wait()
 
     async def heartbeat(self) -> None:
         """Send light heartbeats until cancelled, as brokers do whose slaves may act for them."""
         broker = self._options.broker
         while True:
-            ext = {
-                "clusterName": self._identity.cluster,
-                "brokerAddr": self._identity.address,
-                "brokerName": self._identity.name,
-            }
             async with trio.open_nursery() as nursery:
-                for address in self.name_servers:
-                    nursery.start_soon(self._beat, address, ext)
-            await self._world.clock.sleep(broker.brokerHeartbeatInterval / 1000)
+                for address in self.name_servers if not self.isolated else ():
+                    nursery.start_soon(self._beat, address)
+                nursery.start_soon(self._world.clock.sleep, broker.brokerHeartbeatInterval / 1000)
 
     async def sign_off(self) -> None:
         """Tell every name server that the broker is gone; bounded by :data:`SIGN_OFF_TIMEOUT_MS`.
@@ -225,10 +242,12 @@ class Registration:
             ext["heartbeatTimeoutMillis"] = str(broker.brokerNotActiveTimeoutMillis)
         return request(RequestCode.REGISTER_BROKER, ext, body)
 
-    async def _register_all(self) -> None:
+    async def _register_all(self, addresses: list[str]) -> None:
+        """Register everything at *addresses*; note those that did not take it."""
         rows = list(self._topics.rows.values())
+        self._missed.clear()
         async with trio.open_nursery() as nursery:
-            for address in self.name_servers:
+            for address in addresses:
                 nursery.start_soon(
                     self._register_at, address, self._request(rows), not self._options.broker.forceRegister
                 )
@@ -248,6 +267,7 @@ class Registration:
         timeout_ms = self._options.broker.registerBrokerTimeoutMills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
+            self._missed.add(address)
             return
         ext = answer.ext or {}
         for listener in self.on_answer:
@@ -303,13 +323,36 @@ class Registration:
             return None
         return answer
 
-    async def _beat(self, address: str, ext: dict[str, str]) -> None:
+    async def _beat(self, address: str) -> None:
+        """Send one heartbeat; register at once when the answer says that nobody knows this broker there.
+
+        Name servers that know 904 never say so; the member view finds it out then.
+        """
+        timeout_ms = self._options.broker.sendHeartbeatTimeoutMillis
+        ext = {
+            "clusterName": self._identity.cluster,
+            "brokerAddr": self._identity.address,
+            "brokerName": self._identity.name,
+        }
         try:
-            await self._client.invoke_oneway(
-                address, request(RequestCode.BROKER_HEARTBEAT, ext, oneway=True), HEARTBEAT_TIMEOUT_MS
-            )
+            if not self._options.broker.compatibleWithOldNameSrv:
+                beat = request(RequestCode.BROKER_HEARTBEAT, ext, oneway=True)
+                await self._client.invoke_oneway(address, beat, timeout_ms)
+                return
+            ext["brokerId"] = str(self._identity.broker_id)
+            question = request(RequestCode.QUERY_DATA_VERSION, ext, dumps(self._topics.version.to_json()))
+            answer = await self._client.invoke(address, question, timeout_ms)
         except RemotingError as error:
             log.debug("heartbeat not sent", name_server=address, why=error)
+            return
+        if answer.code == ResponseCode.SUCCESS and not answer.body and not self.isolated:
+            log.info("not known, registering", broker=self._identity.canonical_name, name_server=address)
+            self.trigger()
+
+    def _connection_closed(self, address: str, connection: Connection) -> None:
+        # A name server drops the brokers of a connection that ends; a new registration brings this one back.
+        if address in self.name_servers:
+            self.trigger()
 
     async def _sign_off_at(self, client: RemotingClient, address: str, ext: dict[str, str]) -> None:
         try:

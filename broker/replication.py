@@ -153,6 +153,11 @@ class Replication:
             for callback in self.master_changed:
                 callback()
 
+    def learn_flush_offset(self, offset: int) -> None:
+        """Take what a master says of its log, when the configuration asks for it and nothing is known yet."""
+        if self._options.store.syncMasterFlushOffsetWhenStartup and self.master_flush_offset == 0:
+            self.master_flush_offset = offset
+
     def lose_master(self) -> None:
         """Forget the master: it is gone from the name servers."""
         if self.slave is None:

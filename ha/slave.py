@@ -63,6 +63,7 @@ class HaSlave:
         self._master: str | None = None
         self._master_changed = trio.Event()
         self._connection_scope: trio.CancelScope | None = None
+        self._connected_to: str | None = None
         self._last_read_ms = 0
         self._last_write_ms = 0
         self._second = (0, 0, 0)
@@ -76,7 +77,11 @@ class HaSlave:
         return self._master
 
     def set_master(self, address: str | None) -> None:
-        """Follow the master at HA *address*; a connection to another one ends."""
+        """Follow the master at HA *address*; a connection to another one ends.
+
+        With ``None`` no further connection is made; one that stands is kept, for a master that is called dead may
+        still have something to give (DefaultHAClient.java).
+        """
         if address == self._master:
             return
         log.info("master changed", before=self._master, now=address)
@@ -84,7 +89,7 @@ class HaSlave:
         self._refusal = ""
         self._master_changed.set()
         self._master_changed = trio.Event()
-        if self._connection_scope is not None:
+        if self._connection_scope is not None and address not in (None, self._connected_to):
             self._connection_scope.cancel()
 
     def progress(self) -> SlaveProgress:
@@ -118,6 +123,7 @@ class HaSlave:
             log.warning("master not reached", address=address, error=error)
             return
         why = ""
+        self._connected_to = address
         try:
             with trio.CancelScope() as self._connection_scope:
                 self._enter(HaState.TRANSFER)
@@ -128,7 +134,7 @@ class HaSlave:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             why = "broken by the peer or the network"
         finally:
-            self._connection_scope = None
+            self._connection_scope = self._connected_to = None
             self._enter(HaState.READY)
             log.info("connection to the master ended", address=address, why=why or "master changed")
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):

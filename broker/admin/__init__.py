@@ -13,6 +13,7 @@ from understudy.broker.admin import (
     messages,
     progress,
     relays,
+    replication,
     reset,
     runtime,
     topics,
@@ -40,5 +41,6 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         relays,
         maintenance,
         assignment,
+        replication,
     ):
         module.register(broker, server)

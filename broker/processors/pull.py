@@ -49,6 +49,7 @@ class PullProcessor:
         self._store = broker.store
         self._stats = broker.stats
         self._clock = broker.world.clock
+        self._slave = broker.is_slave
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""

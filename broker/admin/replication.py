@@ -1,0 +1,147 @@
+"""Replication as others see and steer it: 905, 906, 907, 908, and the timer tables that slaves copy (60, 61).
+
+Source: AdminBrokerProcessor.java, HARuntimeInfo.java, EndTransactionProcessor.java.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker import names
+from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.broker.data_version import DataVersion
+from understudy.broker.member_group import MinBrokerNotice
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional, optional_int, required_int
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+_TIMER_CHECKPOINT = struct.Struct(">7q")
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer replication requests of *broker* on *server*."""
+    handlers = ReplicationAdmin(broker)
+    server.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, handlers.min_broker_changed)
+    server.register(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
+    server.register(RequestCode.GET_BROKER_HA_STATUS, handlers.status)
+    server.register(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
+    server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
+    server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
+    if broker.is_slave:
+        server.register(RequestCode.END_TRANSACTION, handlers.refuse_on_slave)
+        server.register(RequestCode.RECALL_MESSAGE, handlers.refuse_on_slave)
+
+
+class ReplicationAdmin:
+    """Handlers over one broker's replication."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._timer_version = DataVersion(timestamp=broker.started_ms)
+
+    def min_broker_changed(self, connection: Connection, command: Command) -> Command:
+        """Learn from the name server that the smallest id of the group changed (905)."""
+        notice = MinBrokerNotice(
+            optional_int(command, "minBrokerId"),
+            optional(command, "minBrokerAddr"),
+            optional(command, "offlineBrokerAddr"),
+            optional(command, "haBrokerAddr"),
+        )
+        self._broker.member_group.pushed(notice)
+        return response(command)
+
+    def exchange(self, connection: Connection, command: Command) -> Command:
+        """Tell where this master's log is, or learn it from a master that comes online (906)."""
+        broker = self._broker
+        ha_address = optional(command, "masterHaAddress")
+        if ha_address:
+            broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
+            broker.replication.follow(optional(command, "masterAddress"), ha_address)
+            return response(command, ext={})
+        if broker.identity.broker_id != 0:
+            return response(command, ext={})
+        ext = {
+            "masterAddress": broker.identity.address,
+            "masterFlushOffset": str(broker.replication.initial_offset),
+            "masterHaAddress": broker.identity.ha_address,
+        }
+        return response(command, ext=ext)
+
+    def status(self, connection: Connection, command: Command) -> Command:
+        """Return how far each slave is, or how this slave follows (907)."""
+        replication, store = self._broker.replication, self._broker.store
+        if replication.master is None and replication.slave is None:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "this broker does not replicate by the plain protocol")
+        client: dict[str, Any] = {
+            "lastReadTimestamp": 0,
+            "lastWriteTimestamp": 0,
+            "masterFlushOffset": 0,
+            "maxOffset": 0,
+            "transferredByteInSecond": 0,
+        }
+        slaves: list[dict[str, Any]] = []
+        end = 0
+        if replication.master is not None:
+            end = store.max_physical_offset
+            slaves = [
+                {
+                    "addr": each.address,
+                    "diff": end - each.acknowledged,
+                    "inSync": each.in_sync,
+                    "slaveAckOffset": each.acknowledged,
+                    "transferFromWhere": each.transfer_from,
+                    "transferredByteInSecond": each.bytes_per_second,
+                }
+                for each in replication.master.status()
+            ]
+        elif replication.slave is not None:
+            progress = replication.slave.progress()
+            client = {
+                "lastReadTimestamp": progress.last_read_ms,
+                "lastWriteTimestamp": progress.last_write_ms,
+                "masterAddr": progress.master_address,
+                "masterFlushOffset": replication.master_flush_offset,
+                "maxOffset": store.max_physical_offset,
+                "transferredByteInSecond": progress.received_bytes_per_second,
+            }
+            if progress.master_address is None:
+                del client["masterAddr"]
+        body = {
+            "haClientRuntimeInfo": client,
+            "haConnectionInfo": slaves,
+            "inSyncSlaveNums": sum(each["inSync"] for each in slaves),
+            "master": replication.master is not None,
+            "masterCommitLogMaxOffset": end,
+        }
+        return json_answer(command, body)
+
+    def reset_flush_offset(self, connection: Connection, command: Command) -> Command:
+        """Set what a slave knows of its master's log (908); without effect on a master."""
+        offset = required_int(command, "masterFlushOffset")
+        if self._broker.identity.broker_id != 0:
+            self._broker.replication.master_flush_offset = offset
+        return response(command)
+
+    def timer_checkpoint(self, connection: Connection, command: Command) -> Command:
+        """Return the checkpoint of a timer that has read everything up to now and holds nothing (60)."""
+        now_ms = self._broker.world.clock.wall_ms()
+        queued = self._broker.store.max_queue_offset(names.TIMER_TOPIC, 0)
+        version = self._timer_version
+        body = _TIMER_CHECKPOINT.pack(
+            now_ms - now_ms % 1000, 0, queued, queued, version.state_version, version.timestamp, version.counter
+        )
+        return response(command, body=body)
+
+    def timer_metrics(self, connection: Connection, command: Command) -> Command:
+        """Return how many messages of each topic wait in the timer: none (61)."""
+        return json_answer(command, {"dataVersion": self._timer_version.to_json(), "timingCount": {}})
+
+    def refuse_on_slave(self, connection: Connection, command: Command) -> Command:
+        """Refuse what only a master may finish (37, 370)."""
+        return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)

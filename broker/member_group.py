@@ -1,0 +1,236 @@
+"""Who is alive in a broker's group, as the name servers see it.
+
+Three sources feed one view: the regular question (901, or 105 for old name servers), the pushed notice that the
+smallest id changed (905), and the answers of registrations. The view is what the role of the broker, the copies a send
+needs and the master of a slave are decided from.
+
+Source: BrokerController.java, BrokerOuterAPI.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker import names
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
+from understudy.broker.registration import Registration
+from understudy.broker.replication import Replication
+from understudy.remoting.client import RemotingClient
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import JsonError, loads
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+
+log = get_logger("broker.members")
+
+QUESTION_TIMEOUT_MS = 3_000
+SEARCH_MS = 3_000
+MASTER_ID = 0
+
+
+@attrs.frozen
+class MinBrokerNotice:
+    """What NOTIFY_MIN_BROKER_ID_CHANGE says; absent parts are ``None``."""
+
+    min_broker_id: int | None
+    min_broker_address: str | None
+    offline_address: str | None
+    ha_address: str | None
+
+
+def members_of_group(body: bytes) -> dict[int, str]:
+    """Read the answer of GET_BROKER_MEMBER_GROUP. Raises ``ValueError`` when it is none."""
+    return _addresses(_object(body).get("brokerMemberGroup"))
+
+
+def members_of_route(body: bytes, cluster: str, name: str) -> dict[int, str]:
+    """Read the members from a route of the group's member topic. Raises ``ValueError`` when it is no route."""
+    listed = _object(body).get("brokerDatas") or []
+    for group in listed if isinstance(listed, list) else []:
+        if isinstance(group, Mapping) and group.get("brokerName") == name and group.get("cluster") == cluster:
+            return _addresses(group)
+    return {}
+
+
+def after_notice(members: Mapping[int, str] | None, notice: MinBrokerNotice) -> dict[int, str] | None:
+    """Return the view after a pushed notice: without the address that is gone, with the new smallest id, and nobody
+    below it."""
+    if notice.min_broker_id is None:
+        return None if members is None else dict(members)
+    found = {
+        broker_id: address
+        for broker_id, address in (members or {}).items()
+        if broker_id >= notice.min_broker_id and address != notice.offline_address
+    }
+    if notice.min_broker_address:
+        found[notice.min_broker_id] = notice.min_broker_address
+    return dict(sorted(found.items()))
+
+
+class MemberGroup:
+    """The view of one broker.
+
+    Args:
+        world: clock.
+        options: read anew each time.
+        identity: who asks.
+        registration: asked to register at once when the name server does not know this broker.
+        replication: told where the master is and how many replicas live.
+        client: connections to name servers and to the master.
+
+    Attributes:
+        members: ids and addresses of the last view, in order; ``None`` until a name server has answered.
+        seen_at: monotonic time of the last good answer in seconds, ``None`` before.
+        on_view: called after each good answer and each notice, changed or not.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        options: BrokerOptions,
+        identity: Identity,
+        registration: Registration,
+        replication: Replication,
+        client: RemotingClient,
+    ) -> None:
+        self._clock = world.clock
+        self._options = options
+        self._identity = identity
+        self._registration = registration
+        self._replication = replication
+        self._client = client
+        self._chosen = 0
+        self.members: dict[int, str] | None = None
+        self.seen_at: float | None = None
+        self.on_view: list[Callable[[], None]] = []
+        if replication.slave is not None:
+            registration.on_answer.append(replication.follow)
+
+    async def run(self) -> None:
+        """Keep the view fresh until cancelled."""
+        broker = self._options.broker
+        while True:
+            if broker.enableSlaveActingMaster:
+                await self.ask()
+                await self._find_ha_address()
+                await self._clock.sleep(broker.syncBrokerMemberGroupPeriod / 1000)
+                continue
+            if self._replication.slave is not None and self._replication.master_address is None:
+                self._registration.trigger()  # its answer names the master as soon as there is one
+            await self._clock.sleep(SEARCH_MS / 1000)
+
+    async def ask(self) -> dict[int, str] | None:
+        """Ask a name server now; return the view, or ``None`` when none answers. The old view stays then."""
+        servers = self._registration.name_servers
+        for turn in range(len(servers)):
+            index = (self._chosen + turn) % len(servers)
+            found = await self._ask_at(servers[index])
+            if found is not None:
+                self._chosen = index
+                self._take(found)
+                return found
+        return None
+
+    def pushed(self, notice: MinBrokerNotice) -> None:
+        """Take NOTIFY_MIN_BROKER_ID_CHANGE into the view."""
+        found = after_notice(self.members, notice)
+        if found is None:
+            return
+        log.info("smallest broker id changed", broker=self._identity.canonical_name, notice=notice, members=found)
+        self._show(found)
+        if notice.min_broker_id == MASTER_ID:
+            self._replication.follow(notice.min_broker_address, notice.ha_address)
+        elif notice.offline_address == self._replication.master_address:
+            self._replication.lose_master()
+
+    async def _ask_at(self, address: str) -> dict[int, str] | None:
+        identity = self._identity
+        if self._options.broker.compatibleWithOldNameSrv:
+            topic = names.SYNC_MEMBER_TOPIC_PREFIX + identity.name
+            answer = await self._invoke(address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+            if answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return {}
+        else:
+            ext = {"clusterName": identity.cluster, "brokerName": identity.name}
+            answer = await self._invoke(address, request(RequestCode.GET_BROKER_MEMBER_GROUP, ext))
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return None
+        try:
+            if self._options.broker.compatibleWithOldNameSrv:
+                return members_of_route(answer.body, identity.cluster, identity.name)
+            return members_of_group(answer.body)
+        except ValueError as error:
+            log.warning("members not understood", name_server=address, why=error)
+            return None
+
+    async def _invoke(self, address: str, command: Command) -> Command | None:
+        try:
+            return await self._client.invoke(address, command, QUESTION_TIMEOUT_MS)
+        except RemotingError as error:
+            log.debug("no answer", address=address, why=error)
+            return None
+
+    def _take(self, found: dict[int, str]) -> None:
+        self.seen_at = self._clock.monotonic()
+        own = self._identity
+        held = found.get(own.broker_id)
+        if held is None:
+            self._registration.trigger()
+        elif held != own.address and (self.members or {}).get(own.broker_id) != held:
+            log.error(
+                "another broker has this name and id; give one of them another brokerName or brokerId",
+                broker=own.canonical_name,
+                own=own.address,
+                other=held,
+            )
+        if found:
+            # The reference keeps its role when nobody is listed; so does whoever reads an unchanged view.
+            self._show(found)
+
+    def _show(self, found: dict[int, str]) -> None:
+        own = self._identity
+        self.members = found
+        self._replication.alive = len(found) + (own.broker_id not in found)
+        replication = self._replication
+        if replication.slave is not None:
+            master = found.get(MASTER_ID)
+            if master is None and replication.master_address is not None:
+                replication.lose_master()
+        for callback in self.on_view:
+            callback()
+
+    async def _find_ha_address(self) -> None:
+        """Ask a master that the view shows and that is not followed yet for its HA address (906)."""
+        replication = self._replication
+        master = None if self.members is None else self.members.get(MASTER_ID)
+        if replication.slave is None or master is None:
+            return
+        if master == replication.master_address and replication.slave.master_address is not None:
+            return
+        answer = await self._invoke(master, request(RequestCode.EXCHANGE_BROKER_HA_INFO, {}))
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            ext = answer.ext or {}
+            replication.follow(master, ext.get("masterHaAddress"))
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        value = loads(body)
+    except JsonError as error:
+        raise ValueError(str(error)) from None
+    if not isinstance(value, Mapping):
+        raise ValueError("no JSON object")
+    return value
+
+
+def _addresses(group: object) -> dict[int, str]:
+    listed = group.get("brokerAddrs") if isinstance(group, Mapping) else None
+    if not isinstance(listed, Mapping):
+        return {}
+    return dict(sorted((int(broker_id), str(address)) for broker_id, address in listed.items()))
