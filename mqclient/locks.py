@@ -55,6 +55,8 @@ class QueueLocks:
                 listed = json_body(answer).get("lockOKMQSet") or ()
             except ClientError as error:
                 log.warning("no locks from broker", broker=broker_name, group=self._group, why=error)
+                for topic in dict.fromkeys(queue.topic for queue in own):  # the master may be another one by now
+                    await self._session.renew_route(topic)
                 continue
             confirmed = {parse_queue(item) for item in listed}
             granted.update(confirmed)

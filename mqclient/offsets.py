@@ -6,6 +6,8 @@ import os.path
 from collections.abc import Iterable
 from typing import Protocol
 
+import trio
+
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
@@ -13,7 +15,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.runtime.disk import Disk
 from understudy.runtime.json_dialect import ObjectKey, loads
 from understudy.runtime.log import get_logger
-from understudy.runtime.table import load_table, save_table
+from understudy.runtime.table import TableDamagedError, load_table, save_table
 
 log = get_logger("mqclient.offsets")
 
@@ -129,9 +131,10 @@ class FileOffsets(_InMemory):
         super().__init__()
         self._disk = disk
         self._path = os.path.join(folder, "offsets.json")
+        self._writing = trio.Lock()
 
     async def load(self) -> None:
-        """Read the file. Raises :class:`TableDamagedError` when it and its backup are unreadable."""
+        """Read the file. Raises :class:`ClientError` when it and its backup are unreadable."""
 
         def read() -> dict[MessageQueue, int]:
             self._disk.make_folder(os.path.dirname(self._path))
@@ -142,17 +145,25 @@ class FileOffsets(_InMemory):
                 found[MessageQueue(queue["topic"], queue["brokerName"], int(queue["queueId"]))] = int(offset)
             return found
 
-        self._offsets = await self._disk.in_thread(read)
+        try:
+            self._offsets = await self._disk.in_thread(read)
+        except (TableDamagedError, OSError) as error:
+            raise ClientError(f"stored progress cannot be read: {error}") from error
 
     async def stored(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
-        if not self._dirty:
-            return
-        self._dirty.clear()
-        table = {"offsetTable": {queue_key(queue): offset for queue, offset in sorted(self._offsets.items())}}
-        await self._disk.in_thread(lambda: save_table(self._disk, self._path, table))
+        async with self._writing:
+            if not self._dirty:
+                return
+            changed, self._dirty = self._dirty, set()
+            table = {"offsetTable": {queue_key(queue): offset for queue, offset in sorted(self._offsets.items())}}
+            try:
+                await self._disk.in_thread(lambda: save_table(self._disk, self._path, table))
+            except OSError as error:
+                self._dirty |= changed
+                log.warning("offsets not stored", path=self._path, why=error)
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: the queue may come back, and no broker remembers it."""

@@ -156,7 +156,9 @@ class PushConsumer:
 
     async def _release(self, assigned: AssignedQueue) -> None:
         assigned.released = True
-        self._held.pop(assigned.queue, None)
+        if self._held.get(assigned.queue) is not assigned:
+            return
+        del self._held[assigned.queue]
         self.offsets.forget(assigned.queue)
         if self._locking and assigned.locked_at is not None:
             await self.locks.unlock([assigned.queue])

@@ -77,6 +77,7 @@ class Session:
         self.members: dict[str, GroupMember] = {}
         self.on_route_change: list[Callable[[str], None]] = []
         self._routes: dict[str, TopicRoute] = {}
+        self._brokers: dict[str, BrokerAddresses] = {}  # as the newest route of any topic has them
         self._asked_at: dict[str, float] = {}
         self._asking: dict[str, trio.Event] = {}
         self._greeted: set[str] = set()
@@ -186,6 +187,7 @@ class Session:
             event.set()
         if route is None:
             raise RouteNotFoundError(f"no broker has the topic {topic}; create it, or check the name server address")
+        self._brokers.update(route.brokers)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
             for callback in self.on_route_change:
@@ -213,10 +215,7 @@ class Session:
 
     def broker(self, name: str) -> BrokerAddresses | None:
         """Return the addresses of broker group *name* from the newest route that has it."""
-        found = None
-        for route in self._routes.values():
-            found = route.brokers.get(name, found)
-        return found
+        return self._brokers.get(name)
 
     def master_address(self, name: str) -> str:
         """Return the master's address of broker group *name*. Raises :class:`NotConnectedError` when none is known."""
@@ -259,11 +258,10 @@ class Session:
     def broker_addresses(self) -> list[str]:
         """Return the addresses that get heartbeats: masters, and for consumers the slaves too."""
         addresses: dict[str, None] = {}
-        for route in self._routes.values():
-            for group in route.brokers.values():
-                for broker_id, address in group.addresses.items():
-                    if broker_id == 0 or self.members:
-                        addresses[address] = None
+        for group in self._brokers.values():
+            for broker_id, address in group.addresses.items():
+                if broker_id == 0 or self.members:
+                    addresses[address] = None
         return list(addresses)
 
     async def keep_alive(self) -> None:

@@ -1,0 +1,69 @@
+"""Everything an application needs, in one place to import from."""
+
+from understudy.mqclient.allocation import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, Strategy, by_config, consistent_hash
+from understudy.mqclient.errors import (
+    BrokerError,
+    ClientError,
+    InvalidMessageError,
+    NotConnectedError,
+    RecordDamagedError,
+    RouteNotFoundError,
+    SendFailedError,
+)
+from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions
+from understudy.mqclient.message import Message, ReceivedMessage, message
+from understudy.mqclient.producer import Producer, ProducerOptions, SendResult, SendStatus, open_producer
+from understudy.mqclient.pull import PullResult, PullStatus
+from understudy.mqclient.pull_consumer import PullConsumer, PullConsumerOptions, open_pull_consumer
+from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.records import LZ4, ZLIB, ZSTD
+from understudy.mqclient.session import SessionOptions
+from understudy.mqclient.window import WindowLimits
+from understudy.runtime.world import World, real_world
+
+__all__ = [
+    "AVERAGELY",
+    "BY_CIRCLE",
+    "CONSISTENT_HASH",
+    "LZ4",
+    "ZLIB",
+    "ZSTD",
+    "BrokerError",
+    "ClientError",
+    "ConsumeContext",
+    "ConsumeFrom",
+    "ConsumeResult",
+    "InvalidMessageError",
+    "Listener",
+    "Message",
+    "MessageModel",
+    "MessageQueue",
+    "NotConnectedError",
+    "Producer",
+    "ProducerOptions",
+    "PullConsumer",
+    "PullConsumerOptions",
+    "PullResult",
+    "PullStatus",
+    "PushConsumer",
+    "PushConsumerOptions",
+    "ReceivedMessage",
+    "RecordDamagedError",
+    "RouteNotFoundError",
+    "SendFailedError",
+    "SendResult",
+    "SendStatus",
+    "SessionOptions",
+    "Strategy",
+    "WindowLimits",
+    "World",
+    "by_config",
+    "consistent_hash",
+    "message",
+    "open_producer",
+    "open_pull_consumer",
+    "open_push_consumer",
+    "real_world",
+]
