@@ -35,6 +35,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=6, help="before, each step (default 6)")
     parser.add_argument("--quick", action="store_true", help="one pair of short steps, for a first look")
     parser.add_argument("--threads", default="1,64", help="threads of the synchronous sends (default 1,64)")
+    parser.add_argument("--steps", help="only these, for example send_sync_64,send_async,consume_backlog")
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default 1024)")
     parser.add_argument("--backlog", type=int, default=500_000, help="consume at most so many (default 500,000)")
     parser.add_argument("--heap", default="1g", help="heap of the real broker (default 1g)")
@@ -77,6 +78,7 @@ def chosen_sides(options: argparse.Namespace, folder: Path) -> list[Cluster]:
 def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list[Figures]]:
     """Returns {side: figures of every pair}; the drills that run once are in a further entry of the list."""
     settings = Settings(
+        steps=frozenset(options.steps.split(",")) if options.steps else None,
         threads=tuple(int(number) for number in options.threads.split(",")),
         seconds=options.seconds,
         warmup=options.warmup,

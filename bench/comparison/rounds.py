@@ -23,8 +23,9 @@ CONSUME = "consume_backlog"
 
 @dataclass(frozen=True)
 class Settings:
-    """What a round measures and for how long (seconds, bytes, messages)."""
+    """What a round measures and for how long (seconds, bytes, messages); `steps` None means all steps."""
 
+    steps: frozenset[str] | None
     threads: tuple[int, ...]
     seconds: int
     warmup: int
@@ -32,6 +33,10 @@ class Settings:
     backlog: int
     pause_other: bool
     with_sync_flush: bool
+
+    def load_steps(self) -> list[Step]:
+        steps = load_steps(self.threads, self.seconds, self.warmup, self.size)
+        return [step for step in steps if self.steps is None or step.key in self.steps]
 
 
 def log(text: str) -> None:
@@ -66,7 +71,7 @@ def play(side: Cluster, step: Step, figures: Figures, settings: Settings) -> Non
 
 def play_all(sides: Sequence[Cluster], figures: dict[str, Figures], settings: Settings) -> None:
     """Plays every step against every side; the order of the sides is swapped at every step."""
-    for number, step in enumerate(load_steps(settings.threads, settings.seconds, settings.warmup, settings.size)):
+    for number, step in enumerate(settings.load_steps()):
         for side in sides if number % 2 == 0 else sides[::-1]:
             others = [other for other in sides if other is not side] if settings.pause_other else []
             for other in others:
