@@ -335,6 +335,12 @@ class Writer:
             raise PutRejected(
                 PutStatus.MESSAGE_ILLEGAL, f"topic {topic!r} with queue {queue_id} cannot name a queue; use another"
             )
+        if topic in core.batch_queues.topics:
+            # A folder of the reference may hold such queues; they are read, not added to.
+            raise PutRejected(
+                PutStatus.MESSAGE_ILLEGAL,
+                f"topic {topic} has batch queues (queue.type=BatchCQ), which take no new messages here; use another",
+            )
         try:
             return core.consume_queues.create(topic, queue_id)
         except RecordError as error:

@@ -1,0 +1,77 @@
+"""A store on a simulated disk under virtual time, and shorthands for its calls."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.runtime.clock import VirtualClock
+from understudy.runtime.network import TcpNetwork
+from understudy.runtime.world import World
+from understudy.store.config import StoreConfig
+from understudy.store.message_store import MessageStore
+from understudy.store.record import Record, decode_records, encode_host, format_properties
+from understudy.store.status import Appended, GetResult
+from understudy.testkit.sim_disk import SimDisk
+
+PRODUCER = encode_host("10.1.2.3", 40000)
+HOST = ("127.0.0.1", 10911)
+LOG_FILE_BYTES = 16_384
+QUEUE_FILE_UNITS = 20
+
+
+def small_config(**changes: object) -> StoreConfig:
+    """Return settings with small files."""
+    values: dict[str, object] = {
+        "folder": "/store",
+        "mapped_file_size_commit_log": LOG_FILE_BYTES,
+        "mapped_file_size_consume_queue": QUEUE_FILE_UNITS * 20,
+        "max_hash_slot_num": 50,
+        "max_index_num": 100,
+        "memory_bytes": 1 << 30,
+    }
+    return StoreConfig(**(values | changes))  # type: ignore[arg-type]
+
+
+def simulated_world(seed: int = 1) -> World:
+    """Return a world with a simulated disk and virtual time."""
+    clock = VirtualClock()
+    disk = SimDisk(random.Random(seed), now_ms=clock.wall_ms)
+    return World(clock, TcpNetwork(), disk, random.Random(seed))
+
+
+def disk_of(world: World) -> SimDisk:
+    """Return the simulated disk of a world."""
+    assert isinstance(world.disk, SimDisk)
+    return world.disk
+
+
+@asynccontextmanager
+async def running_store(world: World, config: StoreConfig | None = None) -> AsyncIterator[MessageStore]:
+    """Open a store, run its services, and close it in the end."""
+    store = await MessageStore.open(world, config or small_config(), HOST)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(store.run)
+        try:
+            yield store
+        finally:
+            nursery.cancel_scope.cancel()
+    await store.close()
+
+
+def put(store: MessageStore, topic: str, body: bytes, queue_id: int = 0, **pairs: str) -> Appended:
+    """Append one message with these properties."""
+    return store.append(topic, queue_id, body, format_properties(pairs).encode(), 1, PRODUCER)
+
+
+def records_of(result: GetResult) -> list[Record]:
+    """Return the decoded records of a read."""
+    return [record for part in result.parts for record in decode_records(part)]
+
+
+def bodies_of(result: GetResult) -> list[bytes]:
+    """Return the bodies of a read."""
+    return [record.body for record in records_of(result)]

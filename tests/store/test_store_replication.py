@@ -1,0 +1,133 @@
+"""Raw bytes out of one log and into another, cuts, and messages held back until they are confirmed."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_fixtures import LOG_FILE_BYTES, bodies_of, disk_of, put, running_store, simulated_world
+
+from understudy.store.message_store import MessageStore
+from understudy.store.status import GetStatus
+
+TOPIC = "Orders"
+
+
+def copy(source: MessageStore, target: MessageStore, chance: random.Random) -> None:
+    """Copy all bytes in pieces that cut messages anywhere."""
+    at = target.max_physical_offset
+    while at < source.max_physical_offset:
+        piece = bytes(source.slice(at, chance.randint(1, 3_000)))
+        assert piece
+        target.append_raw(at, piece)
+        at += len(piece)
+
+
+def queue_bodies(store: MessageStore) -> dict[tuple[str, int], list[bytes]]:
+    found: dict[tuple[str, int], list[bytes]] = {}
+    for topic, queue_id in store.queues():
+        bodies: list[bytes] = []
+        offset = store.min_queue_offset(topic, queue_id)
+        while offset < store.max_queue_offset(topic, queue_id):
+            result = store.get(topic, queue_id, offset, 32, 1 << 20)
+            bodies += bodies_of(result)
+            offset = result.next_begin_offset
+        found[topic, queue_id] = bodies
+    return found
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_copied_log_is_the_same_log(seed: int) -> None:
+    async def run() -> None:
+        chance = random.Random(seed)
+        master_world, slave_world = simulated_world(1), simulated_world(2)
+        async with running_store(master_world) as master, running_store(slave_world) as slave:
+            for number in range(40):
+                put(
+                    master, chance.choice(["A", "B"]), chance.randbytes(chance.randint(0, 3_000)), UNIQ_KEY=f"k{number}"
+                )
+                if chance.random() < 0.3:
+                    copy(master, slave, chance)
+            copy(master, slave, chance)
+            assert queue_bodies(slave) == queue_bodies(master)
+            assert slave.max_physical_offset == master.max_physical_offset
+            for number in range(40):
+                assert [
+                    bytes(raw) for topic in "AB" for raw in slave.query(topic, f"k{number}", 5, 0, 1 << 60).records
+                ] == [bytes(raw) for topic in "AB" for raw in master.query(topic, f"k{number}", 5, 0, 1 << 60).records]
+        for name in master_world.disk.listdir("/store/commitlog"):
+            path = f"/store/commitlog/{name}"
+            assert slave_world.disk.read(path) == master_world.disk.read(path)
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def test_bytes_that_do_not_continue_the_log_are_refused(autojump_clock: object) -> None:
+    async with running_store(simulated_world()) as store:
+        put(store, TOPIC, b"a")
+        with pytest.raises(ValueError, match="do not continue our log"):
+            store.append_raw(store.max_physical_offset + 1, b"x")
+
+
+async def test_an_empty_log_may_begin_in_a_later_file(autojump_clock: object) -> None:
+    # given a master whose first files are not sent
+    async with running_store(simulated_world(1)) as master, running_store(simulated_world(2)) as slave:
+        for number in range(12):
+            put(master, TOPIC, bytes([number]) * 3_000)
+        last = master.max_physical_offset // LOG_FILE_BYTES * LOG_FILE_BYTES
+        # when only the last one is copied
+        slave.append_raw(last, bytes(master.slice(last, 1 << 20)))
+        # then its messages have the master's offsets
+        first = slave.min_queue_offset(TOPIC, 0)
+        assert first > 0
+        assert slave.max_queue_offset(TOPIC, 0) == 12
+        assert bodies_of(slave.get(TOPIC, 0, first, 1, 1 << 20)) == [bytes([first]) * 3_000]
+        assert slave.get(TOPIC, 0, 0, 1, 1 << 20).status is GetStatus.OFFSET_TOO_SMALL
+
+
+@pytest.mark.parametrize("accident", ["none", "killed", "power lost"])
+async def test_a_cut_log_ends_there_for_good(accident: str, autojump_clock: object) -> None:
+    # given a log of several files that is cut in the first
+    world = simulated_world()
+    async with running_store(world) as store:
+        places = [put(store, TOPIC, bytes([number]) * 3_000, UNIQ_KEY=f"key-{number}") for number in range(12)]
+        await trio.sleep(30)
+        store.truncate_to(places[3].physical_offset)
+        # then messages after the cut are gone from queue and index, and new ones take their places
+        assert store.max_physical_offset == places[3].physical_offset
+        assert store.max_queue_offset(TOPIC, 0) == 3
+        assert store.query(TOPIC, "key-3", 5, 0, 1 << 60).records == []
+        assert put(store, TOPIC, b"new").queue_offset == 3
+        await trio.sleep(1)
+        if accident == "killed":
+            disk_of(world).kill_process()
+        elif accident == "power lost":
+            disk_of(world).lose_power()
+    # and nothing of what was cut off comes back, whatever happens next
+    if accident != "none":
+        disk_of(world).kill_process()
+    async with running_store(world) as store:
+        bodies = queue_bodies(store)[TOPIC, 0]
+        expected = [bytes([number]) * 3_000 for number in range(3)]
+        assert bodies in (expected, [*expected, b"new"])
+        assert accident == "power lost" or bodies[-1] == b"new"
+
+
+async def test_messages_are_held_back_until_confirmed(autojump_clock: object) -> None:
+    async with running_store(simulated_world()) as store:
+        arrivals: list[int] = []
+        store.arrived.append(lambda topic, queue, offset, code, ms, properties: arrivals.append(offset))
+        store.confirm_up_to(0)
+        places = [put(store, TOPIC, b"%d" % number) for number in range(3)]
+        assert [place.queue_offset for place in places] == [0, 1, 2]
+        assert (store.max_queue_offset(TOPIC, 0), arrivals) == (0, [])
+        store.confirm_up_to(places[1].physical_offset + places[1].size_bytes)
+        assert (store.max_queue_offset(TOPIC, 0), arrivals) == (2, [1, 2])
+        assert bodies_of(store.get(TOPIC, 0, 0, 32, 1 << 20)) == [b"0", b"1"]
+        store.confirm_up_to(None)
+        assert arrivals == [1, 2, 3]

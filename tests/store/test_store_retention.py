@@ -1,0 +1,129 @@
+"""Old files go by age, by hour and by space; what a reader holds stays readable."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from store_fixtures import (
+    LOG_FILE_BYTES,
+    bodies_of,
+    disk_of,
+    put,
+    running_store,
+    simulated_world,
+    small_config,
+)
+
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
+from understudy.store.retention import Verdict, judge
+from understudy.store.status import GetStatus, PutRejected, PutStatus
+
+TOPIC = "Orders"
+FOUR_FILES = 16
+
+
+def fill(store: MessageStore, topic: str = TOPIC) -> None:
+    """Write four files of messages of 4 KB."""
+    for number in range(FOUR_FILES):
+        put(store, topic, bytes([number]) * 4_000, UNIQ_KEY=f"{topic}-key-{number:012}")
+
+
+def log_files(world: World) -> list[int]:
+    return [int(name) // LOG_FILE_BYTES for name in world.disk.listdir("/store/commitlog")]
+
+
+@pytest.mark.parametrize(
+    ("used", "hour", "manual", "expected"),
+    [
+        (0.50, 12, False, Verdict(False, False, False)),
+        (0.50, 4, False, Verdict(True, False, False)),
+        (0.50, 12, True, Verdict(True, False, False)),
+        (0.76, 12, False, Verdict(True, False, False)),
+        (0.86, 12, False, Verdict(True, True, False)),
+        (0.91, 12, False, Verdict(True, True, True)),
+    ],
+)
+def test_verdicts_follow_the_limits_of_the_reference(used: float, hour: int, manual: bool, expected: Verdict) -> None:
+    assert judge(small_config(), used, hour, manual) == expected
+
+
+def test_files_are_not_forced_out_when_that_is_switched_off() -> None:
+    verdict = judge(small_config(clean_file_forcibly_enable=False), 0.95, 12, False)
+    assert verdict == Verdict(True, False, True)
+
+
+async def test_expired_files_go_with_their_queue_and_index_entries(autojump_clock: object) -> None:
+    # given three full files and a fourth
+    world = simulated_world()
+    config = small_config(delete_when="", max_hash_slot_num=5, max_index_num=5)
+    async with running_store(world, config) as store:
+        fill(store)
+        files = log_files(world)
+        await trio.sleep(71 * 3600)
+        put(store, TOPIC, b"young")
+        # when an operator asks for the clean-up before anything is old enough
+        store.delete_expired_files()
+        await trio.sleep(30)
+        # then nothing goes; and when the oldest are, all but the last go
+        assert log_files(world) == files
+        disk = disk_of(world)
+        await trio.sleep(2 * 3600)
+        disk.set_modified_ms(f"/store/commitlog/{files[2] * LOG_FILE_BYTES:020}", world.clock.wall_ms())
+        store.delete_expired_files()
+        await trio.sleep(30)
+        assert log_files(world) == files[2:]
+        # and reads go on with the first message that is left
+        first = store.min_queue_offset(TOPIC, 0)
+        assert store.min_physical_offset == files[2] * LOG_FILE_BYTES
+        assert first > 0
+        early = store.get(TOPIC, 0, 0, 32, 1 << 20)
+        assert (early.status, early.next_begin_offset) == (GetStatus.OFFSET_TOO_SMALL, first)
+        assert bodies_of(store.get(TOPIC, 0, first, 1, 1 << 20)) == [bytes([first]) * 4_000]
+        assert store.query(TOPIC, f"{TOPIC}-key-{0:012}", 5, 0, 1 << 60).records == []
+        assert len(store.query(TOPIC, f"{TOPIC}-key-{first:012}", 5, 0, 1 << 60).records) == 1
+    # and after a restart it is the same
+    async with running_store(world, config) as store:
+        assert store.min_queue_offset(TOPIC, 0) == first
+        assert store.max_queue_offset(TOPIC, 0) == FOUR_FILES + 1
+
+
+async def test_a_reader_keeps_what_it_holds_of_a_deleted_file(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        fill(store)
+        held = store.get(TOPIC, 0, 0, 1, 1 << 20)
+        disk_of(world).used_bytes = int(disk_of(world).total_bytes * 0.87)
+        await trio.sleep(100)
+        assert store.min_physical_offset > 0
+        assert bodies_of(held) == [bytes(4_000)]
+
+
+async def test_a_full_disk_refuses_writes_and_accepts_them_again(autojump_clock: object) -> None:
+    world = simulated_world()
+    disk = disk_of(world)
+    async with running_store(world, small_config(clean_file_forcibly_enable=False)) as store:
+        put(store, TOPIC, b"a")
+        disk.used_bytes = int(disk.total_bytes * 0.93)
+        await trio.sleep(100)
+        with pytest.raises(PutRejected, match="diskSpaceWarningLevelRatio") as refused:
+            put(store, TOPIC, b"b")
+        assert refused.value.status is PutStatus.SERVICE_NOT_AVAILABLE
+        assert bodies_of(store.get(TOPIC, 0, 0, 32, 1 << 20)) == [b"a"]
+        disk.used_bytes = 0
+        await trio.sleep(20)
+        assert put(store, TOPIC, b"b").queue_offset == 1
+
+
+async def test_topics_are_deleted_and_unused_ones_cleaned(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        for topic in ("Keep", "Drop", "Unused", "SCHEDULE_TOPIC_XXXX"):
+            put(store, topic, b"a", queue_id=1)
+        store.delete_topic("Drop")
+        assert sorted(store.queues()) == [("Keep", 1), ("SCHEDULE_TOPIC_XXXX", 1), ("Unused", 1)]
+        assert store.clean_unused({"Keep"}) == ["Unused"]
+        assert put(store, "Drop", b"again", queue_id=1).queue_offset == 0
+    async with running_store(world) as store:
+        assert sorted(store.queues()) == [("Drop", 1), ("Keep", 1), ("SCHEDULE_TOPIC_XXXX", 1)]
+        assert bodies_of(store.get("Drop", 1, 0, 32, 1 << 20)) == [b"again"]
