@@ -14,7 +14,7 @@ from understudy.mqclient.admin import groups, messages, topics
 from understudy.mqclient.admin.cluster import cluster_info
 from understudy.mqclient.admin.topics import TopicSettings
 from understudy.mqclient.allocation import BY_CIRCLE
-from understudy.mqclient.errors import BrokerError, InvalidMessageError
+from understudy.mqclient.errors import BrokerError, InvalidMessageError, RouteNotFoundError, SendFailedError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
@@ -423,3 +423,35 @@ async def test_assigned_queues_are_read_whoever_else_reads_them(
         assert (await consumer.pull(queue, 99)).status is PullStatus.OFFSET_ILLEGAL
         with pytest.raises(BrokerError):
             await consumer.pull(MessageQueue(TOPIC, "broker-a", 77), 0)
+
+
+async def test_consumers_and_producers_survive_a_restart_of_the_broker(cluster: LocalCluster, world: World) -> None:
+    # Given both ends at work
+    basket = Basket()
+    options = PushConsumerOptions(
+        consume_from=FIRST, pull_retry_ms=50, session=SessionOptions(route_refresh_ms=100, route_retry_ms=20)
+    )
+    async with (
+        open_producer(world, cluster.namesrv_address, "pg") as producer,
+        open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, basket, options),
+    ):
+        await producer.send(message(TOPIC, b"before"))
+        await basket.wait(1)
+        # When the broker stops and comes back with its data, at another port
+        (hosted,) = cluster.container.brokers()
+        await cluster.container.remove_broker(hosted.identity)
+        with pytest.raises((SendFailedError, RouteNotFoundError)):
+            await producer.send(message(TOPIC, b"meanwhile"), timeout_ms=500)
+        await cluster.add_broker("broker-a")
+
+        # Then sends succeed again and reach the same consumer
+        async def sent() -> bool:
+            try:
+                await producer.send(message(TOPIC, b"after"), timeout_ms=1_000)
+            except (SendFailedError, RouteNotFoundError):
+                return False
+            return True
+
+        await eventually(sent)
+        await until(lambda: "after" in basket.bodies)
+    assert basket.bodies[0] == "before"
