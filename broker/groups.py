@@ -108,6 +108,7 @@ class GroupTable:
         rows: group name to its row; change it only through methods.
         forbidden: group to topic to a set of forbidden permission bits (bit 2 = reading).
         version: grows with every change.
+        following: the version belongs to the master whose table this is; own changes leave it as it is.
         on_change: called after every change.
     """
 
@@ -120,6 +121,7 @@ class GroupTable:
         self.version = DataVersion(timestamp=now_ms())
         self.on_change: list[Callable[[], None]] = []
         self.created_limit = created_limit
+        self.following = False
         self.auto_create: Callable[[], bool] = lambda: True
         self.create_system: Callable[[], bool] = lambda: True
         self.state_version: Callable[[], int] = lambda: 0
@@ -186,11 +188,36 @@ class GroupTable:
             del self.forbidden[group]
         self._changed()
 
-    def replace(self, rows: Iterable[GroupConfig], forbidden: Mapping[str, Mapping[str, int]]) -> None:
-        """Take over another replica's groups."""
-        self.rows = {row.name: row for row in rows}
-        self.forbidden = {group: dict(topics) for group, topics in forbidden.items()}
-        self._changed()
+    def take(
+        self,
+        rows: Iterable[GroupConfig],
+        forbidden: Mapping[str, Mapping[str, int]],
+        version: DataVersion | None,
+        *,
+        delete: bool,
+        overwrite: bool,
+    ) -> None:
+        """Take over another replica's rows.
+
+        Args:
+            rows: its whole table.
+            forbidden: what is forbidden to its groups; taken with *overwrite*.
+            version: becomes the version here; ``None`` keeps the own one.
+            delete: rows it does not have go, except the built-in ones.
+            overwrite: its rows win over those of the same name here.
+        """
+        theirs = {row.name: row for row in rows}
+        for name, row in theirs.items():
+            if overwrite or name not in self.rows:
+                self.rows[name] = row
+        if delete:
+            for name in [name for name in self.rows if name not in theirs and name not in names.BUILT_IN_GROUPS]:
+                del self.rows[name]
+        if overwrite:
+            self.forbidden = {group: dict(topics) for group, topics in forbidden.items()}
+        if version is not None:
+            self.version = version
+        self._notify()
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``subscriptionGroup.json``."""
@@ -222,6 +249,10 @@ class GroupTable:
             self.version = DataVersion.from_json(value["dataVersion"])
 
     def _changed(self) -> None:
-        self.version = self.version.next(self._now_ms(), self.state_version())
+        if not self.following:
+            self.version = self.version.next(self._now_ms(), self.state_version())
+        self._notify()
+
+    def _notify(self) -> None:
         for listener in self.on_change:
             listener()

@@ -16,9 +16,13 @@ class OffsetTable:
 
     Attributes:
         committed: what groups have confirmed; saved.
+        stamps: when an administrator last reset a queue's offset (milliseconds, growing with each reset); only queues
+            that were reset are in it; saved. An offset under a newer stamp is right even when it is smaller.
         reset: offsets an administrator set that the next pull must learn; memory only.
         pulled: where the next pull will begin; memory only.
-        version: grows once every ``version_step`` commits.
+        version: grows once every ``version_step`` commits, and with each reset.
+        revision: grows with every change, since the start.
+        following: the version belongs to the master whose table this is; own changes leave it as it is.
         on_change: called after every change of :attr:`committed`.
     """
 
@@ -26,11 +30,13 @@ class OffsetTable:
         self._now_ms = now_ms
         self.version_step = max(version_step, 1)
         self.committed: dict[str, dict[int, int]] = {}
+        self.stamps: dict[str, dict[int, int]] = {}
         self.reset: dict[str, dict[int, int]] = {}
         self.pulled: dict[str, dict[int, int]] = {}
         self.version = DataVersion(timestamp=now_ms())
         self.on_change: list[Callable[[], None]] = []
-        self._commits = 0
+        self.revision = 0
+        self.following = False
         self.state_version: Callable[[], int] = lambda: 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -40,8 +46,8 @@ class OffsetTable:
         if queues is None:
             queues = self.committed[key] = {}
         queues[queue_id] = offset
-        self._commits += 1
-        if self._commits % self.version_step == 0:
+        self.revision += 1
+        if self.revision % self.version_step == 0 and not self.following:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
             listener()
@@ -81,8 +87,16 @@ class OffsetTable:
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set an administrator's offset: committed at once, told to the consumer at its next pull."""
-        self.reset.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self.commit(group, topic, queue_id, offset)
+        key = f"{topic}@{group}"
+        self.reset.setdefault(key, {})[queue_id] = offset
+        self._stamp(key, queue_id)
+        self.committed.setdefault(key, {})[queue_id] = offset
+        self._changed()
+
+    def _stamp(self, key: str, queue_id: int) -> None:
+        """Note a deliberate change, newer than any before it whatever the clock says."""
+        stamps = self.stamps.setdefault(key, {})
+        stamps[queue_id] = max(self._now_ms(), stamps.get(queue_id, 0) + 1)
 
     def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the reset offset that the next pull must learn."""
@@ -120,23 +134,59 @@ class OffsetTable:
         """Give *target_group* the offsets of *source_group* in *topic*."""
         offsets = self.committed.get(f"{topic}@{source_group}")
         if offsets is not None:
-            self.committed[f"{topic}@{target_group}"] = dict(offsets)
+            key = f"{topic}@{target_group}"
+            self.committed[key] = dict(offsets)
+            for queue_id in offsets:
+                self._stamp(key, queue_id)
             self._changed()
 
-    def merge(self, table: Mapping[str, Mapping[int, int]], version: DataVersion) -> None:
-        """Put another replica's offsets over these and take its version."""
+    def take(
+        self, table: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]], version: DataVersion
+    ) -> int:
+        """Put another replica's offsets over these, as they are; nothing is deleted.
+
+        Args:
+            table: offsets by key and queue.
+            stamps: of the queues that were reset.
+            version: its version; taken when it is not older.
+
+        Returns:
+            How many queues have another offset than before.
+        """
+        changed = 0
         for key, queues in table.items():
-            self.committed.setdefault(key, {}).update(queues)
-        self.version = version
-        for listener in self.on_change:
-            listener()
+            own = self.committed.setdefault(key, {})
+            for queue_id, offset in queues.items():
+                if own.get(queue_id) != offset:
+                    own[queue_id] = offset
+                    changed += 1
+        for key, marks in stamps.items():
+            own_stamps = self.stamps.setdefault(key, {})
+            for queue_id, stamp in marks.items():
+                if own_stamps.get(queue_id, 0) < stamp:
+                    own_stamps[queue_id] = stamp
+                    changed += 1
+        newer = version > self.version
+        if newer:
+            self.version = version
+        if changed or newer:
+            self.revision += 1
+            for listener in self.on_change:
+                listener()
+        return changed
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``consumerOffset.json``."""
-        return {
+        content: dict[str, Any] = {
             "dataVersion": self.version.to_json(),
             "offsetTable": {key: dict(queues) for key, queues in self.committed.items()},
         }
+        if self.stamps:
+            # Beyond the reference, which skips the field, but only while its queue ids are quoted.
+            content["resetStampTable"] = {
+                key: {str(queue_id): stamp for queue_id, stamp in stamps.items()} for key, stamps in self.stamps.items()
+            }
+        return content
 
     def merge_json(self, value: Mapping[str, Any]) -> None:
         """Put a saved table over what is there.
@@ -144,26 +194,44 @@ class OffsetTable:
         Raises:
             ValueError: an entry is no offset; the message names it.
         """
-        table = value.get("offsetTable") or {}
-        if not isinstance(table, Mapping):
-            raise ValueError("offsetTable is no JSON object")
-        for key, queues in table.items():
-            if not isinstance(queues, Mapping):
-                raise ValueError(f"offsetTable entry {key}: no JSON object")
-            try:
-                self.committed[str(key)] = {int(queue): int(offset) for queue, offset in queues.items()}
-            except (TypeError, ValueError):
-                raise ValueError(f"offsetTable entry {key}: queue ids and offsets must be whole numbers") from None
+        self.committed.update(queue_table(value, "offsetTable"))
+        self.stamps.update(queue_table(value, "resetStampTable"))
         if "dataVersion" in value:
             self.version = DataVersion.from_json(value["dataVersion"])
 
     def _remove(self, doomed: Callable[[str, str], bool]) -> None:
-        for table in (self.committed, self.reset, self.pulled):
+        for table in (self.committed, self.stamps, self.reset, self.pulled):
             for key in [key for key in table if doomed(key.rpartition("@")[0], key.rpartition("@")[2])]:
                 del table[key]
         self._changed()
 
     def _changed(self) -> None:
-        self.version = self.version.next(self._now_ms(), self.state_version())
+        self.revision += 1
+        if not self.following:
+            self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
             listener()
+
+
+def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]]:
+    """Read a table of queue numbers out of a saved or replicated offset table.
+
+    Args:
+        value: the whole content.
+        name: the table in it; a missing one is empty.
+
+    Raises:
+        ValueError: an entry is no number; the message names it.
+    """
+    table = value.get(name) or {}
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{name} is no JSON object")
+    found: dict[str, dict[int, int]] = {}
+    for key, queues in table.items():
+        if not isinstance(queues, Mapping):
+            raise ValueError(f"{name} entry {key}: no JSON object")
+        try:
+            found[str(key)] = {int(queue): int(number) for queue, number in queues.items()}
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} entry {key}: queue ids and offsets must be whole numbers") from None
+    return found

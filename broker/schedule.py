@@ -61,6 +61,18 @@ class ScheduleProgress:
         for listener in self.on_change:
             listener()
 
+    def take(self, offsets: Mapping[int, int], version: DataVersion) -> int:
+        """Learn another replica's progress: each level moves forward, never back; return how many did."""
+        moved = {level: offset for level, offset in offsets.items() if offset > self.offsets.get(level, -1)}
+        self.offsets.update(moved)
+        newer = version > self.version
+        if newer:
+            self.version = version
+        if moved or newer:
+            for listener in self.on_change:
+                listener()
+        return len(moved)
+
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``delayOffset.json``."""
         return {"dataVersion": self.version.to_json(), "offsetTable": dict(self.offsets)}

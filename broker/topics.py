@@ -140,6 +140,7 @@ class TopicTable:
     Attributes:
         rows: topic name to its row; read it freely, change it only through methods.
         version: grows with every change.
+        following: the version belongs to the master whose table this is; own changes leave it as it is.
         on_change: called after every change with the rows that changed (none when rows went away).
         created_limit: how many topics the broker accepts to make on demand.
     """
@@ -150,6 +151,7 @@ class TopicTable:
         self.version = DataVersion(timestamp=now_ms())
         self.on_change: list[Callable[[tuple[TopicConfig, ...]], None]] = []
         self.created_limit = created_limit
+        self.following = False
         self.system_names: frozenset[str] = names.SYSTEM_TOPICS
         self.state_version: Callable[[], int] = lambda: 0
 
@@ -246,11 +248,31 @@ class TopicTable:
         )
         self.update(changed)
 
-    def replace(self, rows: Iterable[TopicConfig], version: DataVersion) -> None:
-        """Take over another replica's table and version."""
-        self.rows = {row.name: row for row in rows}
-        self.version = version
-        self._notify(tuple(self.rows.values()))
+    def take(self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool) -> None:
+        """Take over another replica's rows.
+
+        Args:
+            rows: its whole table.
+            version: becomes the version here; ``None`` keeps the own one.
+            delete: rows it does not have go, except those of the system.
+            overwrite: its rows win over those of the same name here.
+        """
+        theirs = {row.name: row for row in rows}
+        changed = tuple(
+            row for name, row in theirs.items() if name not in self.rows or (overwrite and self.rows[name] != row)
+        )
+        gone = [name for name in self.rows if name not in theirs and name not in self.system_names] if delete else []
+        for row in changed:
+            self.rows[row.name] = row
+        for name in gone:
+            del self.rows[name]
+        newer = version is not None and version != self.version
+        if version is not None:
+            self.version = version
+        if changed:
+            self._notify(changed)
+        if gone or (newer and not changed):
+            self._notify(())
 
     def touch(self) -> None:
         """Count a change of what the rows mean (permission of the whole broker) without changing one."""
@@ -284,7 +306,8 @@ class TopicTable:
         self._changed((row,))
 
     def _changed(self, rows: tuple[TopicConfig, ...]) -> None:
-        self.version = self.version.next(self._now_ms(), self.state_version())
+        if not self.following:
+            self.version = self.version.next(self._now_ms(), self.state_version())
         self._notify(rows)
 
     def _notify(self, rows: tuple[TopicConfig, ...]) -> None:
