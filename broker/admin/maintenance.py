@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.fields import required
+from understudy.remoting.fields import CommandError, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 
@@ -19,6 +19,9 @@ log = get_logger("broker.maintenance")
 
 CHECK_RUNS = 2
 """CheckRocksdbCqWriteResult: what a broker without RocksDB queues answers."""
+
+
+CONFIG_TYPES = ("topics", "subscriptionGroups", "consumerOffsets")
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -59,5 +62,7 @@ class MaintenanceAdmin:
 
     def export_rocksdb(self, connection: Connection, command: Command) -> Command:
         """Answer as a broker whose tables are JSON files already does (355)."""
-        required(command, "configType")
+        for kind in filter(None, required(command, "configType").split(";")):
+            if kind not in CONFIG_TYPES:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, f"Unknown config type: {kind}")
         return response(command, 0, "export done.")

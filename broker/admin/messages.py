@@ -48,13 +48,14 @@ class MessageAdmin:
         begin_ms, end_ms = required_int(command, "beginTimestamp"), required_int(command, "endTimestamp")
         index_type = optional(command, "indexType")
         found = store.query(topic, key, max(min(count, config.maxMsgsNumBatch), 0), begin_ms, end_ms, index_type)
-        ext = {
-            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
-            "indexLastUpdatePhyoffset": str(found.index_last_update_physical_offset),
-        }
         if not found.records:
             remark = "can not find message, maybe time range not correct"
-            return response(command, ResponseCode.QUERY_NOT_FOUND, remark, ext)
+            nothing = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
+            return response(command, ResponseCode.QUERY_NOT_FOUND, remark, nothing)
+        ext = {
+            "indexLastUpdatePhyoffset": str(found.index_last_update_physical_offset),
+            "indexLastUpdateTimestamp": str(found.index_last_update_timestamp),
+        }
         return response(command, ResponseCode.SUCCESS, None, ext, b"".join(found.records))
 
     def view(self, connection: Connection, command: Command) -> Command:

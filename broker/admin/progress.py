@@ -5,6 +5,7 @@ Codes 43, 45, 208, 300, 303, 308, 314, 317, 343, 345. Source: AdminBrokerProcess
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +102,17 @@ class ProgressAdmin:
             high = store.max_queue_offset(topic, queue_id)
             consumed = self._broker.offsets.query(group, topic, queue_id)
             waiting = max(consumed, store.min_queue_offset(topic, queue_id))
+            consumed_ms = store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
+            last_ms = store.store_time_of(topic, queue_id, high - 1) if high > 0 else -1
             span = {
-                "consumeTimeStamp": store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else first_ms,
+                "consumeTimeStamp": consumed_ms,
+                "consumeTimeStampStr": time_text(consumed_ms),
                 "delayTime": now_ms - store.store_time_of(topic, queue_id, waiting) if waiting < high else 0,
-                "maxTimeStamp": store.store_time_of(topic, queue_id, high - 1) if high > 0 else -1,
+                "maxTimeStamp": last_ms,
+                "maxTimeStampStr": time_text(last_ms),
                 "messageQueue": queue_value(topic, self._broker.identity.name, queue_id),
                 "minTimeStamp": first_ms,
+                "minTimeStampStr": time_text(first_ms),
             }
             spans.append(span)
         return json_answer(command, {"consumeTimeSpanSet": spans})
@@ -125,7 +131,7 @@ class ProgressAdmin:
 
     def subscription(self, connection: Connection, command: Command) -> Command:
         """Return what an online group wants of a topic (345)."""
-        group, topic = required(command, "group"), optional(command, "topic") or ""
+        group, topic = required(command, "group"), required(command, "topic")
         body: dict[str, Any] = {"group": group}
         found = self._broker.consumers.find_subscription(group, topic)
         if found is not None:
@@ -171,7 +177,12 @@ class ProgressAdmin:
 
     def all_offsets(self, connection: Connection, command: Command) -> Command:
         """Return the whole offset table, as slaves copy it (43)."""
-        return json_answer(command, self._broker.offsets.to_json())
+        body = self._broker.offsets.to_json()
+        topics: dict[str, list[str]] = {}
+        for key in body["offsetTable"]:
+            topic, _, group = key.rpartition("@")
+            topics.setdefault(group, []).append(topic)
+        return json_answer(command, dict(sorted({**body, "groupTopicMap": topics}.items())))
 
     def delay_offsets(self, connection: Connection, command: Command) -> Command:
         """Return how far each delay level is delivered (45)."""
@@ -200,3 +211,9 @@ class ProgressAdmin:
                 "pullOffset": pulled,
             }
         return table
+
+
+def time_text(timestamp_ms: int) -> str:
+    """Return a wall time of this machine's zone the way the reference words it (UtilAll.java)."""
+    seconds, rest_ms = divmod(timestamp_ms, 1000)
+    return time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds)) + f":{rest_ms:03}"

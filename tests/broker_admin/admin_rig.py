@@ -171,6 +171,8 @@ class Rig:
             registration=Registered(),
             schedule_progress=ScheduleProgress(clock.wall_ms),
             client=None,
+            started_ms=clock.wall_ms(),
+            is_slave=False,
         )
         self.server = Handlers()
         admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use

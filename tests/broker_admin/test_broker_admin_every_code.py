@@ -84,6 +84,13 @@ SERVED = {
     400: 1,
     401: 1,
     402: 0,
+    # replication
+    60: 0,
+    61: 0,
+    905: 0,
+    906: 0,
+    907: 0,
+    908: 1,
 }
 NOT_SERVED = {
     "asked from clients, never from brokers": {39, 40, 220, 221, 326},
@@ -95,9 +102,9 @@ NOT_SERVED = {
     "controller": {1001, 1002, 1003, 1004, 1005, 1006, 1009, 1010, 1011, 1012, 1013},
     "removed from the reference's brokers": {13, 301},
     "transactions": {37, 323},
-    "timer": {60, 61, 370, 5001},
+    "timer": {370, 5001},
     "POP": {200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151},
-    "replication": {905, 906, 907, 908, 1007, 1008},
+    "replication by epochs": {1007, 1008},
     "static topics": {513},
     "users and permissions": set(range(3001, 3011)),
     "cold data": {2001, 2002, 2003, 2004},

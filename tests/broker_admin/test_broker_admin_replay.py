@@ -179,6 +179,18 @@ async def test_reset_by_the_broker() -> None:
     assert (await rig.ask(222, one | {"queueId": "44"})).code == 29
 
 
+async def test_the_offset_table_stays_readable_for_java() -> None:
+    """Its reader (fastjson2) fails on unquoted numbers as keys inside a field it does not know."""
+    rig = Rig()
+    rig.offsets.assign_reset("g", "T", 0, 5)
+
+    body = (await rig.ask(43)).body.decode()
+
+    assert '"groupTopicMap":{"g":["T"]},"offsetTable":{"T@g":{0:5}}' in body
+    unknown = body.partition('"resetStampTable":')[2]
+    assert "{0:" not in unknown
+
+
 @pytest.mark.covers("SL-10")
 async def test_reset_through_the_clients() -> None:
     rig = Rig({"useServerSideResetOffset": "false"})
