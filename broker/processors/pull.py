@@ -13,9 +13,9 @@ from understudy.broker.groups import GroupConfig
 from understudy.broker.hold import ParkedPull
 from understudy.broker.processors.send_admission import FAQ
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer
+from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
 from understudy.remoting.frame import Buffer, encode, reply_head
 from understudy.remoting.server import RemotingServer
@@ -63,12 +63,12 @@ class PullProcessor:
     def again(self, parked: ParkedPull) -> None:
         """Answer a pull that was parked, whatever there is now."""
         connection, command = parked.connection, parked.command
+        answer: Buffer | list[Buffer] | None
         try:
             answer = self._pull(connection, command, False)
-        except CommandError as error:
-            connection.write(_refusal(command, error))
-            return
-        if answer is not None and not isinstance(answer, Command):
+        except Exception as error:
+            answer = encode(failure(connection, command, error))
+        if answer is not None:
             connection.write(answer)
 
     def _pull(self, connection: Connection, command: Command, may_wait: bool) -> list[Buffer] | None:
@@ -268,7 +268,3 @@ def _explain(command: Command) -> CommandError:
     except CommandError as error:
         return error
     return CommandError(ResponseCode.SYSTEM_ERROR, "field suspendTimeoutMillis is not a number")
-
-
-def _refusal(command: Command, error: CommandError) -> bytes:
-    return encode(response(command, error.code, error.remark, error.ext))

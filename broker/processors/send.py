@@ -102,7 +102,7 @@ class SendProcessor:
         received = connection.last_active
         if received != self._received:
             self._received, self._received_ms = received, now_ms
-        elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue:
+        elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue and not command.flag & 2:
             self.admission.refuse_old(now_ms - self._received_ms)
         plan = self._plans.get(topic)
         if plan is None or not plan.ordinary:

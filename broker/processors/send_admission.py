@@ -169,6 +169,8 @@ class Admission:
     def refuse_old(self, waited_ms: int) -> None:
         """Refuse a send that waited too long behind others of one receive, so that a stalled broker sheds its load.
 
+        One-way sends are let through: nobody would learn of the refusal.
+
         Raises:
             CommandError: unless ``brokerFastFailureEnable`` is off.
         """

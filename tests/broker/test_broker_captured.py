@@ -85,6 +85,27 @@ async def test_details_get_the_same_codes_remarks_and_fields(tmp_path: Path) -> 
         assert differences == []
 
 
+@pytest.mark.covers("IT-22", "R351", "R352", "R353")
+async def test_pull_consumers_statuses_and_offsets(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        rig.broker.topics.update([TopicConfig("PushTopic", 4, 4), TopicConfig("BcTopic", 4, 4)])
+        rig.send("PushTopic", b"x", "TAGS\x01TagA\x02UNIQ_KEY\x01u\x02", 1)
+        compared = 0
+        for exchange in EXCHANGES["pull_consumer"]:
+            command = frame(exchange["request"])
+            rig.peer.peer, rig.peer.address = ("127.0.0.1", 36620), "127.0.0.1:36620"
+            if (command.ext or {}).get("sysFlag") == "6":
+                continue  # held for 20 s
+            answer = replay(rig, exchange)
+            assert answer is not None, exchange["row"]
+            expected = frame(exchange["response"])
+            assert told(answer) == told(expected), exchange["row"]
+            if command.code == 38:
+                assert answer.body == expected.body, exchange["row"]
+            compared += 1
+        assert compared > 15
+
+
 @pytest.mark.covers("IT-22")
 async def test_binary_headers_are_answered_with_json_ones(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path)) as rig:

@@ -175,7 +175,7 @@ class TestRegistration:
         answer: Command = await client.invoke(address, request(105, {"topic": topic}), 3000)
         return answer
 
-    @pytest.mark.covers("SL-08")
+    @pytest.mark.covers("SL-08", "R92", "R314")
     async def test_every_name_server_knows_the_broker_until_it_stops(self, tmp_path: Path) -> None:
         world = real_world()
         async with trio.open_nursery() as nursery, open_client(world) as client:
@@ -198,6 +198,7 @@ class TestRegistration:
                 known = await self.route(client, address, "TBW102")
                 assert known.code == 0
                 data = json.loads(known.body)
+                assert (await self.route(client, address, "rmq_sys_SYNC_BROKER_MEMBER_broker-a")).code == 0
                 assert data["brokerDatas"][0]["brokerAddrs"] == {"0": broker.identity.address}
 
             # a topic made by a send is announced at once

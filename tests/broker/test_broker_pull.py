@@ -173,6 +173,7 @@ async def test_expressions_are_refused_not_ignored(tmp_path: Path) -> None:
 
 
 class TestLongPolling:
+    @pytest.mark.covers("R350", "R354", "R356")
     async def test_woken_by_a_message(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
             await filled(rig)
@@ -185,6 +186,7 @@ class TestLongPolling:
             # everything one turn of the loop stored comes with the one answer
             assert [record.body for record in decode_records(answer.body)] == [b"new 0", b"new 1", b"new 2"]
 
+    @pytest.mark.covers("R350", "R354")
     async def test_expires(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
             await filled(rig)
