@@ -146,12 +146,13 @@ async def _serve(member: QuorumMember, command: dict[str, Any], say: Callable[..
                     failed.append(number)
 
         failed: list[int] = []
-        syncs, began = member.facts().sync_count, time.perf_counter()
+        syncs, began, busy = member.facts().sync_count, time.perf_counter(), time.process_time()
         async with trio.open_nursery() as nursery:
             for number in range(command["clients"]):
                 nursery.start_soon(client, number)
         rate = command["count"] / (time.perf_counter() - began)
-        say(event="burst", rate=rate, syncs=member.facts().sync_count - syncs, failed=len(failed))
+        busy_us = (time.process_time() - busy) / command["count"] * 1e6
+        say(event="burst", rate=rate, syncs=member.facts().sync_count - syncs, failed=len(failed), busy_us=busy_us)
 
 
 def _milliseconds(samples: list[float]) -> dict[str, float]:
@@ -245,7 +246,8 @@ def commit(options: argparse.Namespace) -> None:
                 f"{size} members, {how}: commit p50 {latency['write']['p50']} ms p99 {latency['write']['p99']} ms, "
                 f"read barrier p50 {latency['read']['p50']} ms, 200 concurrent: median {rates[1]:.0f}/s "
                 f"(best {rates[2]:.0f}), {bursts[0]['syncs']} syncs for 8000, "
-                f"{sum(burst['failed'] for burst in bursts)} refused; {_load()}",
+                f"{sum(burst['failed'] for burst in bursts)} refused, "
+                f"{bursts[-1]['busy_us']:.0f} us of the leader's processor each; {_load()}",
                 flush=True,
             )
         finally:

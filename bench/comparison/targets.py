@@ -120,10 +120,10 @@ def _cell(value: float | None, digits: int = 2) -> str:
 
 def table(rows: Iterable[Row]) -> str:
     """Returns the ratios as text: the figure, both sides, ours / Java, what it must and should be, the verdict."""
-    lines = [f"{'figure':34}{'unit':>5}{'Java':>13}{'ours':>13}{'ours/Java':>11}{'must':>9}{'goal':>9}  result"]
+    lines = [f"{'figure':42}{'unit':>5}{'Java':>13}{'ours':>13}{'ours/Java':>11}{'must':>9}{'goal':>9}  result"]
     for row in rows:
         sign = ">=" if row.target.more_is_better else "<="
         values = f"{_cell(row.java):>13}{_cell(row.ours):>13}{_cell(row.ratio, 3):>11}"
         wanted = f"{sign + _cell(row.target.must):>9}{sign + _cell(row.target.goal):>9}"
-        lines.append(f"{row.target.label:34}{row.target.unit:>5}{values}{wanted}  {row.verdict.value}")
+        lines.append(f"{row.target.label:42}{row.target.unit:>5}{values}{wanted}  {row.verdict.value}")
     return "\n".join(lines)
