@@ -21,7 +21,9 @@ _BLOOM = "filtering needs no Bloom filter"
 _LOCK = "there is one writer, no append lock to choose"
 _ADDRESS_SERVER = "name server addresses come from namesrvAddr only"
 _JVM = "it belongs to the Java process"
-_REPLICATION = "there is no replication"
+_CONTROLLER = "replicas are paired by configuration, without a controller"
+_ACTING = "slaves do not act for their master"
+_FLUSH = "asynchronous flushes are always timed"
 _BROADCAST = "offsets of broadcasting groups stay with their members"
 _SQL = "messages are filtered by tags only"
 _SLOW = "slow groups are not switched off"
@@ -41,8 +43,7 @@ _GROUPS: dict[str, str] = {
     _BROADCAST: "broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond enableBroadcastOffsetStore",
     _SQL: "enablePropertyFilter filterDataCleanTimeSpan filterSupportRetry",
     _SLOW: "consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly diskFallRecorded",
-    _REGISTRATION: """
-        compatibleWithOldNameSrv enableSplitRegistration sendHeartbeatTimeoutMillis splitRegistrationSize""",
+    _REGISTRATION: "enableSplitRegistration splitRegistrationSize",
     _MEMBERS: "realTimeNotifyConsumerChange subscriptionExpiredTimeout",
     _KEPT: "enableCleanExpiredOffset flushConsumerOffsetHistoryInterval maxStatsIdleTimeInMinutes",
     _RECORD: "autoMessageVersionOnTopicLen enabledAppendPropCRC forceVerifyPropCRC maxTopicLength",
@@ -59,15 +60,15 @@ _GROUPS: dict[str, str] = {
     _OUTGOING: "channelNotActiveInterval clientChannelMaxIdleTimeSeconds connectTimeoutMillis forwardTimeout",
     _CONTAINER: "isBrokerContainer isInBrokerContainer",
     _THREADS: """
-        ackMessageThreadPoolNums asyncSendEnable batchDispatchRequestThreadPoolNums brokerFastFailureEnable
+        ackMessageThreadPoolNums asyncSendEnable batchDispatchRequestThreadPoolNums
         clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
         consumerManageThreadPoolNums endTransactionThreadPoolNums heartbeatThreadPoolNums
-        heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums loadBalanceProcessorThreadPoolNums
-        loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests processReplyMessageThreadPoolNums
+        heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+        loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests
         pullMessageThreadPoolNums putMessageFutureThreadPoolNums putMessageTimeout putThreadPoolQueueCapacity
-        queryMessageThreadPoolNums recoverConcurrently recoverThreadPoolNums replyThreadPoolQueueCapacity
+        queryMessageThreadPoolNums queryThreadPoolQueueCapacity recoverConcurrently recoverThreadPoolNums
         sendMessageThreadPoolNums waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue
-        waitTimeMillsInPullQueue waitTimeMillsInSendQueue""",
+        waitTimeMillsInPullQueue""",
     _ROCKSDB: """
         bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
@@ -160,15 +161,13 @@ _GROUPS: dict[str, str] = {
         fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval rmqAddressServerDomain
         rmqAddressServerSubGroup updateNameServerAddrPeriod""",
     _JVM: "highSpeedMode isolateLogEnable messageStorePlugIn rocketmqHome useStaticSubscription",
-    _REPLICATION: """
-        allAckInSyncStateSet asyncLearner brokerElectionPriority checkSyncStateSetPeriod cleanOfflineBrokerInterval
-        controllerAddr controllerHeartBeatTimeoutMills enableAutoInSyncReplicas enableRemoteEscape
-        fetchControllerAddrByDnsLookup haFlowControlEnable haHousekeepingInterval haMaxGapNotInSync
-        haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haTransferBatchSize inSyncReplicas lockInStrictMode
-        maxChecksumRange maxHaTransferByteInSecond maxSlaveResendLength minInSyncReplicas replicasPerDiskPartition
-        skipPreOnline slaveTimeout storePathBrokerIdentity storePathEpochFile syncBrokerMemberGroupPeriod
-        syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
-        totalReplicas""",
+    _CONTROLLER: """
+        allAckInSyncStateSet asyncLearner brokerElectionPriority checkSyncStateSetPeriod controllerAddr
+        controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup haMaxTimeSlaveNotCatchup maxChecksumRange
+        maxSlaveResendLength replicasPerDiskPartition storePathBrokerIdentity storePathEpochFile
+        syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile""",
+    _ACTING: "cleanOfflineBrokerInterval enableRemoteEscape lockInStrictMode skipPreOnline",
+    _FLUSH: "flushCommitLogTimed",
 }
 
 INERT: dict[str, str] = {key: reason for reason, keys in _GROUPS.items() for key in keys.split()}

@@ -1,10 +1,12 @@
 """Configuration keys: the answer of GET_BROKER_CONFIG equals a real broker's, and bad input gets one clear line."""
 
+import re
 from pathlib import Path
 
 import attrs
 import pytest
 
+from understudy.broker import inert_keys
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config import INERT, BrokerOptions, Machine, delay_levels_ms
 from understudy.broker.message_store_config import MessageStoreConfig
@@ -12,6 +14,7 @@ from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
 from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
+SECTIONS = (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
 MACHINE = Machine("vm", "192.0.2.2", "/home/user/store", "/root/.cache/rocketmq-java/5.4.0")
 
 
@@ -41,11 +44,7 @@ def test_every_key_and_default_is_the_one_a_real_broker_answers() -> None:
 
 
 def test_reasons_stand_only_on_known_keys() -> None:
-    known = {
-        field.name
-        for section in (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
-        for field in attrs.fields(section)
-    }
+    known = {field.name for section in SECTIONS for field in attrs.fields(section)}
     outside = {key for key in INERT if key not in known}
 
     assert all(
@@ -150,8 +149,26 @@ def test_delay_levels() -> None:
 
 
 def test_no_key_has_two_reasons() -> None:
-    from understudy.broker import inert_keys
-
     listed = [key for keys in inert_keys._GROUPS.values() for key in keys.split()]
 
     assert sorted(listed) == sorted(INERT)
+
+
+def test_inert_are_exactly_the_keys_that_nothing_reads() -> None:
+    """Some are read only to be answered, or to refuse them with a clear line."""
+    only_shown = {
+        *("bitMapLengthConsumeQueueExt", "expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter", "rocketmqHome"),
+        *("duplicationEnable", "enableDLegerCommitLog", "enableLmq", "endTransactionPoolQueueCapacity"),
+        "isInBrokerContainer",
+    }
+    broker_folder = Path(inert_keys.__file__).parent
+    sources = [
+        path.read_text()
+        for room in (broker_folder, broker_folder.parent / "container", broker_folder.parent / "ha")
+        for path in room.rglob("*.py")
+    ]
+    read = {key for text in sources for key in re.findall(r"\.([a-z]\w+)\b", text)}
+
+    known = {field.name for section in SECTIONS for field in attrs.fields(section)}
+    assert (INERT.keys() & read) - only_shown == set(), "take keys that have an effect now out of inert_keys.py"
+    assert known - INERT.keys() - read == set(), "keys that nothing reads belong into inert_keys.py"
