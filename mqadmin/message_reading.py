@@ -68,7 +68,7 @@ async def print_msg(context: Context) -> Any:
     with_body, charset = values.truth("d", True), _charset(context)
     route = await context.session.fresh_route(values["t"])
     found = []
-    for queue in route.read_queues():
+    for queue in route.read_queues:
         begin, end = await bounds(context, queue, "b", "e")
         context.output.line(f"minOffset={begin}, maxOffset={end}, {queue}")
         async for batch in read_queue(context, queue, begin, end, expression=values.text("s", "*")):
@@ -97,7 +97,7 @@ async def print_msg_by_queue(context: Context) -> Any:
     values = context.values
     queue = MessageQueue(values["t"], values["a"], values.number("i", 0))
     route = await context.session.fresh_route(queue.topic)
-    if queue not in route.read_queues():
+    if queue not in route.read_queues:
         raise CommandFailedError(f"topic {queue.topic} has no queue {queue.queue_id} on broker {queue.broker_name}")
     printing, with_body, charset = values.truth("p", False), values.truth("d", False), _charset(context)
     begin, end = await bounds(context, queue, "b", "e")
@@ -140,7 +140,7 @@ async def consume_message(context: Context) -> Any:
     route = await context.session.fresh_route(values["t"])
     chosen = [
         queue
-        for queue in route.read_queues()
+        for queue in route.read_queues
         if values.text("b", queue.broker_name) == queue.broker_name
         and values.number("i", queue.queue_id) == queue.queue_id
     ]

@@ -277,7 +277,7 @@ async def topic_status(context: Context) -> Any:
 )
 async def allocate_mq(context: Context) -> Any:
     route = await context.session.fresh_route(context.values["t"])
-    queues = route.read_queues()
+    queues = route.read_queues
     members = sorted(filter(None, (part.strip() for part in context.values["i"].split(","))))
     shares = {
         member: [queue_body(queue) for queue in AVERAGELY.allocate(member, queues, members)] for member in members

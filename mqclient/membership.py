@@ -155,7 +155,7 @@ class Membership:
         route = known if known is not None else await self.session.fresh_route(topic)
         if known is None:  # brokers we have not met yet must know this member before they list it
             await self.session.send_heartbeats()
-        queues = route.read_queues()
+        queues = route.read_queues
         if self.model is MessageModel.BROADCASTING:
             return list(queues)
         members = await self.members(topic)

@@ -34,6 +34,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World
 
+_Stored = tuple[Command, MessageQueue]  # the answer of a broker that has stored it, and where it was sent
 Select = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
@@ -161,8 +162,8 @@ class Producer:
             SendFailedError: no broker took it in time.
         """
         ext, body = self._prepare(message)
-        result = await self._send(message, RequestCode.SEND_MESSAGE_V2, ext, body, queue, select, timeout_ms)
-        return attrs.evolve(result, message_id=message.properties[UNIQUE_KEY])
+        answer = await self._send(message, RequestCode.SEND_MESSAGE_V2, ext, body, queue, select, timeout_ms)
+        return _result(answer, message.properties[UNIQUE_KEY])
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
@@ -178,8 +179,8 @@ class Producer:
         properties = {UNIQUE_KEY: self._ids.next(now_ms), WAIT: first.properties.get(WAIT, "true")}
         ext = self._header(first.topic, first.flag, 0, properties)
         ext["m"] = "true"
-        result = await self._send(first, RequestCode.SEND_BATCH_MESSAGE, ext, body, queue, None, timeout_ms)
-        return attrs.evolve(result, message_id=",".join(message.properties[UNIQUE_KEY] for message in messages))
+        answer = await self._send(first, RequestCode.SEND_BATCH_MESSAGE, ext, body, queue, None, timeout_ms)
+        return _result(answer, ",".join(message.properties[UNIQUE_KEY] for message in messages))
 
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None
@@ -198,9 +199,9 @@ class Producer:
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of *topic* to which messages can be sent. Raises :class:`RouteNotFoundError`."""
         route = await self.session.route(topic, new_topic_queues=self.options.new_topic_queues)
-        queues = route.write_queues()
+        queues = route.write_queues
         if not queues:
-            queues = (await self.session.fresh_route(topic)).write_queues()
+            queues = (await self.session.fresh_route(topic)).write_queues
         if not queues:
             raise RouteNotFoundError(f"topic {topic} has no writable queue with a master; check its permission")
         return queues
@@ -290,14 +291,14 @@ class Producer:
         queue: MessageQueue | None,
         select: Select | None,
         timeout_ms: float | None,
-    ) -> SendResult:
+    ) -> _Stored:
         """Try brokers until one has stored the message, at most so often and so long as the options say."""
         limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
         begin = self._clock.monotonic()
         attempts = 1 if queue is not None or select is not None else self.options.attempts
         last_broker: str | None = None
         last_error: Exception | None = None
-        stored: SendResult | None = None
+        stored: _Stored | None = None
         for attempt in range(attempts):
             left_ms = limit_ms - (self._clock.monotonic() - begin) * 1000
             if left_ms <= 0:
@@ -322,8 +323,9 @@ class Producer:
                 continue
             now = self._clock.monotonic()
             self._health.sent(target.broker_name, (now - started) * 1000, now)
-            stored = _result(answer, target)
-            if stored.status is SendStatus.OK or not self.options.retry_when_not_ok or attempt + 1 == attempts:
+            stored = answer, target
+            enough = answer.code == ResponseCode.SUCCESS or not self.options.retry_when_not_ok
+            if enough or attempt + 1 == attempts:
                 return stored
         if stored is not None:
             return stored
@@ -341,12 +343,13 @@ class Producer:
         return accepted(answer, address, _STATUS)
 
 
-def _result(answer: Command, target: MessageQueue) -> SendResult:
+def _result(stored: _Stored, message_id: str) -> SendResult:
+    answer, target = stored
     ext = answer.ext or {}
     queue_id = int(ext.get("queueId") or target.queue_id)
     return SendResult(
         _STATUS[ResponseCode(answer.code)],
-        "",
+        message_id,
         ext.get("msgId") or "",
         target if queue_id == target.queue_id else target._replace(queue_id=queue_id),
         int(ext.get("queueOffset") or 0),

@@ -153,7 +153,7 @@ class PullConsumer:
 
     async def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of *topic* that can be read. Raises :class:`RouteNotFoundError`."""
-        return (await self.session.route(topic)).read_queues()
+        return (await self.session.route(topic)).read_queues
 
     async def _take(self, queue: MessageQueue, start: int | None = None) -> None:
         reader = self._readers[queue] = _Reader(queue, start=start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,8 +52,9 @@ class TopicRoute:
     queue_groups: tuple[QueueGroup, ...]
     order_config: str | None = None
 
+    @functools.cached_property
     def write_queues(self) -> tuple[MessageQueue, ...]:
-        """Return the queues to which messages can be sent now: writable and with a master."""
+        """The queues to which messages can be sent now: writable and with a master."""
         if self.order_config:
             return tuple(
                 MessageQueue(self.topic, name, number)
@@ -66,8 +68,9 @@ class TopicRoute:
             for number in range(group.write_queues)
         )
 
+    @functools.cached_property
     def read_queues(self) -> tuple[MessageQueue, ...]:
-        """Return the queues that can be consumed, sorted."""
+        """The queues that can be consumed, sorted."""
         return tuple(
             sorted(
                 MessageQueue(self.topic, group.broker_name, number)

@@ -138,8 +138,8 @@ ROUTE = {
 
 def test_only_masters_are_written_to() -> None:
     route = parse_route("T", ROUTE)
-    assert route.write_queues() == tuple(MessageQueue("T", "broker-a", number) for number in range(3))
-    assert route.read_queues() == (
+    assert route.write_queues == tuple(MessageQueue("T", "broker-a", number) for number in range(3))
+    assert route.read_queues == (
         MessageQueue("T", "broker-a", 0),
         MessageQueue("T", "broker-a", 1),
         MessageQueue("T", "broker-b", 0),
@@ -150,14 +150,14 @@ def test_only_masters_are_written_to() -> None:
 
 def test_permissions_hide_queues() -> None:
     read_only = {**ROUTE, "queueDatas": [{**ROUTE["queueDatas"][1], "perm": 4}]}
-    assert parse_route("T", read_only).write_queues() == ()
+    assert parse_route("T", read_only).write_queues == ()
     write_only = {**ROUTE, "queueDatas": [{**ROUTE["queueDatas"][1], "perm": 2}]}
-    assert parse_route("T", write_only).read_queues() == ()
+    assert parse_route("T", write_only).read_queues == ()
 
 
 def test_order_configuration_names_the_queues() -> None:
     route = parse_route("T", {**ROUTE, "orderTopicConf": "broker-a:1;broker-b:2"})
-    assert [(queue.broker_name, queue.queue_id) for queue in route.write_queues()] == [
+    assert [(queue.broker_name, queue.queue_id) for queue in route.write_queues] == [
         ("broker-a", 0),
         ("broker-b", 0),
         ("broker-b", 1),
@@ -166,7 +166,7 @@ def test_order_configuration_names_the_queues() -> None:
 
 def test_new_topics_get_few_queues() -> None:
     route = for_new_topic("New", parse_route("TBW102", ROUTE), 2)
-    assert route.write_queues() == (MessageQueue("New", "broker-a", 0), MessageQueue("New", "broker-a", 1))
+    assert route.write_queues == (MessageQueue("New", "broker-a", 0), MessageQueue("New", "broker-a", 1))
 
 
 # --- health ----------------------------------------------------------------------------------------------------
