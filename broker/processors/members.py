@@ -164,7 +164,7 @@ class MemberProcessor:
             await self._clock.sleep(HOUSEKEEPING_SECONDS)
             now_ms = self._clock.wall_ms()
             silent = self._broker.consumers.expired(now_ms, self._config.channelExpiredTimeout)
-            for connection in {*silent, *self._broker.producers.expired(now_ms)}:
+            for connection in dict.fromkeys([*silent, *self._broker.producers.expired(now_ms)]):
                 connection.close("no heartbeat")
                 self.closed(connection)
             self._broker.locks.expire(now_ms)
