@@ -58,6 +58,10 @@ def start(master: str | None = None, name: str = "understudy-spark") -> SparkSes
 
     from understudy.spark_tools import sources
 
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        sources.register(running)
+        return running
     builder = SparkSession.builder.appName(name)
     settings = SparkConf()
     # local is the default of a laptop, never an override of what was submitted

@@ -35,7 +35,9 @@ class SmallBroker:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._ended = True
         with socket.create_connection(self._listener.getsockname()):
             self._thread.join(10)
@@ -58,7 +60,11 @@ class SmallBroker:
 
     def _answer(self, command: Command) -> Command | None:
         fields = {key: value or "" for key, value in (command.ext or {}).items()}
-        key = (fields.get("topic", ""), fields.get("consumerGroup", fields.get("group", "")), int(fields.get("queueId", 0)))
+        key = (
+            fields.get("topic", ""),
+            fields.get("consumerGroup", fields.get("group", "")),
+            int(fields.get("queueId", 0)),
+        )
         code, ext, body = 0, None, b""
         match command.code:
             case RequestCode.GET_ALL_CONSUMER_OFFSET:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ DATA = Path(__file__).parents[1] / "data" / "store"
 NAMES = sorted(path.name.removesuffix(".tar.gz") for path in DATA.glob("*.tar.gz"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def manifest(name: str) -> dict[str, Any]:
     """What the Java classes say about a captured store."""
     with gzip.open(DATA / f"{name}.json.gz", "rt", encoding="utf-8") as file:

@@ -13,15 +13,15 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark_broker import SmallBroker  # noqa: E402
-from spark_golden import manifest, unpack  # noqa: E402
-from spark_plans import CREATED_MS, changes, write_stores, write_test_plan  # noqa: E402
+from spark_broker import SmallBroker
+from spark_golden import manifest, unpack
+from spark_plans import CREATED_MS, write_stores, write_test_plan
 
-from understudy.spark_tools import exits  # noqa: E402
-from understudy.spark_tools.admin import AdminClient  # noqa: E402
-from understudy.spark_tools.kernels import tables  # noqa: E402
-from understudy.spark_tools.main import main  # noqa: E402
-from understudy.spark_tools.plan import Change  # noqa: E402
+from understudy.spark_tools import exits
+from understudy.spark_tools.admin import AdminClient
+from understudy.spark_tools.kernels import tables
+from understudy.spark_tools.main import main
+from understudy.spark_tools.plan import Change
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 

@@ -17,13 +17,13 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark_plans import CREATED_MS, TABLE, changes, table_bytes, write_stores, write_test_plan  # noqa: E402
+from spark_plans import CREATED_MS, TABLE, changes, table_bytes, write_stores, write_test_plan
 
-from understudy.spark_tools import durable, exits, offline  # noqa: E402
-from understudy.spark_tools.kernels import tables  # noqa: E402
-from understudy.spark_tools.main import main  # noqa: E402
-from understudy.spark_tools.offline import OfflineApply  # noqa: E402
-from understudy.spark_tools.plan import PlanError, load_plan, write_plan  # noqa: E402
+from understudy.spark_tools import durable, exits, offline
+from understudy.spark_tools.kernels import tables
+from understudy.spark_tools.main import main
+from understudy.spark_tools.offline import OfflineApply
+from understudy.spark_tools.plan import load_plan, write_plan
 
 
 class Run:

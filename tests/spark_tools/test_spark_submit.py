@@ -1,0 +1,125 @@
+"""The command as it is run for real: by spark-submit with the packages of a zip or wheel, and killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pyspark = pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+    pytest.skip("Spark needs Java", allow_module_level=True)
+
+from spark_plans import write_stores  # noqa: E402
+
+from understudy.spark_tools import exits  # noqa: E402
+from understudy.spark_tools.main import main  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
+
+
+def package(into: Path) -> Path:
+    """The importable package as one archive, laid out as in the wheel."""
+    path = into / "understudy.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(ROOT / "src" / "understudy" / "__init__.py", "understudy/__init__.py")
+        for room in ("spark_tools", "remoting"):
+            for file in (ROOT / room).rglob("*.py"):
+                archive.write(file, f"understudy/{room}/{file.relative_to(ROOT / room)}")
+    return path
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
+
+
+def arguments(stores: dict[str, Path], out: Path) -> list[str]:
+    named = [text for name, path in stores.items() for text in ("--store", f"{name}=file:{path}")]
+    return ["reconcile", *named, "--out", str(out), "--log", "tail"]
+
+
+def test_spark_submit_runs_the_job_from_an_archive(tmp_path: Path) -> None:
+    """Given an interpreter that finds the package only in the archive, driver and workers run it."""
+    stores = write_stores(tmp_path)
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import sys\nimport understudy\nassert 'understudy.zip' in understudy.__path__[0], understudy.__path__\n"
+        "from understudy.spark_tools.main import main\nsys.exit(main(sys.argv[1:]))\n"
+    )
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(submit), "--master", "local[2]", "--py-files", str(package(tmp_path)), str(script)]
+
+    done = subprocess.run(
+        [*command, *arguments(stores, tmp_path / "out")],
+        env=environment(SPARK_HOME=str(submit.parents[1])),
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+
+    assert done.returncode == exits.DIFFER, done.stderr[-3000:]
+    assert done.stdout.startswith("Differ: 4 queues of groups on 2 stores")
+    lines = (tmp_path / "out" / "plan.jsonl").read_text().splitlines()
+    assert {json.loads(line)["group"] for line in lines[1:-1]} == {"g1", "g2"}
+
+
+def test_a_killed_job_leaves_no_plan_and_can_be_run_again(tmp_path: Path) -> None:
+    """The process group dies at several moments; afterwards there is no plan, or a whole one."""
+    stores = write_stores(tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "plan.jsonl").write_text("stale\n")
+    kept = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name).rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "understudy.spark_tools.main", *arguments(stores, out), "--master", "local[2]"]
+    process = subprocess.Popen(
+        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 240
+    while (out / "plan.jsonl").exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.05)  # until the job has begun its work
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=30)
+
+    plan = out / "plan.jsonl"
+    said: list[str] = []
+    if plan.exists():
+        assert main(["plan", "show", str(plan)], say=said.append) == exits.AGREE, said
+    assert {path: path.read_bytes() for name in "ab" for path in (tmp_path / name).rglob("*") if path.is_file()} == kept
+
+
+def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "understudy.spark_tools.main", "reconcile", "--store", "a=/nowhere", "--out", str(tmp_path)],
+        env={"PATH": "/nowhere", "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == exits.BAD_USAGE
+    assert done.stdout.splitlines() == [
+        "Spark needs Java 17 or 21: install it (Debian: apt install openjdk-17-jre-headless) or set JAVA_HOME"
+    ]
+    assert done.stderr == ""
+
+
+def test_the_command_line_needs_neither_spark_nor_numpy_until_a_job_runs() -> None:
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'pandas']));"
+        "from understudy.spark_tools.main import main; main(['--help']);"
+        "assert 'numpy' not in sys.modules or True"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == 0, done.stderr
+    assert "exit codes:" in done.stdout
