@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import trio
+from admin_rig import DATA
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
@@ -169,3 +172,26 @@ async def test_one_way_requests_are_never_answered(broker: Broker, client: Remot
     answer = await client.invoke(broker.identity.address, request(RequestCode.GET_BROKER_CONFIG), 5_000)
 
     assert answer.code == 0
+
+
+def form(text: str) -> str:
+    """Return the form of a figure: every number and unit as a placeholder."""
+    return re.sub(r"[KMGTP]iB|\bB\b", "UNIT", re.sub(r"-?\d+(\.\d+)?(E-?\d+)?", "N", text))
+
+
+async def test_runtime_info_has_every_figure_in_the_captured_form(broker: Broker, client: RemotingClient) -> None:
+    captured = json.loads((DATA / "runtime_info.json").read_text())
+
+    answer = await client.invoke(broker.identity.address, request(RequestCode.GET_BROKER_RUNTIME_INFO), 5_000)
+
+    table = json.loads(answer.body)["table"]
+    of_one_broker = ("commitLogDiskRatio_", "scheduleMessageOffset_")
+    expected = {key: form(text) for key, text in captured.items() if not key.startswith(of_one_broker)}
+    found = {key: form(text) for key, text in table.items() if not key.startswith(of_one_broker)}
+    rates = {key for key in expected if key.endswith("Tps") and " " in expected[key]}
+    assert found.keys() == expected.keys()
+    assert {key: text for key, text in found.items() if key not in rates} == {
+        key: text for key, text in expected.items() if key not in rates
+    }
+    assert all(re.fullmatch(r"(N)? (N)? (N)?", found[key]) for key in rates)
+    assert any(key.startswith("commitLogDiskRatio_") for key in table)
