@@ -22,10 +22,19 @@ log = get_logger("store.flush")
 PAGE_BYTES = 4096
 #: Between two live marks while messages arrive.
 LIVE_MARK_MS = 500
+#: From so many changed files on, one sync of the whole file system is cheaper than one for each.
+MANY_FILES = 64
 
 
-def sync_files(disk: Disk, paths: list[str], folders: list[str]) -> None:
-    """Wait until files and folders are durable; those deleted meanwhile are left out. Blocking."""
+def sync_files(disk: Disk, paths: list[str], folders: list[str], folder_of_all: str = "") -> None:
+    """Wait until files and folders are durable; those deleted meanwhile are left out. Blocking.
+
+    Args:
+        folder_of_all: where all of them lie, if that is one file system.
+    """
+    if len(paths) + len(folders) > MANY_FILES and folder_of_all:
+        disk.sync_everything(folder_of_all)
+        return
     for path in paths:
         try:
             file = disk.open(path, create=False)
@@ -167,7 +176,8 @@ class Flusher:
     async def _sync(self, paths: list[str], folders: list[str]) -> bool:
         core = self._core
         try:
-            await core.disk.in_thread(partial(sync_files, core.disk, paths, folders))
+            one_disk = "" if core.config.commit_log_folders else core.config.folder
+            await core.disk.in_thread(partial(sync_files, core.disk, paths, folders, one_disk))
         except OSError as error:
             reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
             if reason not in core.refusals:

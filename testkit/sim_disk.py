@@ -370,6 +370,14 @@ class SimDisk:
                 rest.append(change)
         self._pending = rest
 
+    def sync_everything(self, path: str) -> None:
+        self.check_sync()
+        for inode in self._files.values():
+            inode.sync()
+        for change in self._pending:
+            self._apply(change)
+        self._pending = []
+
     def usage(self, path: str) -> DiskUsage:
         used = self.used_bytes
         if used is None:

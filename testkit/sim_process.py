@@ -94,6 +94,10 @@ class FencedDisk:
         self._fence.check()
         self._disk.sync_folder(path)
 
+    def sync_everything(self, path: str) -> None:
+        self._fence.check()
+        self._disk.sync_everything(path)
+
     def usage(self, path: str) -> DiskUsage:
         self._fence.check()
         return self._disk.usage(path)

@@ -195,6 +195,13 @@ class QuorumDisk:
                 else:
                     self._durable_names.pop(name, None)
 
+    def sync_everything(self, path: str) -> None:
+        for name in self._names:
+            file = self.open(name, create=False)
+            file.sync()
+            file.close()
+        self._durable_names = dict(self._names)
+
     def usage(self, path: str) -> DiskUsage:
         used = sum(len(inode.live) for inode in self._names.values())
         return QuorumDiskUsage(self._capacity_bytes, used, self._capacity_bytes - used)

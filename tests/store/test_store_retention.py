@@ -56,7 +56,7 @@ def test_files_are_not_forced_out_when_that_is_switched_off() -> None:
 async def test_expired_files_go_with_their_queue_and_index_entries(autojump_clock: object) -> None:
     # given three full files and a fourth
     world = simulated_world()
-    config = small_config(delete_when="", max_hash_slot_num=5, max_index_num=5)
+    config = small_config(delete_when="", max_hash_slot_num=5, max_index_num=5, clean_resource_interval_ms=60_000)
     async with running_store(world, config) as store:
         fill(store)
         files = log_files(world)
@@ -64,14 +64,14 @@ async def test_expired_files_go_with_their_queue_and_index_entries(autojump_cloc
         put(store, TOPIC, b"young")
         # when an operator asks for the clean-up before anything is old enough
         store.delete_expired_files()
-        await trio.sleep(30)
+        await trio.sleep(130)
         # then nothing goes; and when the oldest are, all but the last go
         assert log_files(world) == files
         disk = disk_of(world)
-        await trio.sleep(2 * 3600)
+        await trio.sleep(2 * 3_600)
         disk.set_modified_ms(f"/store/commitlog/{files[2] * LOG_FILE_BYTES:020}", world.clock.wall_ms())
         store.delete_expired_files()
-        await trio.sleep(30)
+        await trio.sleep(130)
         assert log_files(world) == files[2:]
         # and reads go on with the first message that is left
         first = store.min_queue_offset(TOPIC, 0)
