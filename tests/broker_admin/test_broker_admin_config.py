@@ -71,6 +71,14 @@ def test_the_stock_file_of_the_reference_starts_without_a_word() -> None:
     )
 
 
+def test_the_shipped_file_starts_without_a_word() -> None:
+    path = Path(__file__).parents[2] / "conf" / "broker.conf"
+
+    _, warnings = options(parse_properties(path.read_text()))
+
+    assert warnings == []
+
+
 def test_unknown_and_inert_keys_are_one_warning_line_each() -> None:
     built, warnings = options({"lisenPort": "1", "useTLS": "true", "traceOn": "false", "transferMsgByHeap": "true"})
 
