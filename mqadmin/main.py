@@ -28,6 +28,8 @@ _MODULES = (
     "statistics",
     "maintenance",
     "controllers",
+    "users",
+    "exports",
 )
 # Brokers and controllers can be asked without a name server by commands that name them.
 _WITHOUT_NAME_SERVER = frozenset(
@@ -42,6 +44,8 @@ _WITHOUT_NAME_SERVER = frozenset(
         "updateControllerConfig",
         "electMaster",
         "cleanBrokerMetadata",
+        "copyUser",
+        "copyAcl",
     }
 )
 

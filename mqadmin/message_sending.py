@@ -6,13 +6,17 @@ from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, needed, value
+from understudy.mqadmin.text import seconds_text
+from understudy.mqclient.admin.cluster import cluster_info
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import message
 from understudy.mqclient.producer import ProducerOptions, SendResult
 from understudy.mqclient.queue import MessageQueue
 
 _ROW = "%-32s  %-4s  %-20s    %s"
-_WHOLE_SECONDS = 10_000
+_CLUSTER_HEAD = "%-24s  %-24s  %-4s  %-8s  %-8s"
+_CLUSTER_ROW = "%-24s  %-24s  %-8s  %-16s  %-16s"
+_SEND_TIMEOUT_MS = 10_000
 
 
 @command(
@@ -39,7 +43,7 @@ async def send_message(context: Context) -> Any:
         if not queues:
             raise CommandFailedError(f"topic {values['t']} has no such writable queue on broker {values['b']}")
         queue = queues[0]
-    result = await producer.send(wanted, queue=queue, timeout_ms=_WHOLE_SECONDS)
+    result = await producer.send(wanted, queue=queue, timeout_ms=_SEND_TIMEOUT_MS)
     context.output.line(_ROW % ("#Broker Name", "#QID", "#Send Result", "#MsgId"))
     context.output.line(
         _ROW % (result.queue.broker_name, result.queue.queue_id, result.status.value, result.message_id)
@@ -83,6 +87,54 @@ async def send_msg_status(context: Context) -> Any:
             f"recallHandle={result.recall_handle or 'null'}]"
         )
         rows.append({"rt_ms": took_ms, **_json(result)})
+    return rows
+
+
+@command(
+    "clusterRT",
+    "Send messages to every broker's own topic and show how long they took.",
+    value("a", "amount", "how many to each broker (default 100)"),
+    value("s", "size", "bytes of each (default 128)"),
+    value("c", "cluster", "only this cluster"),
+    value("i", "interval", "send again every so many seconds"),
+    value("m", "machine room", "a name for the lines of -p (default noname)"),
+    value("p", "print log", "true: lines separated by bars instead of a table"),
+)
+async def cluster_rt(context: Context) -> Any:
+    values = context.values
+    producer = context.producer(ProducerOptions(attempts=1, compress_above_bytes=0))
+    amount, body = values.number("a", 100), b"x" * values.number("s", 128)
+    clock = context.session.world.clock
+    as_log = values.truth("p", False)
+    info = await cluster_info(context.session)
+    if not as_log:
+        head = ("#Cluster Name", "#Broker Name", "#RT", "#successCount", "#failCount")
+        context.output.line(_CLUSTER_HEAD % head)
+    rows = []
+    for cluster in [values["c"]] if "c" in values else sorted(info.clusters):
+        for group in info.groups_of(cluster):
+            taken_ms, failed = [], 0
+            for _ in range(amount):
+                began = clock.monotonic()
+                try:
+                    await producer.send(message(group.name, body))
+                    taken_ms.append((clock.monotonic() - began) * 1000)
+                except ClientError:  # counted: that is what the command is for
+                    failed += 1
+            # The first one opens the connection, so the average leaves it out.
+            measured = taken_ms[1:]
+            mean = sum(measured) / len(measured) if measured else 0.0
+            if as_log:
+                now = seconds_text(clock.wall_ms())
+                context.output.line(f"{now}|{values.text('m', 'noname')}|{cluster}|{group.name}|{round(mean)}")
+            else:
+                context.output.line(_CLUSTER_ROW % (cluster, group.name, f"{mean:.2f}", len(taken_ms), failed))
+            rows.append(
+                {
+                    "clusterName": cluster, "brokerName": group.name, "rt_ms": mean, "successCount": len(taken_ms),
+                    "failCount": failed,
+                }
+            )  # fmt: skip
     return rows
 
 

@@ -201,3 +201,22 @@ def parse_attributes(text: str) -> dict[str, str]:
             raise ClientError(f"attribute {part!r} is neither +name=value nor -name")
         attributes[name] = value
     return attributes
+
+
+async def all_settings(session: Session, address: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of every topic on the broker at *address*, page by page, by name."""
+    found: dict[str, dict[str, Any]] = {}
+    version = ""
+    while True:
+        ext = {"topicSeq": len(found), "maxTopicNum": 2000, "dataVersion": version}
+        answer = await session.call(address, RequestCode.GET_ALL_TOPIC_CONFIG, ext)
+        body = json_body(answer)
+        page = body.get("topicConfigTable") or {}
+        new_version = dumps(body.get("dataVersion")).decode()
+        if version and new_version != version:
+            found.clear()  # the table changed between pages: the broker started again from its first entry
+        version = new_version
+        found.update(page)
+        total = (answer.ext or {}).get("totalTopicNum")
+        if total is None or not page or len(found) >= int(total):
+            return found

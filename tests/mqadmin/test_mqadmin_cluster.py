@@ -233,3 +233,23 @@ async def test_figures_are_shown(shell: Shell) -> None:
         assert "success" in await shell.text(f"{line} -b {shell.broker}")
     with pytest.raises(BrokerError):
         await shell.text(f"consumerStatus -g nobody -i nobody -b {shell.broker}")
+
+
+async def test_exports_hold_what_the_cluster_has(shell: Shell, tmp_path: Path) -> None:
+    await shell.text(f"updateTopic -b {shell.broker} -t Exported -r 3 -w 3")
+    await shell.text(f"updateSubGroup -b {shell.broker} -g exported -r 3")
+    await shell.text(f"exportMetadata -c DefaultCluster -f {tmp_path}")
+    written = json.loads((tmp_path / "metadata.json").read_text())
+    assert written["topicConfigTable"]["Exported"]["writeQueueNums"] == 3
+    assert written["subscriptionGroupTable"]["exported"]["retryMaxTimes"] == 3
+    await shell.text(f"exportMetadata -b {shell.broker} -f {tmp_path} -t")
+    assert "subscriptionGroupTable" not in json.loads((tmp_path / "topic.json").read_text())
+    configs = await shell.data(f"exportConfigs -c DefaultCluster -f {tmp_path}")
+    assert configs["brokerConfigs"]["broker-a"]["brokerName"] == "broker-a"
+    assert json.loads((tmp_path / "configs.json").read_text())["clusterScale"]["masterBrokerSize"] == 1
+
+
+async def test_response_times_of_a_cluster(shell: Shell) -> None:
+    (row,) = await shell.data("clusterRT -a 3 -s 10")
+    assert (row["brokerName"], row["successCount"], row["failCount"]) == ("broker-a", 3, 0)
+    assert "|noname|DefaultCluster|broker-a|" in await shell.text("clusterRT -a 2 -p true")

@@ -179,6 +179,7 @@ async def test_json_is_json(name: str) -> None:
     [
         "updateTopic", "updateSubGroup", "updateSubGroup_cluster", "setConsumeMode", "updateBrokerConfig",
         "updateNamesrvConfig", "deleteSubGroup", "deleteTopic", "wipeWritePerm", "updateKvConfig", "resetOffsetByTime",
+        "createUser", "updateUser", "createAcl", "createAcl_cluster", "updateAcl", "deleteAcl",
     ],
 )  # fmt: skip
 async def test_asks_what_the_real_tool_asked(name: str) -> None:
