@@ -157,7 +157,7 @@ class Recovery:
         core = self._core
         end, mark = walk.end, self._mark
         core.last_store_ms = walk.store_ms or (mark.store_ms if mark is not None else 0)
-        core.last_dispatched_ms = walk.dispatched_ms or core.last_store_ms
+        core.last_dispatched_ms = walk.dispatched_ms or core.checkpoint.logics_ms or core.last_store_ms
         for hole in walk.holes:
             self._void(*hole)
         if unclean or mark is None or walk.count or walk.holes:

@@ -80,7 +80,6 @@ class Replication:
         core.held.clear()
         core.segments.cut(offset)
         core.log.continue_at(offset)
-        core.last_store_ms = min(core.last_store_ms, core.clock.wall_ms())
         core.index.cut(offset, core.last_store_ms)
         core.dispatched = min(core.dispatched, offset)
         core.flushed = min(core.flushed, offset)

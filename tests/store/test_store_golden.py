@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -161,3 +162,68 @@ async def test_damaged_directories_open_and_serve_every_whole_message(name: str,
                 result = store.query(answer["topic"], answer["key"], 64, 0, 1 << 62, answer["type"])
                 found = [decode_record(record).physical_offset for record in result.records]
                 assert found == [offset for offset in answer["physicalOffsets"] if offset in whole]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "cqext" and not manifest(name).get("unclean")])
+async def test_queues_and_index_built_from_the_log_are_those_the_reference_built(name: str, tmp_path: Path) -> None:
+    # Given a directory that lost its queues and its index
+    content = manifest(name)
+    root = unpack(name, tmp_path)
+    lost = {folder: root / folder for folder in ("consumequeue", "batchconsumequeue", "index")}
+    before = {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in lost.values()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    batch_queues = [path for path in lost["batchconsumequeue"].glob("*/*") if path.is_dir()]
+    for folder in lost.values():
+        shutil.rmtree(folder, ignore_errors=True)
+    for folder in batch_queues:
+        folder.mkdir(parents=True)  # that a topic has batch queues stands in no record
+
+    # When we open it
+    async with opened(name, root, content) as store:
+        assert store.max_physical_offset == content["commitLogMaxOffset"]
+
+    # Then the new files are byte for byte the old ones; index files are named by the time of their making
+    after = {
+        str(path.relative_to(root)): path.read_bytes()
+        for folder in lost.values()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    queues_before = {path: data for path, data in before.items() if not path.startswith("index/") and any(data)}
+    assert {path: data for path, data in after.items() if not path.startswith("index/")} == queues_before
+    index_before = [data for path, data in sorted(before.items()) if path.startswith("index/")]
+    assert [data for path, data in sorted(after.items()) if path.startswith("index/")] == index_before
+
+
+async def test_entries_written_by_appends_are_those_built_from_the_log(tmp_path: Path) -> None:
+    # Given a store to which messages with all kinds of tags and keys were appended
+    content = manifest("basic")
+    root = unpack("basic", tmp_path)
+    rewritten = tmp_path / "rewritten"
+    async with opened("basic", root, content) as source, opened("basic", rewritten, content) as target:
+        for expected in content["messages"]:
+            raw = source.read(expected["physicalOffset"])
+            assert raw is not None
+            record = decode_record(raw)
+            target.append(
+                record.topic,
+                record.queue_id,
+                record.body,
+                record.properties_text.encode(),
+                record.born_ms,
+                record.born_host,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                reconsume_times=record.reconsume_times,
+                prepared_transaction_offset=record.prepared_transaction_offset,
+                now_ms=record.store_ms,
+            )
+    # Then queues and index are byte for byte those of the reference, which stored the same messages
+    for folder in ("consumequeue", "index"):
+        ours = [path.read_bytes() for path in sorted((rewritten / folder).rglob("*")) if path.is_file()]
+        theirs = [path.read_bytes() for path in sorted((root / folder).rglob("*")) if path.is_file()]
+        assert ours == [data for data in theirs if any(data)]
