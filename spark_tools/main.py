@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from understudy.spark_tools import exits, plan_commands
+from understudy.spark_tools import exits
 from understudy.spark_tools.layout import Store
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def parser() -> argparse.ArgumentParser:
 
     plan = commands.add_parser("plan", help="show, verify, apply or undo a plan", epilog=exits.DESCRIPTION)
     steps = plan.add_subparsers(dest="step", required=True, metavar="STEP")
-    for name, text, handler in (
-        ("show", "print what the plan would do", plan_commands.show),
-        ("verify", "are the inputs unchanged, is it still true for the live broker", plan_commands.verify),
-        ("apply", "carry the plan out on stopped stores, or on a live broker", plan_commands.apply),
-        ("undo", "take an applied plan back", plan_commands.undo),
+    for name, text in (
+        ("show", "print what the plan would do"),
+        ("verify", "are the inputs unchanged, is it still true for the live broker"),
+        ("apply", "carry the plan out on stopped stores, or on a live broker"),
+        ("undo", "take an applied plan back"),
     ):
         step = steps.add_parser(
             name,
@@ -121,7 +121,6 @@ def parser() -> argparse.ArgumentParser:
         step.add_argument("plan", help="the plan file")
         step.add_argument("--key-file", dest="key", type=key_file, help="refuse plans not signed with this secret")
         step.add_argument("--all", action="store_true", help="show every change")
-        step.set_defaults(handler=handler)
         if name == "show":
             continue
         step.add_argument("--store", type=store, action="append", metavar="NAME=PATH", help="where a store lies now")
@@ -155,12 +154,21 @@ def main(argv: list[str] | None = None, now_ms: int | None = None, say: Callable
         return int(ended.code or 0)
     options.now_ms = now_ms if now_ms is not None else time.time_ns() // 1_000_000
     if options.command == "plan":
-        return plan_commands.run(options, speak)
+        return _run_plan(options, speak)
     names = [item.name for item in options.store]
     if len(set(names)) != len(names):
         speak("every --store needs a name of its own")
         return exits.BAD_USAGE
     return _run_job(options, speak)
+
+
+def _run_plan(options: Any, say: Callable[[str], None]) -> int:
+    try:
+        from understudy.spark_tools import plan_commands
+    except ModuleNotFoundError as error:
+        say(f"{error.name} missing: install the extra with: pip install 'understudy[spark]'")
+        return exits.BAD_USAGE
+    return plan_commands.run(options, say)
 
 
 def _run_job(options: Any, say: Callable[[str], None]) -> int:

@@ -159,11 +159,13 @@ def undo(options: Namespace, say: Say) -> int:
         offline.close()
 
 
+STEPS: dict[str, Callable[[Namespace, Say], int]] = {"show": show, "verify": verify, "apply": apply, "undo": undo}
+
+
 def run(options: Namespace, say: Say) -> int:
     """Runs a plan command; refusals become one line and their exit code."""
     try:
-        handler: Callable[[Namespace, Say], int] = options.handler
-        return handler(options, say)
+        return STEPS[options.step](options, say)
     except PlanError as error:
         say(f"refused: {error}")
         return exits.REFUSED

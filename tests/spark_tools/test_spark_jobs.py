@@ -32,17 +32,27 @@ OLD, NEW = (0, 1, START_MS), (0, 2, START_MS + 5_000)
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     found = session.start("local[2]")
-    found.conf.set("spark.sql.shuffle.partitions", "2")
+    # small inputs: what a plan costs to make outweighs what it saves
+    for key, value in (
+        ("spark.sql.shuffle.partitions", "2"),
+        ("spark.sql.adaptive.enabled", "false"),
+        ("spark.sql.codegen.wholeStage", "false"),
+        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
+    ):
+        found.conf.set(key, value)
     yield found
     found.stop()
 
 
 def run(*arguments: object) -> tuple[int, list[str]]:
     said: list[str] = []
-    code = main(
-        [*(str(argument) for argument in arguments), "--master", "local[2]", "--quiet"], CREATED_MS, said.append
-    )
-    return code, said
+    words = [str(argument) for argument in arguments]
+    return main([*words, "--master", "local[2]", "--quiet"], CREATED_MS, said.append), said
+
+
+def named(root: Path, *names: str) -> list[str]:
+    """Command-line options for the stores of these names below a folder."""
+    return [word for name in names for word in ("--store", f"{name}={root / name}")]
 
 
 def filled(root: Path, messages: int = 400, prefix: int = 0, **options: Any) -> SyntheticStore:
@@ -99,7 +109,7 @@ def test_every_planted_offset_fault_is_found_and_no_other(spark: Any, tmp_path: 
         )
     out = tmp_path / "out"
 
-    code, said = run("reconcile", "--store", f"a={tmp_path / 'a'}", "--store", f"b={tmp_path / 'b'}", "--out", out)
+    code, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", out)
 
     assert code == exits.DIFFER, said
     found = {(row[0], row[1], row[2]): (row[3], row[6]) for row in rows(out, "Offsets that differ")}
@@ -122,9 +132,7 @@ def test_every_planted_offset_fault_is_found_and_no_other(spark: Any, tmp_path: 
     }
     kept = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name / "config").iterdir()}
     assert main(["plan", "apply", str(out / "plan.jsonl")], CREATED_MS, said.append) == exits.AGREE
-    again, said = run(
-        "reconcile", "--store", f"a={tmp_path / 'a'}", "--store", f"b={tmp_path / 'b'}", "--out", out / "2"
-    )
+    again, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", out / "2")
     assert {row[1] for row in rows(out / "2", "Offsets that differ")} == {"nobody", "good0"}, said
     assert plan_lines(out / "2" / "plan.jsonl") == []
     assert again == exits.DIFFER
@@ -178,7 +186,7 @@ def test_damaged_stores_are_named_and_the_rest_is_done(spark: Any, tmp_path: Pat
     kept = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name).rglob("*") if path.is_file()}
     out = tmp_path / "out"
 
-    code, said = run("reconcile", "--store", f"a={tmp_path / 'a'}", "--store", f"b={tmp_path / 'b'}", "--out", out)
+    code, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", out)
 
     assert code == exits.DAMAGED
     faults = {(row[2], Path(row[3]).name, row[4]) for row in rows(out, "Faults of the inputs") if row[1] == "damage"}
@@ -208,9 +216,7 @@ def test_divergence_and_derived_files(spark: Any, tmp_path: Path) -> None:
     queue.write_bytes(units)
     out = tmp_path / "out"
 
-    code, said = run(
-        "verify-replicas", "--store", f"a={tmp_path / 'a'}", "--store", f"b={tmp_path / 'b'}", "--out", out
-    )
+    code, said = run("verify-replicas", *named(tmp_path, "a", "b"), "--out", out)
 
     assert code == exits.DIFFER, said
     (divergence,) = rows(out, "Divergences")
@@ -281,18 +287,13 @@ def test_a_hole_in_the_queue_offsets_of_the_log(spark: Any, tmp_path: Path) -> N
 
 
 def test_offsets_translated_to_a_mirror_by_message_identity(spark: Any, tmp_path: Path) -> None:
-    """The mirror has the same messages in other queues and started later; its offsets are the lower end, never above."""
+    """The mirror has the same messages in other queues and started later; offsets are the lower end, never above."""
     source = filled(tmp_path / "source")
     source.save({"Orders@g": {0: 50, 1: 50, 2: 50, 3: 50}})
     mirror = SyntheticStore(str(tmp_path / "mirror"))
     for number in range(100, 400):
-        mirror.append(
-            "Orders",
-            (number // 4) % 2,
-            b"m",
-            store_timestamp=START_MS + 1_000_000 + number,
-            uniq_key=f"{0:016X}{number:016X}",
-        )
+        key, stored = f"{0:016X}{number:016X}", START_MS + 1_000_000 + number
+        mirror.append("Orders", (number // 4) % 2, b"m", store_timestamp=stored, uniq_key=key)
     mirror.save({}, topics=["Orders"], groups=["g"])
     out = tmp_path / "out"
 
@@ -356,27 +357,21 @@ def test_a_browser_renders_and_sorts_the_report_offline(spark: Any, tmp_path: Pa
     for name, offset in (("a", 10), ("b", 60)):
         filled(tmp_path / name).save({f"Orders@g<{n}>": {0: offset + n} for n in range(3)}, version=OLD)
     out = tmp_path / "out"
-    run("reconcile", "--store", f"a={tmp_path / 'a'}", "--store", f"b={tmp_path / 'b'}", "--out", out)
+    run("reconcile", *named(tmp_path, "a", "b"), "--out", out)
     page = (out / "report.html").read_text()
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
     assert "https://" not in page
-    clicked = page.replace(
-        "document.documentElement.dataset.ready = 'yes';",
-        "document.documentElement.dataset.ready = 'yes'; const h = document.querySelectorAll('th')[1]; h.click(); h.click();",
-    )
+    ready = "document.documentElement.dataset.ready = 'yes';"
+    twice = "const h = document.querySelectorAll('th')[1]; h.click(); h.click();"
+    clicked = page.replace(ready, ready + twice)
     (tmp_path / "page.html").write_text(clicked)
     flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     flags += " --disable-component-update --disable-sync"
     command = [str(chromium()), *flags.split(), f"--user-data-dir={tmp_path / 'profile'}"]
     shot = tmp_path / "page.png"
 
-    dumped = subprocess.run(
-        [*command, "--dump-dom", (tmp_path / "page.html").as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    ).stdout
+    dump = [*command, "--dump-dom", (tmp_path / "page.html").as_uri()]
+    dumped = subprocess.run(dump, capture_output=True, text=True, timeout=120, check=True).stdout
     subprocess.run(
         [*command, "--window-size=1200,1400", f"--screenshot={shot}", (out / "report.html").as_uri()],
         capture_output=True,

@@ -124,7 +124,7 @@ def test_a_hole_of_zeros_is_told_from_the_end_of_the_log() -> None:
 
 
 def test_little_endian_records_are_named() -> None:
-    data, starts = log()
+    data, _ = log()
     swapped = data[:4][::-1] + data[4:8][::-1] + b"\1" * 100
 
     positions, found = examined(swapped)
@@ -135,7 +135,7 @@ def test_little_endian_records_are_named() -> None:
 
 
 def test_a_blank_marker_of_the_wrong_length_is_named() -> None:
-    data, starts = log(10)
+    data, _ = log(10)
     end = len(data.rstrip(b"\0"))
     marked = bytearray(data)
     struct.pack_into(">iI", marked, end, 77, MAGIC_BLANK)

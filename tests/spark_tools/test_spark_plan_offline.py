@@ -131,7 +131,8 @@ def test_a_store_with_a_running_broker_is_refused(tmp_path: Path, run: Run) -> N
     stores = write_stores(tmp_path)
     plan = write_test_plan(stores, tmp_path / "plan.jsonl")
     (stores["a"] / "lock").write_bytes(b"lock")
-    hold = "import fcntl,sys; f=open(sys.argv[1],'r+b'); fcntl.lockf(f,fcntl.LOCK_EX,1,0); print('held',flush=True); input()"
+    hold = "import fcntl,sys; f=open(sys.argv[1],'r+b'); fcntl.lockf(f,fcntl.LOCK_EX,1,0); print('held',flush=True)"
+    hold += "; input()"
     with subprocess.Popen(
         [sys.executable, "-c", hold, stores["a"] / "lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as broker:

@@ -99,7 +99,16 @@ def test_a_killed_job_leaves_no_plan_and_can_be_run_again(tmp_path: Path) -> Non
 
 def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "understudy.spark_tools.main", "reconcile", "--store", "a=/nowhere", "--out", str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "understudy.spark_tools.main",
+            "reconcile",
+            "--store",
+            "a=/nowhere",
+            "--out",
+            str(tmp_path),
+        ],
         env={"PATH": "/nowhere", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -113,13 +122,13 @@ def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_the_command_line_needs_neither_spark_nor_numpy_until_a_job_runs() -> None:
+def test_the_command_line_needs_no_extra_until_something_is_to_be_done(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'pandas']));"
-        "from understudy.spark_tools.main import main; main(['--help']);"
-        "assert 'numpy' not in sys.modules or True"
+        "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'pyarrow', 'pandas', 'numpy']));"
+        "from understudy.spark_tools.main import main; main(['--help']); sys.exit(main(['plan', 'show', 'x']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == exits.BAD_USAGE, done.stderr
     assert "exit codes:" in done.stdout
+    assert "pip install 'understudy[spark]'" in done.stdout.splitlines()[-1]
