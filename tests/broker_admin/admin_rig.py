@@ -173,6 +173,7 @@ class Rig:
             client=None,
             started_ms=clock.wall_ms(),
             is_slave=False,
+            slave_sync=None,
         )
         self.server = Handlers()
         admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use
