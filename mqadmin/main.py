@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ _MODULES = (
     "clusters",
     "topics",
     "groups",
+    "members",
+    "progress",
     "offsets",
     "message_queries",
     "message_reading",
@@ -66,6 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         0 when it was done, 1 when it failed, 2 when the command line is wrong, 130 when it was interrupted.
     """
+    # What the client logs on its way to an error is in the error: without a handler it would be printed too.
+    logging.getLogger("understudy").addHandler(logging.NullHandler())
     arguments = list(sys.argv[1:] if argv is None else argv)
     commands = load_commands()
     if not arguments or arguments[0] in ("help", "-h", "--help"):

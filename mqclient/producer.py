@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from enum import StrEnum
 
-import attrs
 import trio
 
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
@@ -26,33 +24,20 @@ from understudy.mqclient.message import (
     encode_properties,
 )
 from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX, MessageQueue, check_group, check_topic
-from understudy.mqclient.records import COMPRESSED, ZLIB, check_properties_size, compress, encode_batch
-from understudy.mqclient.session import Session, SessionOptions, accepted, bare_errors, open_session
+from understudy.mqclient.records import COMPRESSED, check_properties_size, compress, encode_batch
+from understudy.mqclient.sending import STATUS, ProducerOptions, SendResult, SendStatus
+from understudy.mqclient.session import Session, accepted, bare_errors, open_session
 from understudy.mqclient.unique_id import UniqueIds
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World
 
+__all__ = ["Producer", "ProducerOptions", "SendResult", "SendStatus", "open_producer"]
+
 _Stored = tuple[Command, MessageQueue]  # the answer of a broker that has stored it, and where it was sent
 Select = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
-
-class SendStatus(StrEnum):
-    """What the broker did; in every case the message is stored on the broker that answered."""
-
-    OK = "SEND_OK"
-    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-
-
-_STATUS = {
-    ResponseCode.SUCCESS: SendStatus.OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
 
 # Refusals that another broker may not share (DefaultMQProducer.java, retryResponseCodes).
 _TRY_ANOTHER = frozenset(
@@ -67,58 +52,6 @@ _TRY_ANOTHER = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
-
-
-@attrs.frozen
-class SendResult:
-    """Where a message went.
-
-    Attributes:
-        status: see :class:`SendStatus`.
-        message_id: the unique id; of a batch, its ids joined by commas.
-        offset_message_id: id made of the broker's address and the log position; of a batch joined by commas.
-        queue: where it was stored.
-        queue_offset: its position there; of a batch that of its first message.
-        transaction_id: the broker's name for the transaction, if any.
-        recall_handle: token by which a timed message can be called back, if any.
-        region_id: region the broker says it belongs to.
-    """
-
-    status: SendStatus
-    message_id: str
-    offset_message_id: str
-    queue: MessageQueue
-    queue_offset: int
-    transaction_id: str | None
-    recall_handle: str | None
-    region_id: str | None
-
-
-@attrs.frozen
-class ProducerOptions:
-    """How a producer sends.
-
-    Attributes:
-        send_timeout_ms: longest time of one send, all attempts together.
-        attempts: how many brokers are tried when no queue is given.
-        retry_when_not_ok: try another broker when the message was stored but not flushed or replicated as asked.
-        max_message_bytes: larger bodies are refused here.
-        compress_above_bytes: bodies of at least so many bytes are compressed; 0 never.
-        compression: :data:`~understudy.mqclient.records.ZLIB`, ``LZ4`` or ``ZSTD``.
-        compression_level: for zlib 1 to 9.
-        new_topic_queues: queues per broker that a missing topic is created with.
-        session: see :class:`SessionOptions`.
-    """
-
-    send_timeout_ms: float = 3_000
-    attempts: int = 3
-    retry_when_not_ok: bool = False
-    max_message_bytes: int = 4 * 1024 * 1024
-    compress_above_bytes: int = 4096
-    compression: int = ZLIB
-    compression_level: int = 5
-    new_topic_queues: int = 4
-    session: SessionOptions = attrs.field(factory=SessionOptions)
 
 
 class Producer:
@@ -340,7 +273,7 @@ class Producer:
             answer = await self.session.remoting.invoke(address, command, timeout_ms)
         except RemotingError as error:
             raise NotConnectedError(str(error)) from error
-        return accepted(answer, address, _STATUS)
+        return accepted(answer, address, STATUS)
 
 
 def _result(stored: _Stored, message_id: str) -> SendResult:
@@ -348,7 +281,7 @@ def _result(stored: _Stored, message_id: str) -> SendResult:
     ext = answer.ext or {}
     queue_id = int(ext.get("queueId") or target.queue_id)
     return SendResult(
-        _STATUS[ResponseCode(answer.code)],
+        STATUS[ResponseCode(answer.code)],
         message_id,
         ext.get("msgId") or "",
         target if queue_id == target.queue_id else target._replace(queue_id=queue_id),

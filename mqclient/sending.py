@@ -1,0 +1,81 @@
+"""What a send is told, and what it tells."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import attrs
+
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.records import ZLIB
+from understudy.mqclient.session import SessionOptions
+from understudy.remoting.codes import ResponseCode
+
+
+class SendStatus(StrEnum):
+    """What the broker did; in every case the message is stored on the broker that answered."""
+
+    OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+STATUS = {
+    ResponseCode.SUCCESS: SendStatus.OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+@attrs.frozen
+class SendResult:
+    """Where a message went.
+
+    Attributes:
+        status: see :class:`SendStatus`.
+        message_id: the unique id; of a batch, its ids joined by commas.
+        offset_message_id: id made of the broker's address and the log position; of a batch joined by commas.
+        queue: where it was stored.
+        queue_offset: its position there; of a batch that of its first message.
+        transaction_id: the broker's name for the transaction, if any.
+        recall_handle: token by which a timed message can be called back, if any.
+        region_id: region the broker says it belongs to.
+    """
+
+    status: SendStatus
+    message_id: str
+    offset_message_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None
+    recall_handle: str | None
+    region_id: str | None
+
+
+@attrs.frozen
+class ProducerOptions:
+    """How a producer sends.
+
+    Attributes:
+        send_timeout_ms: longest time of one send, all attempts together.
+        attempts: how many brokers are tried when no queue is given.
+        retry_when_not_ok: try another broker when the message was stored but not flushed or replicated as asked.
+        max_message_bytes: larger bodies are refused here.
+        compress_above_bytes: bodies of at least so many bytes are compressed; 0 never.
+        compression: :data:`~understudy.mqclient.records.ZLIB`, ``LZ4`` or ``ZSTD``.
+        compression_level: for zlib 1 to 9.
+        new_topic_queues: queues per broker that a missing topic is created with.
+        session: see :class:`SessionOptions`.
+    """
+
+    send_timeout_ms: float = 3_000
+    attempts: int = 3
+    retry_when_not_ok: bool = False
+    max_message_bytes: int = 4 * 1024 * 1024
+    compress_above_bytes: int = 4096
+    compression: int = ZLIB
+    compression_level: int = 5
+    new_topic_queues: int = 4
+    session: SessionOptions = attrs.field(factory=SessionOptions)
