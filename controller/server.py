@@ -36,6 +36,7 @@ class Controller:
         metadata: the replicated state, for reading.
         member: the member of the quorum.
         failover: elections and their records; set once :meth:`run` runs.
+        requests: the API; set once :meth:`run` runs.
 
     *Errors*: ``ConfigError`` for settings that cannot be used.
     """
@@ -61,6 +62,7 @@ class Controller:
         )
         self.liveness = Liveness(world.clock.monotonic(), config.controller_unknown_broker_grace / 1000)
         self.failover: Failover | None = None
+        self.requests: ControllerRequests | None = None
         for warning in self.peers.warnings:
             log.warning(warning)
 
@@ -92,7 +94,7 @@ class Controller:
                 self._world, self.member, self.metadata, replicated, self.liveness, notifier
             )
             failover.config = config
-            requests = ControllerRequests(
+            requests = self.requests = ControllerRequests(
                 self._world.clock,
                 self.peers,
                 self.member,

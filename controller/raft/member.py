@@ -6,6 +6,9 @@ starts when something arrives or a deadline passes; there is no polling.
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -86,8 +89,10 @@ class _Waiter(Generic[T]):
         self.error: Exception | None = None
 
     def deliver(self, value: T | None, error: Exception | None) -> None:
-        self.value, self.error = value, error
-        self.done.set()
+        """Give the answer; only the first one counts."""
+        if not self.done.is_set():
+            self.value, self.error = value, error
+            self.done.set()
 
 
 class QuorumMember:
@@ -123,6 +128,8 @@ class QuorumMember:
         self._link_changes: deque[tuple[str, bool]] = deque()
         self._proposals: deque[tuple[bytes, Ticket]] = deque()
         self._calls: deque[tuple[Callable[[Consensus], Any], _Waiter[Any]]] = deque()
+        self._expiries: list[tuple[float, int, _Waiter[Any]]] = []
+        self._numbers = itertools.count()
         self._activating_term = -1
         self._refusals: dict[str, str] = {}
         self._fatal: str = ""
@@ -209,11 +216,14 @@ class QuorumMember:
             if consensus.busy() or self._inbox or self._link_changes or self._calls or self._proposals:
                 await trio.lowlevel.checkpoint()
                 continue
-            with trio.move_on_at(consensus.next_deadline()):
+            with trio.move_on_at(min(consensus.next_deadline(), self._next_expiry())):
                 await self._wake.wait()
 
     def _take_inputs(self, consensus: Consensus, now: float) -> list[tuple[_Waiter[Any], Any, Exception | None]]:
         consensus.at(now)
+        while self._next_expiry() <= now:
+            late = heapq.heappop(self._expiries)[2]
+            late.deliver(None, OutcomeUnknownError("no majority answered in time"))
         while self._link_changes:
             peer, up = self._link_changes.popleft()
             if up:
@@ -236,6 +246,13 @@ class QuorumMember:
             except (NotLeaderError, ValueError) as error:
                 ticket.deliver(None, error)
         return answers
+
+    def _next_expiry(self) -> float:
+        """Return when the next caller has waited long enough; callers that have their answer are dropped on the way."""
+        expiries = self._expiries
+        while expiries and expiries[0][2].done.is_set():
+            heapq.heappop(expiries)
+        return expiries[0][0] if expiries else math.inf
 
     async def _make_durable(self, consensus: Consensus) -> None:
         journal, snapshots = consensus.journal, consensus.snapshots
@@ -295,8 +312,11 @@ class QuorumMember:
             ticket.deliver(None, NotLeaderError(None))
         for _, waiter in self._calls:
             waiter.deliver(None, NotLeaderError(None))
+        for _, _, waiting in self._expiries:
+            waiting.deliver(None, OutcomeUnknownError("this member stopped"))
         self._proposals.clear()
         self._calls.clear()
+        self._expiries.clear()
         self._changed.set()
         self._changed = trio.Event()
 
@@ -322,11 +342,11 @@ class QuorumMember:
         envelope = Envelope(COMMAND, self.state.features, client, sequence, self.world.clock.wall_ms(), payload)
         waiter: _Waiter[tuple[int, bytes]] = _Waiter()
         self._proposals.append((encode_envelope(envelope), Ticket(waiter.deliver)))
+        # the actor ends the wait too: a cancel scope for each command would cost more than the command
+        expires = self.world.clock.monotonic() + timeout_seconds
+        heapq.heappush(self._expiries, (expires, next(self._numbers), waiter))
         self._wake.set()
-        with trio.move_on_after(timeout_seconds):
-            await waiter.done.wait()
-        if not waiter.done.is_set():
-            raise OutcomeUnknownError(f"no majority answered within {timeout_seconds:g} s")
+        await waiter.done.wait()
         if waiter.error is not None:
             raise waiter.error
         assert waiter.value is not None
