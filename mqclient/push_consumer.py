@@ -16,31 +16,18 @@ import trio
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.client_requests import serve_requests
 from understudy.mqclient.consumption import Consumption
-from understudy.mqclient.errors import BrokerError, ClientError, RecordDamagedError
-from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
+from understudy.mqclient.heartbeat import ConsumeType, MessageModel
 from understudy.mqclient.listener import Listener, PushConsumerOptions
 from understudy.mqclient.locks import QueueLocks
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.offsets import BrokerOffsets, FileOffsets
-from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
-from understudy.mqclient.queue import RETRY_PREFIX, MessageQueue
+from understudy.mqclient.pulling import Pulling
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, bare_errors, open_session
-from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
 log = get_logger("mqclient.push_consumer")
-
-# Refusals of brokers that have forgotten the group or hold an older subscription: a heartbeat cures them.
-_HEARTBEAT_CURES = frozenset(
-    {
-        ResponseCode.SUBSCRIPTION_NOT_EXIST,
-        ResponseCode.SUBSCRIPTION_NOT_LATEST,
-        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-        ResponseCode.FILTER_DATA_NOT_EXIST,
-        ResponseCode.FILTER_DATA_NOT_LATEST,
-    }
-)
 
 
 class PushConsumer:
@@ -75,10 +62,8 @@ class PushConsumer:
         self._clock = session.world.clock
         self._nursery = nursery
         self._held: dict[MessageQueue, AssignedQueue] = {}
-        self._resumed = trio.Event()
-        self._resumed.set()
         batches, self._batches = trio.open_memory_channel[Batch](options.consume_tasks)
-        self._submit = batches
+        self._pulling = Pulling(session, self.membership, options, self.offsets, batches)
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -104,12 +89,11 @@ class PushConsumer:
 
     def pause(self) -> None:
         """Stop pulling; what was pulled is still consumed."""
-        if self._resumed.is_set():
-            self._resumed = trio.Event()
+        self._pulling.pause()
 
     def resume(self) -> None:
         """Pull again."""
-        self._resumed.set()
+        self._pulling.resume()
 
     async def persist(self) -> None:
         """Store the progress of all held queues now."""
@@ -172,10 +156,10 @@ class PushConsumer:
             with assigned.pulling:
                 if self._locking:
                     await self._wait_for_lock(assigned)
-                assigned.next_offset = await self._first_offset(assigned.queue)
+                assigned.next_offset = await self._pulling.first_offset(assigned.queue)
                 if self.options.ordered:
                     self._nursery.start_soon(self.consumption.run_in_order, assigned)
-                await self._pull_for_ever(assigned)
+                await self._pulling.run(assigned)
         except Exception as error:  # one queue must not end the consumer: another rebalance takes it again
             log.error("queue failed", exc=error, group=self.group, queue=assigned.queue, error=repr(error))
             await self._clock.sleep(self.options.pull_retry_ms / 1000)
@@ -188,96 +172,6 @@ class PushConsumer:
                 assigned.locked_at = asked_at
                 return
             await self._clock.sleep(1.0)
-
-    async def _first_offset(self, queue: MessageQueue) -> int:
-        while True:
-            try:
-                known = self.offsets.known(queue)
-                stored = known if known is not None else await self.offsets.stored(queue)
-                if stored is not None:
-                    return stored
-                first = await self._start_of_new_group(queue)
-                # Differs from the reference, which stores nothing until a message was consumed: a member that takes
-                # over before that would skip what arrived in between.
-                self.offsets.update(queue, first)
-                return first
-            except ClientError as error:
-                log.warning("start of queue unknown", group=self.group, queue=queue, why=error)
-                await self._clock.sleep(self.options.pull_retry_ms / 1000)
-
-    async def _start_of_new_group(self, queue: MessageQueue) -> int:
-        if queue.topic.startswith(RETRY_PREFIX) or self.options.consume_from is ConsumeFrom.FIRST_OFFSET:
-            return await min_offset(self.session, queue)
-        if self.options.consume_from is ConsumeFrom.TIMESTAMP:
-            return await offset_at(self.session, queue, self.options.consume_timestamp_ms)
-        return await max_offset(self.session, queue)
-
-    async def _pull_for_ever(self, assigned: AssignedQueue) -> None:
-        while True:
-            await self._resumed.wait()
-            while assigned.window.full(self.options.limits, ordered=self.options.ordered):
-                await assigned.changed.wait()
-            subscription = self.membership.subscriptions.get(assigned.queue.topic)
-            address = self._pull_address(assigned)
-            if subscription is None or address is None:
-                await self._clock.sleep(self.options.pull_retry_ms / 1000)
-                continue
-            commit = self.offsets.known(assigned.queue) if self.options.model is MessageModel.CLUSTERING else None
-            wanted = PullRequest(
-                self.group, assigned.queue, assigned.next_offset, subscription, self.options.pull_batch,
-                commit_offset=commit, hold_ms=self.options.hold_ms,
-            )  # fmt: skip
-            try:
-                result = await pull(self.session, address, wanted)
-            except (ClientError, RecordDamagedError) as error:
-                await self._after_failed_pull(assigned, address, error)
-                continue
-            assigned.last_pull_ms = self._clock.wall_ms()
-            assigned.replica = result.suggested_broker_id
-            await self._deliver(assigned, result)
-
-    def _pull_address(self, assigned: AssignedQueue) -> str | None:
-        group = self.session.broker(assigned.queue.broker_name)
-        if group is None:
-            return None
-        return group.addresses.get(assigned.replica) or group.any_address()
-
-    async def _after_failed_pull(self, assigned: AssignedQueue, address: str, error: ClientError) -> None:
-        pause_ms = self.options.pull_retry_ms
-        if isinstance(error, BrokerError) and error.code == ResponseCode.SYSTEM_BUSY:
-            pause_ms = min(20.0, pause_ms)
-        else:
-            log.warning("pull failed", group=self.group, queue=assigned.queue, broker=address, why=error)
-        await self._clock.sleep(pause_ms / 1000)
-        if not isinstance(error, BrokerError):
-            assigned.replica = 0
-            await self.session.renew_route(assigned.queue.topic)
-            address = self._pull_address(assigned) or address
-            await self.session.send_heartbeat(address)
-        elif error.code in _HEARTBEAT_CURES:
-            await self.session.send_heartbeat(address)
-
-    async def _deliver(self, assigned: AssignedQueue, result: PullResult) -> None:
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning(
-                "offset corrected",
-                group=self.group, queue=assigned.queue, asked=assigned.next_offset, corrected=result.next_offset,
-            )  # fmt: skip
-            assigned.restart(result.next_offset)
-            self.offsets.update(assigned.queue, result.next_offset)
-            await self.offsets.persist([assigned.queue])
-            return
-        assigned.next_offset = result.next_offset
-        fresh = assigned.window.add(result.messages)
-        if fresh:
-            assigned.wake()
-            if not self.options.ordered:
-                for start in range(0, len(fresh), self.options.consume_batch):
-                    messages = fresh[start : start + self.options.consume_batch]
-                    await self._submit.send(Batch(assigned, assigned.window, messages))
-        elif not assigned.window and not assigned.busy:
-            # Everything up to here was filtered out or is finished: the progress may move on.
-            self.offsets.update(assigned.queue, result.next_offset, only_forward=True)
 
     # --- the loops ---------------------------------------------------------------------------------------------
 
