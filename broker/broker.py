@@ -8,7 +8,8 @@ Source: BrokerController.java, BrokerStartup.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import trio
 
@@ -28,12 +29,14 @@ from understudy.broker.processors.lock import LockProcessor
 from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
 from understudy.broker.processors.queue_offsets import OffsetProcessor
+from understudy.broker.processors.reply import LANE as REPLY_LANE
 from understudy.broker.processors.reply import ReplyProcessor
 from understudy.broker.processors.send import SendProcessor
 from understudy.broker.processors.send_back import SendBackProcessor
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.broker.schedule import ScheduleProgress, ScheduleService
+from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import BrokerStartError, config_path, load, store_settings
 from understudy.broker.topics import SystemTopicPlan, TopicTable
@@ -54,6 +57,8 @@ log = get_logger("broker")
 STOP_SECONDS = 10.0
 FIRST_REGISTRATION_MS = 1_000
 FAST_PORT_DISTANCE = 2
+PROGRESS_DELAY_MS = 500
+"""Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""
 PULL_CODES = frozenset(
     {
         int(code)
@@ -88,6 +93,7 @@ class Broker:
         schedule: the service of delayed messages.
         registration: what name servers are told.
         member_group: who else of the replica group is alive.
+        slave_sync: copies the master's tables; ``None`` on a master.
         persistence: saves the tables.
         server: the listening port.
         services: what runs.
@@ -136,6 +142,8 @@ class Broker:
         self.persistence = Persistence(world)
         self.replication = Replication(world, options)
         self.fast_server = None
+        self.slave_sync: SlaveSync | None = None
+        self._was_synced = False
         self._shared_client = client
         self._redelivery = redelivery if redelivery is not None else self.append_to_own_log
 
@@ -282,8 +290,8 @@ class Broker:
         tables = (
             ("topics", "topics.json", self.topics, lambda: 0),
             ("groups", "subscriptionGroup.json", self.groups, lambda: 0),
-            ("offsets", "consumerOffset.json", self.offsets, lambda: config.flushConsumerOffsetInterval),
-            ("delay", "delayOffset.json", self.schedule_progress, lambda: keys.flushDelayOffsetInterval),
+            ("offsets", "consumerOffset.json", self.offsets, _soon(lambda: config.flushConsumerOffsetInterval)),
+            ("delay", "delayOffset.json", self.schedule_progress, _soon(lambda: keys.flushDelayOffsetInterval)),
         )
         absent = []
         for name, file_name, table, delay_ms in tables:
@@ -296,6 +304,10 @@ class Broker:
                     "it from a backup or another replica, or write {} into it to start without topics"
                 )
             self.persistence.add(SavedTable(name, path, table.to_json, delay_ms, self._barrier_of(name)))
+        if self.is_slave:
+            path = config_path(keys, "replica.json")
+            await load(disk, path, self._load_replica_state)
+            self.persistence.add(SavedTable("replica", path, self._replica_state, lambda: 0))
         if absent:
             await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
             await self.persistence.save_all()
@@ -303,6 +315,18 @@ class Broker:
         self.groups.on_change.append(lambda: self.persistence.changed("groups"))
         self.offsets.on_change.append(lambda: self.persistence.changed("offsets"))
         self.schedule_progress.on_change.append(lambda: self.persistence.changed("delay"))
+
+    def _load_replica_state(self, content: Mapping[str, Any]) -> None:
+        self._was_synced = content.get("synced") is True
+
+    def _replica_state(self) -> dict[str, Any]:
+        """Return what says after a restart that the tables of this slave are those of its group."""
+        sync = self.slave_sync
+        return {
+            "master": self.replication.master_address,
+            "synced": self._was_synced if sync is None else sync.synced,
+            "syncedAt": 0 if sync is None else sync.synced_ms,
+        }
 
     def _barrier_of(self, name: str) -> Callable[[], Awaitable[None]] | None:
         """Progress of delayed messages must not be durable before their copies are."""
@@ -345,6 +369,8 @@ class Broker:
                         services.start(
                             "heartbeat", self.registration.heartbeat, reason="acting master or controller mode"
                         )
+                    if self.slave_sync is not None:
+                        services.start("metadata sync", self.slave_sync.run, reason="SLAVE")
                     if self.is_slave or self.options.broker.enableSlaveActingMaster:
                         services.start("member group", self.member_group.run, reason="replica group")
                     if self.registration.name_servers:
@@ -364,6 +390,19 @@ class Broker:
         self.member_group = MemberGroup(
             self.world, self.options, self.identity, self.registration, self.replication, self.client
         )
+        if self.is_slave:
+            self.slave_sync = SlaveSync(
+                self.world,
+                self.replication,
+                self.client,
+                self.identity.address,
+                self.topics,
+                self.groups,
+                self.offsets,
+                self.schedule_progress,
+            )
+            self.slave_sync.synced = self._was_synced
+            self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
         self.send = SendProcessor(self)
         self.pull = PullProcessor(self)
         self.members = MemberProcessor(self)
@@ -379,6 +418,9 @@ class Broker:
         ):
             processor.register(server)
         admin.register_all(self, server)
+        server.lane(
+            REPLY_LANE, LaneLimits(config.processReplyMessageThreadPoolNums, config.replyThreadPoolQueueCapacity)
+        )
         server.lane(
             "admin",
             LaneLimits(
@@ -418,3 +460,8 @@ class Broker:
         finally:
             await self.store.close()
         log.info("broker stopped", name=self.identity.canonical_name)
+
+
+def _soon(interval_ms: Callable[[], int]) -> Callable[[], int]:
+    """Return a configured interval, but never more than :data:`PROGRESS_DELAY_MS`."""
+    return lambda: min(interval_ms(), PROGRESS_DELAY_MS)

@@ -22,6 +22,7 @@ class OffsetTable:
         pulled: where the next pull will begin; memory only.
         version: grows once every ``version_step`` commits, and with each reset.
         revision: grows with every change, since the start.
+        touched: the revision at which each key last changed; a removed key is not in it.
         following: the version belongs to the master whose table this is; own changes leave it as it is.
         on_change: called after every change of :attr:`committed`.
     """
@@ -36,6 +37,7 @@ class OffsetTable:
         self.version = DataVersion(timestamp=now_ms())
         self.on_change: list[Callable[[], None]] = []
         self.revision = 0
+        self.touched: dict[str, int] = {}
         self.following = False
         self.state_version: Callable[[], int] = lambda: 0
 
@@ -47,6 +49,7 @@ class OffsetTable:
             queues = self.committed[key] = {}
         queues[queue_id] = offset
         self.revision += 1
+        self.touched[key] = self.revision
         if self.revision % self.version_step == 0 and not self.following:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
@@ -91,7 +94,7 @@ class OffsetTable:
         self.reset.setdefault(key, {})[queue_id] = offset
         self._stamp(key, queue_id)
         self.committed.setdefault(key, {})[queue_id] = offset
-        self._changed()
+        self._changed(key)
 
     def _stamp(self, key: str, queue_id: int) -> None:
         """Note a deliberate change, newer than any before it whatever the clock says."""
@@ -138,7 +141,7 @@ class OffsetTable:
             self.committed[key] = dict(offsets)
             for queue_id in offsets:
                 self._stamp(key, queue_id)
-            self._changed()
+            self._changed(key)
 
     def take(
         self, table: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]], version: DataVersion
@@ -154,14 +157,17 @@ class OffsetTable:
             How many queues have another offset than before.
         """
         changed = 0
+        self.revision += 1
         for key, queues in table.items():
             own = self.committed.setdefault(key, {})
+            self.touched[key] = self.revision
             for queue_id, offset in queues.items():
                 if own.get(queue_id) != offset:
                     own[queue_id] = offset
                     changed += 1
         for key, marks in stamps.items():
             own_stamps = self.stamps.setdefault(key, {})
+            self.touched[key] = self.revision
             for queue_id, stamp in marks.items():
                 if own_stamps.get(queue_id, 0) < stamp:
                     own_stamps[queue_id] = stamp
@@ -170,21 +176,30 @@ class OffsetTable:
         if newer:
             self.version = version
         if changed or newer:
-            self.revision += 1
             for listener in self.on_change:
                 listener()
         return changed
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of ``consumerOffset.json``."""
+    def to_json(self, since: int = -1) -> dict[str, Any]:
+        """Return the content of ``consumerOffset.json``.
+
+        Args:
+            since: leave out keys that have not changed after this revision; -1 for everything.
+        """
+        if since < 0:
+            table, stamps = self.committed, self.stamps
+        else:
+            keys = [key for key, revision in self.touched.items() if revision > since]
+            table = {key: self.committed[key] for key in keys if key in self.committed}
+            stamps = {key: self.stamps[key] for key in keys if key in self.stamps}
         content: dict[str, Any] = {
             "dataVersion": self.version.to_json(),
-            "offsetTable": {key: dict(queues) for key, queues in self.committed.items()},
+            "offsetTable": {key: dict(queues) for key, queues in table.items()},
         }
-        if self.stamps:
-            # Beyond the reference, which skips the field, but only while its queue ids are quoted.
+        if stamps:
+            # Beyond the reference, whose reader skips the field only when the queue ids in it are quoted.
             content["resetStampTable"] = {
-                key: {str(queue_id): stamp for queue_id, stamp in stamps.items()} for key, stamps in self.stamps.items()
+                key: {str(queue_id): mark for queue_id, mark in marks.items()} for key, marks in stamps.items()
             }
         return content
 
@@ -200,13 +215,15 @@ class OffsetTable:
             self.version = DataVersion.from_json(value["dataVersion"])
 
     def _remove(self, doomed: Callable[[str, str], bool]) -> None:
-        for table in (self.committed, self.stamps, self.reset, self.pulled):
+        for table in (self.committed, self.stamps, self.touched, self.reset, self.pulled):
             for key in [key for key in table if doomed(key.rpartition("@")[0], key.rpartition("@")[2])]:
                 del table[key]
         self._changed()
 
-    def _changed(self) -> None:
+    def _changed(self, key: str | None = None) -> None:
         self.revision += 1
+        if key is not None:
+            self.touched[key] = self.revision
         if not self.following:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:

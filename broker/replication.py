@@ -153,6 +153,10 @@ class Replication:
             for callback in self.master_changed:
                 callback()
 
+    def continued_since(self, moment: float) -> bool:
+        """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""
+        return self.slave is not None and self.slave.continued_at > moment
+
     def learn_flush_offset(self, offset: int) -> None:
         """Take what a master says of its log, when the configuration asks for it and nothing is known yet."""
         if self._options.store.syncMasterFlushOffsetWhenStartup and self.master_flush_offset == 0:

@@ -54,6 +54,7 @@ class HaSlave:
 
     Attributes:
         state_changed: called with the new state; pre-online waits for it.
+        continued_at: monotonic time in seconds of the last frame that continued our log; minus infinity before.
     """
 
     def __init__(self, world: World, store: ReplicatedLog, settings: HaParameters) -> None:
@@ -69,6 +70,7 @@ class HaSlave:
         self._second = (0, 0, 0)
         self._refusal = ""
         self.state = HaState.READY
+        self.continued_at = float("-inf")
         self.state_changed: list[Callable[[HaState], None]] = []
 
     @property
@@ -191,6 +193,7 @@ class HaSlave:
                 "another history. Nothing was written. Compare both logs; to follow this master, move this store away "
                 "and start again"
             )
+        self.continued_at = self._world.clock.monotonic()
         if transfer.body:
             try:
                 self._store.append_raw(transfer.offset, transfer.body)

@@ -1,4 +1,4 @@
-"""Replication as others see and steer it: 905, 906, 907, 908, and the timer tables that slaves copy (60, 61).
+"""Replication as others see and steer it (905 to 908), and the tables that slaves copy (43, 45, 60, 61, 402).
 
 Source: AdminBrokerProcessor.java, HARuntimeInfo.java, EndTransactionProcessor.java.
 """
@@ -12,11 +12,13 @@ from understudy.broker import names
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.broker.data_version import DataVersion
 from understudy.broker.member_group import MinBrokerNotice
+from understudy.broker.slave_sync import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.json_dialect import dumps
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -31,6 +33,9 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
     server.register(RequestCode.GET_BROKER_HA_STATUS, handlers.status)
     server.register(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
+    server.register(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
+    server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
+    server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
     server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
     if broker.is_slave:
@@ -128,8 +133,47 @@ class ReplicationAdmin:
             self._broker.replication.master_flush_offset = offset
         return response(command)
 
+    def consumer_offsets(self, connection: Connection, command: Command) -> Command:
+        """Return the offset table (43); to a slave of ours that says what it has, only what changed since."""
+        offsets, asked = self._broker.offsets, optional(command, KNOWN_OFFSETS)
+        if asked is not None:
+            life, _, known = asked.partition("-")
+            current = f"{self._broker.started_ms}-{offsets.revision}"
+            ext = {KNOWN_OFFSETS: current, TABLES: self._tables()}
+            if asked == current:
+                return response(command, ext=ext)
+            partly = life == str(self._broker.started_ms) and known.isdecimal()
+            content = offsets.to_json(int(known) if partly else -1)
+            return response(command, ext={**ext, PARTLY: str(partly).lower()}, body=dumps(content))
+        content = offsets.to_json()
+        topics: dict[str, list[str]] = {}
+        for key in content["offsetTable"]:
+            topic, _, group = key.rpartition("@")
+            topics.setdefault(group, []).append(topic)
+        return json_answer(command, {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content})
+
+    def _tables(self) -> str:
+        """Return a text that changes with topics and groups."""
+        topics, groups = self._broker.topics.version, self._broker.groups.version
+        return f"{topics.state_version}.{topics.counter}.{topics.timestamp}-{groups.counter}.{groups.timestamp}"
+
+    def delay_offsets(self, connection: Connection, command: Command) -> Command:
+        """Return how far each delay level is delivered (45)."""
+        return json_answer(command, self._broker.schedule_progress.to_json())
+
+    def request_modes(self, connection: Connection, command: Command) -> Command:
+        """Return the modes that differ from the default: none of a master, a slave's are its master's (402)."""
+        sync = self._broker.slave_sync
+        return json_answer(command, {"messageRequestModeMap": {} if sync is None else sync.request_modes})
+
     def timer_checkpoint(self, connection: Connection, command: Command) -> Command:
-        """Return the checkpoint of a timer that has read everything up to now and holds nothing (60)."""
+        """Return the checkpoint of a timer that has read everything up to now and holds nothing (60).
+
+        A slave returns what its master said, for a Java master that comes back and asks for it.
+        """
+        sync = self._broker.slave_sync
+        if sync is not None and sync.timer_checkpoint is not None:
+            return response(command, body=sync.timer_checkpoint)
         now_ms = self._broker.world.clock.wall_ms()
         queued = self._broker.store.max_queue_offset(names.TIMER_TOPIC, 0)
         version = self._timer_version
@@ -139,7 +183,10 @@ class ReplicationAdmin:
         return response(command, body=body)
 
     def timer_metrics(self, connection: Connection, command: Command) -> Command:
-        """Return how many messages of each topic wait in the timer: none (61)."""
+        """Return how many messages of each topic wait in the timer: none, or what a slave's master said (61)."""
+        sync = self._broker.slave_sync
+        if sync is not None and sync.timer_metrics is not None:
+            return response(command, body=sync.timer_metrics)
         return json_answer(command, {"dataVersion": self._timer_version.to_json(), "timingCount": {}})
 
     def refuse_on_slave(self, connection: Connection, command: Command) -> Command:

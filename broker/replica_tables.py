@@ -1,0 +1,144 @@
+"""A master's tables as a slave reads them, and what a slave does with them: no I/O.
+
+The rules:
+
+* A slave's topics and groups carry the version of its master. While the slave follows, own changes do not move it.
+* At the first look at a master an older table takes nothing away and overwrites nothing: it only adds what is missing
+  here. (It is older when the slave acted, or when the master lost its disk.)
+* Afterwards every change of the master counts, but only a table that is not older than ours deletes rows, and only once
+  the log of this master was seen to continue ours: a master that lost its disk is never obeyed when it forgets things.
+* Offsets are never taken back by an older value: at the first look the larger offset of each queue wins, unless a newer
+  reset stands behind the other one. Afterwards every queue that changed at the master counts, smaller ones as well.
+
+Source: SlaveSynchronize.java, which lets whole tables win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker.data_version import DataVersion
+from understudy.broker.offsets import OffsetTable, queue_table
+from understudy.runtime.json_dialect import JsonError, loads
+
+Queues = dict[str, dict[int, int]]
+
+
+class ReplicaTableError(ValueError):
+    """A master's answer that is no table; nothing was taken."""
+
+
+@attrs.frozen
+class Takeover:
+    """How a whole table is taken.
+
+    Attributes:
+        take: whether there is anything to take.
+        delete: rows the master does not have go.
+        overwrite: the master's rows win.
+        adopt: the master's version becomes ours.
+    """
+
+    take: bool
+    delete: bool = False
+    overwrite: bool = False
+    adopt: bool = False
+
+
+def takeover(own: DataVersion, seen: DataVersion | None, theirs: DataVersion) -> Takeover:
+    """Decide how to take topics or groups.
+
+    Args:
+        own: our version.
+        seen: the master's version at the last look; ``None`` at the first look at this master.
+        theirs: the master's version now.
+    """
+    if theirs == seen:
+        return Takeover(False)
+    if theirs >= own:
+        return Takeover(True, delete=True, overwrite=True, adopt=True)
+    return Takeover(True, overwrite=seen is not None)
+
+
+@attrs.frozen
+class OffsetsAnswer:
+    """The master's consumer offsets."""
+
+    table: Queues
+    stamps: Queues
+    version: DataVersion
+
+
+def read_object(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object of an answer. Raises :class:`ReplicaTableError`."""
+    try:
+        value = loads(body)
+    except JsonError as error:
+        raise ReplicaTableError(f"no JSON: {error}") from None
+    if not isinstance(value, Mapping):
+        raise ReplicaTableError("no JSON object")
+    return value
+
+
+def read_offsets(body: bytes) -> OffsetsAnswer:
+    """Read the body of GET_ALL_CONSUMER_OFFSET, ours or the reference's. Raises :class:`ReplicaTableError`."""
+    value = read_object(body)
+    try:
+        table, stamps = queue_table(value, "offsetTable"), queue_table(value, "resetStampTable")
+    except ValueError as error:
+        raise ReplicaTableError(str(error)) from None
+    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")))
+
+
+def read_levels(body: bytes) -> tuple[dict[int, int], DataVersion]:
+    """Read the body of GET_ALL_DELAY_OFFSET: next offset per level. Raises :class:`ReplicaTableError`."""
+    value = read_object(body)
+    table = value.get("offsetTable") or {}
+    try:
+        levels = {int(level): int(offset) for level, offset in table.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise ReplicaTableError("offsetTable: levels and offsets must be whole numbers") from None
+    return levels, DataVersion.from_json(value.get("dataVersion"))
+
+
+def read_forbidden(table: object) -> dict[str, dict[str, int]]:
+    """Read what is forbidden to groups: group, topic, bits. Raises :class:`ReplicaTableError`."""
+    if table is None:
+        return {}
+    try:
+        return {
+            str(group): {str(topic): int(bits) for topic, bits in topics.items()}
+            for group, topics in table.items()  # type: ignore[attr-defined]  # anything else is told below
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise ReplicaTableError("forbiddenTable: groups with topics and numbers are expected") from None
+
+
+def offsets_to_take(own: OffsetTable, seen: OffsetsAnswer | None, theirs: OffsetsAnswer) -> Queues:
+    """Return the queues whose offset must be taken from the master.
+
+    Args:
+        own: our offsets.
+        seen: the master's answer at the last look; ``None`` at the first look at this master.
+        theirs: its answer now.
+    """
+    wanted: Queues = {}
+    for key, queues in theirs.table.items():
+        ours = own.committed.get(key, {})
+        before = None if seen is None else seen.table.get(key, {})
+        if before == queues:
+            continue
+        stamps, own_stamps = theirs.stamps.get(key, {}), own.stamps.get(key, {})
+        for queue_id, offset in queues.items():
+            if queue_id not in ours:
+                take = True
+            elif before is not None and queue_id in before:
+                take = before[queue_id] != offset
+            else:
+                take = (stamps.get(queue_id, 0), offset) > (own_stamps.get(queue_id, 0), ours[queue_id])
+            if take and ours.get(queue_id) != offset:
+                wanted.setdefault(key, {})[queue_id] = offset
+    return wanted
