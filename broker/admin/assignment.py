@@ -1,4 +1,4 @@
-"""Which queues a consumer gets when the broker decides, and how it asks for messages (400, 401, 402).
+"""Which queues a consumer gets when the broker decides, and how it asks for messages (400, 401).
 
 Source: QueryAssignmentProcessor.java, MessageRequestModeManager.java, AllocateMessageQueueAveragely.java,
 AllocateMessageQueueAveragelyByCircle.java.
@@ -40,7 +40,6 @@ def register(broker: Broker, server: RemotingServer) -> None:
     handlers = AssignmentAdmin(broker)
     server.register_async(RequestCode.QUERY_ASSIGNMENT, handlers.query, kind="assignment")
     server.register(RequestCode.SET_MESSAGE_REQUEST_MODE, handlers.set_mode)
-    server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.all_modes)
 
 
 class AssignmentAdmin:
@@ -80,10 +79,6 @@ class AssignmentAdmin:
             remark = f"group {group} cannot consume {topic} by POP on this broker, use mode PULL"
             raise CommandError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
         return response(command)
-
-    def all_modes(self, connection: Connection, command: Command) -> Command:
-        """Return the modes that differ from the default, as slaves copy them: none (402)."""
-        return json_answer(command, {"messageRequestModeMap": {}})
 
     def _share(self, queues: list[Queue], group: str, client_id: str, strategy_name: str) -> list[Queue] | None:
         if not self._broker.options.broker.serverLoadBalancerEnable:

@@ -1,6 +1,6 @@
-"""How far groups have come: lag, time behind, topics and groups that belong together, offset tables.
+"""How far groups have come: lag, time behind, topics and groups that belong together.
 
-Codes 43, 45, 208, 300, 303, 308, 314, 317, 343, 345. Source: AdminBrokerProcessor.java, ConsumerOffsetManager.java.
+Codes 208, 300, 303, 308, 314, 317, 343, 345. Source: AdminBrokerProcessor.java, ConsumerOffsetManager.java.
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, handlers.subscription)
     server.register(RequestCode.QUERY_CORRECTION_OFFSET, handlers.correction)
     server.register_async(RequestCode.CLONE_GROUP_OFFSET, handlers.clone)
-    server.register(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.all_offsets)
-    server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
 
 
 class ProgressAdmin:
@@ -174,19 +172,6 @@ class ProgressAdmin:
                 offsets.clone(source, target, name)
         await self._broker.persistence.save("offsets")
         return response(command)
-
-    def all_offsets(self, connection: Connection, command: Command) -> Command:
-        """Return the whole offset table, as slaves copy it (43)."""
-        body = self._broker.offsets.to_json()
-        topics: dict[str, list[str]] = {}
-        for key in body["offsetTable"]:
-            topic, _, group = key.rpartition("@")
-            topics.setdefault(group, []).append(topic)
-        return json_answer(command, dict(sorted({**body, "groupTopicMap": topics}.items())))
-
-    def delay_offsets(self, connection: Connection, command: Command) -> Command:
-        """Return how far each delay level is delivered (45)."""
-        return json_answer(command, self._broker.schedule_progress.to_json())
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
         """Leave out topics an online group no longer subscribes to; an offline group keeps all."""
