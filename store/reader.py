@@ -19,7 +19,6 @@ _INT = struct.Struct(">i")
 #: Size, magic and queue offset of a record.
 _HEAD = struct.Struct(">iI12xq")
 _MAX_BYTES = 128 << 20
-_NEVER = 1 << 63
 _QUERY_ROUNDS = 3
 #: Index type that searches for tags.
 TAG_INDEX = "T"
@@ -67,26 +66,49 @@ class Reader:
         log = core.log
         count = min(max_messages, max_offset - offset, 256) if accept is None else 0
         if count > 0 and accept_record is None:
-            # Nearly always the wanted messages are neighbours near the end of the log: then one unpack, one sum and one
-            # slice are the whole read.
+            # Nearly always all wanted messages are near the end of the log: then one unpack and one sum show whether
+            # they are neighbours, and one slice, or one for each message, is the whole read.
             units = core.consume_queues.units(queue, offset, min(count, config.max_transfer_count_in_memory))
             count = len(units) // UNIT_BYTES
             if count:
                 values = UNITS_AT_ONCE[count].unpack(units)
-                first = values[0]
+                first, last, last_size = values[0], values[-3], values[-2]
                 total = sum(values[1::3])
                 if (
                     log.end - first <= self._near_bytes
-                    and values[-3] + values[-2] - first == total
-                    and (total <= config.max_transfer_bytes_in_memory and total <= max_bytes)
+                    and total <= config.max_transfer_bytes_in_memory
+                    and total <= max_bytes
                 ):
-                    part = log.bytes_at(first, total)
-                    # The last one says its own place: then it is no repetition of the message after a gap.
-                    if part is not None and _own_offset(part, total - values[-2], values[-2]) == offset + count - 1:
+                    parts = self._slices(values, count, first, last + last_size, total)
+                    # The ends say their own places: then none repeats a message after a gap.
+                    if (
+                        parts
+                        and _own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
+                        and _own_offset(parts[0], 0, values[1]) == offset
+                    ):
                         return GetResult(
-                            GetStatus.FOUND, offset + count, min_offset, max_offset, [part], total, count, False
+                            GetStatus.FOUND, offset + count, min_offset, max_offset, parts, total, count, False
                         )
         return self._scan(queue, offset, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record)
+
+    def _slices(self, values: tuple[int, ...], count: int, first: int, end: int, total: int) -> list[memoryview]:
+        """Return the records of units that lie in one file, each of them once; nothing when they do not."""
+        log = self._core.log
+        if first >= log.base:
+            view, base = log.view, log.base
+            if end > base + log.at:
+                return []
+        else:
+            segment = self._core.segments.find(first)
+            if segment is None or end > segment.end:
+                return []
+            view, base = self._core.segments.view(segment), segment.start
+        if end - first == total:
+            return [view[first - base : end - base]]
+        addresses = values[0::3]
+        if len(set(addresses)) != count or min(addresses) != first or max(addresses) != values[-3]:
+            return []
+        return [view[at - base : at - base + size] for at, size in zip(addresses, values[1::3], strict=True)]
 
     def _scan(
         self,
@@ -99,31 +121,95 @@ class Reader:
         accept: Callable[[int], bool] | None,
         accept_record: Callable[[memoryview], bool] | None,
     ) -> GetResult:
+        """Read messages that are not all neighbours, or not all wanted."""
         core = self._core
-        log, config = core.log, core.config
+        log = core.log
         wanted = min(max_offset - offset, max(self._scan_units, max_messages))
         units = core.consume_queues.units(queue, offset, wanted)
         if not units:
             later = [start // UNIT_BYTES for start in queue.starts if start // UNIT_BYTES > offset]
             next_offset = self._corrected(offset, min([max_offset, *later]))
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_offset, min_offset, max_offset, [])
+        most_bytes, most_count = self._limits(units, max_messages, max_bytes)
+        if accept_record is None:
+            parts: list[memoryview] = []
+            base, end, view = log.base, log.base + log.at, log.view
+            start = stop = last = last_size = -1
+            total = count = scanned = 0
+            for physical, size, code in UNIT.iter_unpack(units):
+                if accept is not None and not accept(code):
+                    scanned += 1
+                    continue
+                if count and (count >= most_count or total + size > most_bytes):
+                    break
+                scanned += 1
+                if physical == stop:
+                    stop += size
+                elif physical == last or size == FILLER_SIZE:
+                    continue
+                else:
+                    if count:
+                        parts.append(view[start - base : stop - base])
+                    if not base <= physical < end:
+                        segment = core.segments.find(physical)
+                        if segment is None:
+                            count = 0
+                            break
+                        view, base, end = core.segments.view(segment), segment.start, segment.end
+                    start, stop = physical, physical + size
+                last, last_size = physical, size
+                count += 1
+                total += size
+                last_place = offset + scanned - 1
+            if count:
+                parts.append(view[start - base : stop - base])
+                # The ends say their own places; then none of them repeats a message after a gap, or is not there.
+                first = parts[0]
+                if (
+                    len(parts[-1]) == stop - start
+                    and _own_offset(parts[-1], last - start, last_size) == last_place
+                    and _own_offset(first, 0, _INT.unpack_from(first, 0)[0]) >= offset
+                ):
+                    behind = log.end - stop > self._near_bytes
+                    next_offset = offset + scanned
+                    return GetResult(GetStatus.FOUND, next_offset, min_offset, max_offset, parts, total, count, behind)
+        return self._scan_with_care(
+            queue, offset, units, most_bytes, most_count, min_offset, max_offset, accept, accept_record
+        )
+
+    def _limits(self, units: memoryview, max_messages: int, max_bytes: int) -> tuple[int, int]:
+        """Return the most bytes and messages of one read, by how far from the end of the log it begins."""
+        config, log = self._core.config, self._core.log
+        max_bytes = min(max(max_bytes, 1), _MAX_BYTES)
+        if log.end - UNIT.unpack_from(units, 0)[0] <= self._near_bytes:
+            most_bytes, most_count = config.max_transfer_bytes_in_memory, config.max_transfer_count_in_memory
+        else:
+            most_bytes, most_count = config.max_transfer_bytes_on_disk, config.max_transfer_count_on_disk
+        return min(most_bytes, max_bytes), min(most_count, max_messages)
+
+    def _scan_with_care(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: memoryview,
+        most_bytes: int,
+        most_count: int,
+        min_offset: int,
+        max_offset: int,
+        accept: Callable[[int], bool] | None,
+        accept_record: Callable[[memoryview], bool] | None,
+    ) -> GetResult:
+        """Read messages one by one, each checked: some may be gone, lost or repeated, or filtered by their content."""
+        core, log = self._core, self._core.log
         status = GetStatus.NO_MATCHED_MESSAGE
         parts: list[memoryview] = []
         run_start = run_end = -1
         skip_until = -1
         total = count = scanned = 0
-        max_bytes = min(max(max_bytes, 1), _MAX_BYTES)
-        near_from = log.end - self._near_bytes
-        most_bytes = min(config.max_transfer_bytes_on_disk, max_bytes)
-        most_count = min(config.max_transfer_count_on_disk, max_messages)
         for physical, size, code in UNIT.iter_unpack(units):
             if size == FILLER_SIZE or physical < skip_until or not (accept is None or accept(code)):
                 scanned += 1
                 continue
-            if physical >= near_from:
-                most_bytes = min(config.max_transfer_bytes_in_memory, max_bytes)
-                most_count = min(config.max_transfer_count_in_memory, max_messages)
-                near_from = _NEVER
             if count and (total + size > most_bytes or count >= most_count):
                 break
             if physical != run_end or accept_record is not None:

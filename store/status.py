@@ -92,8 +92,8 @@ class GetResult:
         next_begin_offset: queue offset to ask for next.
         min_offset: first queue offset that still has a message.
         max_offset: queue offset the next message will get.
-        parts: raw records as views of the mapped log, neighbours joined into one view. They stay readable as long as
-            they are referenced, also when their file is deleted; drop them soon.
+        parts: raw records as views of the mapped log, neighbours joined into one view where that is cheap. They stay
+            readable as long as they are referenced, also when their file is deleted; drop them soon.
         size_bytes: sum of the lengths of *parts*.
         count: number of messages in *parts*.
         suggest_slave: the reader is so far behind that a slave should serve it.
