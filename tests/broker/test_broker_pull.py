@@ -150,6 +150,17 @@ async def test_registered_subscription_decides(tmp_path: Path) -> None:
         )
 
 
+async def test_subscription_whose_heartbeat_is_late_is_served_without_filter(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        await filled(rig)
+        now_ms = rig.broker.world.clock.wall_ms()
+        heartbeat(rig, expression="TagA", version=now_ms - 60_000)
+        just_changed = rig.pull("T", sysFlag="0", subVersion=str(now_ms - 1_000))
+        assert len(decode_records(just_changed.body)) == 4
+        assert rig.pull("T", sysFlag="0", subVersion=str(now_ms - 59_000)).code == 25
+        assert rig.pull("T", sysFlag="0", subVersion=str(now_ms + 59_000)).code == 25
+
+
 async def test_broadcasting_can_be_disabled_for_a_group(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path)) as rig:
         await filled(rig)
