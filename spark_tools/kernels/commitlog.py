@@ -32,10 +32,12 @@ LOOK_BACK_BYTES = 8 * 1024 * 1024
 RECORDS_PER_CHUNK = 4096
 
 _HEAD = struct.Struct(">iI")
+_SIZE = struct.Struct(">i")
 _PHYSICAL_OFFSET = struct.Struct(">q")
 _MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]  # both versions share it
 _SEARCH_PIECE = 1 << 20
 _PROBE_RECORDS = 16
+_CACHE_LINE_BYTES = 64
 
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -158,8 +160,8 @@ def _last_record_before(window: Window, start: int) -> int:
 def _chain(window: Window, at: int, stop: int, limit: int, most: int) -> list[int]:
     """Starts of up to `most` records from `at` on, following the sizes; the last ones may lie behind `stop`.
 
-    Only the magic is looked at here; `examine` proves every record. A size of zero or below therefore only repeats or
-    goes back for the rest of the chunk, and is found there.
+    `examine` proves every record. What is no record therefore only leads astray for the rest of the chunk: it is found
+    there, together with everything that was read behind it.
     """
     data = window.data
     positions: list[int] = []
@@ -185,11 +187,10 @@ def _chain(window: Window, at: int, stop: int, limit: int, most: int) -> list[in
                 at += run * size
                 if run < count:
                     break
+        size_of = _SIZE.unpack_from
         for _ in repeat(None, most - len(positions)):
-            size, magic = unpack(data, at)
-            if magic != MAGIC_V1 and magic != MAGIC_V2:
-                break
             append(at)
+            (size,) = size_of(data, at)
             at += size
     except struct.error:  # the chain left the window
         pass
@@ -203,7 +204,7 @@ def examine(window: Window, positions: Int64) -> tuple[Chunk, int]:
     index of the first whose address, lengths or total size disagree).
     """
     array = window.array
-    inside = positions <= array.shape[0] - HEADER.itemsize
+    inside = (positions >= 0) & (positions <= array.shape[0] - HEADER.itemsize)
     if not inside.all():
         positions = positions[: int(inside.argmin())]
     header = gather(array, positions, HEADER)
@@ -217,6 +218,7 @@ def examine(window: Window, positions: Int64) -> tuple[Chunk, int]:
     good = header["physical_offset"] == positions + (window.file_offset_bytes + window.base)
     good &= (size >= SMALLEST_RECORD_BYTES) & (body_length_at + 4 <= end)
     good &= end <= min(last, window.file_size_bytes - window.base)
+    good &= (header["magic"] == MAGIC_V1) | (header["magic"] == MAGIC_V2)
 
     def read(at: Int64, kind: str, width: int) -> Int64:
         safe = np.minimum(at, last - width)
@@ -280,6 +282,16 @@ def _first_nonzero(array: Bytes) -> int:
     return -1
 
 
+def _touch(lines: Bytes) -> None:
+    if len(lines):
+        lines.max()
+
+
+def _sizes_vary(chunk: Chunk) -> bool:
+    sizes = chunk.header["size"]
+    return bool((sizes != sizes[0]).any())
+
+
 def walk(window: Window, start: int, stop: int) -> Iterator[Chunk | Damage]:
     """Yields the records whose first byte lies in [start, stop) of the file, in order, and every fault on the way.
 
@@ -302,13 +314,17 @@ def walk(window: Window, start: int, stop: int) -> Iterator[Chunk | Damage]:
             if at < 0:
                 return
     first = start - base
+    span = 0
     while at < stop_at:
+        # touching the lines in order first lets the processor fetch ahead, which following the chain does not
+        _touch(window.array[at : at + span : _CACHE_LINE_BYTES])
         positions = _chain(window, at, stop_at, limit, RECORDS_PER_CHUNK)
         if positions:
             starts = np.array(positions, dtype=np.int64)
             chunk, count = examine(window, starts)
             if count:
                 following = int(chunk.positions[-1]) + int(chunk.header["size"][-1])
+                span = following - at if _sizes_vary(chunk) else 0
                 low, high = np.searchsorted(chunk.positions, (first, stop_at))
                 if low or high < count:
                     chunk = cut(chunk, int(low), int(high))

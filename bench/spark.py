@@ -1,0 +1,300 @@
+"""Speed of the Spark tools: kernels on one core, data sources and jobs on local[2], memory, scaling, skew.
+
+Usage: python bench/spark.py [--quick] [--only NAME]. Prints one JSON line per measurement with the figure, the aim and
+whether it was met. Inputs are generated below a temporary folder and removed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understudy.spark_tools import session, windows
+from understudy.spark_tools.kernels import consumequeue, records
+from understudy.spark_tools.kernels.commitlog import Chunk
+from understudy.spark_tools.kernels.tables import dumps
+from understudy.spark_tools.layout import LogFile
+from understudy.spark_tools.storage import map_range
+from understudy.spark_tools.synthetic import SyntheticStore, write_bulk_log
+
+BODY_BYTES = 900  # about 1 KB with header, topic and properties
+HEAD_COLUMNS = ["physical_offset", "queue_id", "queue_offset", "store_timestamp", "size"]
+
+
+def say(name: str, **facts: Any) -> None:
+    """Prints one measurement."""
+    print(json.dumps({"name": name, **facts}), flush=True)
+
+
+def best_of(times: int, work: Callable[[], int]) -> tuple[float, int]:
+    """Shortest CPU time of several runs, and what the work returned: other load on the machine does not count."""
+    best, result = float("inf"), 0
+    for _ in range(times):
+        begin = time.process_time()
+        result = work()
+        best = min(best, time.process_time() - begin)
+    return best, result
+
+
+def log_file(directory: Path) -> LogFile:
+    """The only file of a generated log, its pages read once."""
+    path = directory / f"{0:020d}"
+    status = path.stat()
+    return LogFile(str(path), 0, status.st_size, status.st_mtime_ns)
+
+
+def bench_walk(folder: Path, count: int) -> None:
+    """Commit-log walk of records of 1 KB, of one size and of many sizes, without and with columns."""
+    for uniform in (True, False):
+        directory = folder / f"walk-{uniform}"
+        size = write_bulk_log(
+            str(directory),
+            records=count,
+            body_bytes=BODY_BYTES,
+            file_bytes=1 << 30,
+            topics=["TopicA", "TopicB"],
+            queues=8,
+            uniform=uniform,
+        )
+        file = log_file(directory)
+        for columns in ((), tuple(HEAD_COLUMNS), (*HEAD_COLUMNS, "topic"), ("uniq_key",)):
+
+            def walk(file: LogFile = file, columns: tuple[str, ...] = columns) -> int:
+                found = 0
+                for start, stop in windows.splits(file):
+                    for window, item in windows.read_records(file, start, stop):
+                        if isinstance(item, Chunk):
+                            found += len(item.positions)
+                            if columns:
+                                records.batch(window, item, "a", columns)
+                return found
+
+            seconds, found = best_of(3, walk)
+            assert found == count
+            rate, volume = count / seconds, size / seconds / 1e9
+            say(
+                "commit-log walk",
+                sizes="one" if uniform else "many",
+                columns=len(columns),
+                messages_per_s=round(rate),
+                gb_per_s=round(volume, 2),
+                aim="3 M messages/s or 1.5 GB/s (no columns)",
+                met=None if columns else bool(rate >= 3e6 or volume >= 1.5),
+            )
+
+
+def bench_queue(folder: Path, count: int) -> None:
+    """Units of a consume queue: validated, and turned into sums of their columns."""
+    path = folder / f"{0:020d}"
+    array = np.zeros(count, dtype=consumequeue.UNIT)
+    array["physical_offset"] = np.arange(count, dtype=np.int64) * 1000
+    array["size"] = 1000
+    array["tags_code"] = 7
+    path.write_bytes(array.tobytes())
+
+    def scan() -> int:
+        total = 0
+        data, _ = map_range(str(path), 0, path.stat().st_size)
+        units = consumequeue.units(data)
+        for at in range(0, len(units), 1 << 20):
+            piece = units[at : at + (1 << 20)]
+            total += consumequeue.valid_count(piece)
+        return total
+
+    seconds, found = best_of(3, scan)
+    assert found == count
+    say(
+        "consume queue",
+        entries_per_s=round(count / seconds),
+        aim="50 M entries/s",
+        met=bool(count / seconds >= 50e6),
+    )
+
+
+@contextmanager
+def timed() -> Iterator[list[float]]:
+    """Wall time of a block, in seconds, as the only element of the list once it ended."""
+    result: list[float] = []
+    begin = time.perf_counter()
+    yield result
+    result.append(time.perf_counter() - begin)
+
+
+def bench_sources(spark: Any, folder: Path, queue_entries: int, messages: int) -> None:
+    """The data sources through Spark, columns consumed by an aggregate."""
+    store = folder / "source"
+    queue = store / "consumequeue" / "T" / "0"
+    queue.mkdir(parents=True)
+    per_file = 5_000_000
+    for at in range(0, queue_entries, per_file):
+        array = np.zeros(per_file, dtype=consumequeue.UNIT)
+        array["physical_offset"] = np.arange(at, at + per_file, dtype=np.int64) * 1000
+        array["size"] = 1000
+        (queue / f"{at * 20:020d}").write_bytes(array.tobytes())
+    write_bulk_log(
+        str(store / "commitlog"),
+        records=messages,
+        body_bytes=BODY_BYTES,
+        file_bytes=1 << 30,
+        topics=["T", "U"],
+        queues=8,
+        uniform=False,
+    )
+    for name, aim, count, columns in (
+        ("rocketmq_consumequeue", 8e6, queue_entries, "queue_offset,physical_offset,size"),
+        ("rocketmq_commitlog", 2e6, messages, "queue_id,queue_offset,physical_offset,store_timestamp,size"),
+    ):
+        frame = spark.read.format(name).option("path", f"a={store}").option("columns", columns).load()
+        best = float("inf")
+        for _ in range(3):
+            with timed() as took:
+                row = frame.selectExpr("count(*) c", "sum(size) s", "max(physical_offset) p").collect()[0]
+            assert row.c == count
+            best = min(best, took[0])
+        say(name, rows=count, seconds=round(best, 2), rows_per_s=round(count / best), aim=aim, met=count / best >= aim)
+
+
+def offsets_text(groups: int, queues: int, shift: int) -> bytes:
+    """An offset table with every group on one of a hundred topics."""
+    table = {
+        f"Topic{group % 100}@group{group}": {queue: 5 + (shift if group % 50 == 0 else 0) for queue in range(queues)}
+        for group in range(groups)
+    }
+    version = {"counter": 3, "stateVersion": 0, "timestamp": 1_700_000_000_000}
+    return dumps({"dataVersion": version, "offsetTable": table}).encode()
+
+
+def write_replicas(folder: Path, groups: int, queues: int) -> list[str]:
+    """Three replicas of a log with a hundred topics; one group in fifty differs on the third."""
+    names = ["a", "b", "c"]
+    for name in names:
+        store = SyntheticStore(str(folder / name), log_file_bytes=1 << 20, queue_file_units=20)
+        for number in range(100 * queues * 10):
+            store.append(
+                f"Topic{number % 100}", number // 100 % queues, b"", store_timestamp=1_700_000_000_000 + number
+            )
+        store.save({}, groups=[f"group{group}" for group in range(groups)], queues_per_topic=queues)
+        text = offsets_text(groups, queues, 3 if name == "c" else 0)
+        (folder / name / "config" / "consumerOffset.json").write_bytes(text)
+    return [word for name in names for word in ("--store", f"{name}={folder / name}")]
+
+
+def bench_reconcile(spark: Any, folder: Path, groups: int, queues: int) -> None:
+    """The whole job at 1x, 2x and 4x of a quarter of the groups, so that 4x is the full size."""
+    from understudy.spark_tools.main import main
+
+    previous = 0.0
+    for factor in (1, 2, 4):
+        place = folder / f"reconcile-{factor}"
+        count = groups * factor // 4
+        options = write_replicas(place, count, queues)
+        with timed() as took:
+            code = main(
+                ["reconcile", *options, "--out", str(place / "out"), "--quiet", "--master", "local[2]"],
+                say=lambda _: None,
+            )
+        assert code == 1, code
+        facts: dict[str, Any] = {"groups": count, "queues": queues, "replicas": 3, "seconds": round(took[0], 1)}
+        if previous:
+            facts["times_the_half"] = round(took[0] / previous, 2)
+        if factor == 4:
+            facts |= {"aim": "60 s", "met": took[0] < 60}
+        previous = took[0]
+        say("reconcile", **facts)
+        shutil.rmtree(place)
+
+
+def bench_skew(folder: Path, messages: int) -> None:
+    """Largest share of the input any task gets when one topic holds nine tenths of it."""
+    from understudy.spark_tools.sources import CommitLogSource
+
+    store = folder / "skew"
+    write_bulk_log(
+        str(store / "commitlog"),
+        records=messages,
+        body_bytes=BODY_BYTES,
+        file_bytes=1 << 30,
+        topics=["Huge", *(f"Small{number}" for number in range(9))],
+        queues=4,
+        uniform=False,
+        skew=0.9,
+    )
+    source = CommitLogSource({"path": f"a={store}", "splitBytes": str(16 << 20)})
+    parts = source.reader(source.schema()).partitions()
+    sizes = [sum(piece.stop - piece.start for piece in part.slices) for part in parts]
+    say("skew", tasks=len(sizes), largest_share=round(max(sizes) / sum(sizes), 3), met=max(sizes) / sum(sizes) < 0.2)
+
+
+def bench_memory(folder: Path, messages: int) -> None:
+    """Peak memory of one process that reads all columns but bodies of a large file, split after split."""
+    directory = folder / "memory"
+    write_bulk_log(
+        str(directory),
+        records=messages,
+        body_bytes=BODY_BYTES,
+        file_bytes=2 << 30,
+        topics=["T"],
+        queues=4,
+        uniform=False,
+    )
+    process = os.fork()
+    if process == 0:
+        file = log_file(directory)
+        columns = [name for name in records.SCHEMA.names if name not in ("body", "crc_ok")]
+        for start, stop in windows.splits(file):
+            for window, item in windows.read_records(file, start, stop):
+                if isinstance(item, Chunk):
+                    records.batch(window, item, "a", columns)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        say("memory per task", file_mb=file.size_bytes >> 20, peak_mb=round(peak), aim="512 MB", met=peak < 512)
+        os._exit(0)
+    os.waitpid(process, 0)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the measurements and returns 0; a figure that misses its aim says so in its line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data")
+    parser.add_argument("--only", help="walk, queue, skew, memory, sources or reconcile")
+    options = parser.parse_args(argv)
+    scale = 10 if options.quick else 1
+    folder = Path(tempfile.mkdtemp(prefix="understudy-spark-bench-"))
+
+    def wanted(name: str) -> bool:
+        return options.only in (None, name)
+
+    try:
+        if wanted("walk"):
+            bench_walk(folder, 800_000 // scale)
+        if wanted("queue"):
+            bench_queue(folder, 20_000_000 // scale)
+        if wanted("skew"):
+            bench_skew(folder, 200_000 // scale)
+        if wanted("memory"):
+            bench_memory(folder, 1_500_000 // scale)
+        if wanted("sources") or wanted("reconcile"):
+            spark = session.start("local[2]")
+            if wanted("sources"):
+                bench_sources(spark, folder, 50_000_000 // scale, 900_000 // scale)
+            if wanted("reconcile"):
+                bench_reconcile(spark, folder, 10_000 // scale, 64)
+            spark.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
