@@ -56,6 +56,7 @@ class SendProcessor:
         self._common = CommonProperties()
         self._received = -1.0
         self._received_ms = 0
+        self._stalled = self._was_stalled = False
         self._region: str | None = None
         self._trace: bool | None = None
         self._tail = ""
@@ -102,8 +103,11 @@ class SendProcessor:
         received = connection.last_active
         if received != self._received:
             self._received, self._received_ms = received, now_ms
-        elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue and not command.flag & 2:
-            self.admission.refuse_old(now_ms - self._received_ms)
+            self._stalled, self._was_stalled = False, self._stalled
+        elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue:
+            self._stalled = True
+            if self._was_stalled and not command.flag & 2:
+                self.admission.refuse_old(now_ms - self._received_ms)
         plan = self._plans.get(topic)
         if plan is None or not plan.ordinary:
             plan = self.admission.admit(ext, topic)

@@ -169,6 +169,7 @@ class Admission:
     def refuse_old(self, waited_ms: int) -> None:
         """Refuse a send that waited too long behind others of one receive, so that a stalled broker sheds its load.
 
+        Called when the sends of the receive before waited too long as well: one pause of the machine is no overload.
         One-way sends are let through: nobody would learn of the refusal.
 
         Raises:
