@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import os.path
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from understudy.runtime.disk import Disk, File
+from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.properties import unsigned_hash
@@ -31,9 +31,6 @@ UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-
-#: Asked with (queue, physical offset, size): does the log hold a message of that queue and size there?
-Matches = Callable[["ConsumeQueue", int, int], bool]
 
 
 class ConsumeQueue:
@@ -130,7 +127,7 @@ class ConsumeQueues:
         return iter(self.by_key.values())
 
     def load(self) -> None:
-        """Find the queues and their files; offsets come from :meth:`recover_below` or :meth:`recover_all`."""
+        """Find the queues and their files; their ends are found by :mod:`understudy.store.queue_recovery`."""
         for topic in self._disk.listdir(self._folder):
             topic_folder = os.path.join(self._folder, topic)
             for name in self._disk.listdir(topic_folder):
@@ -238,58 +235,7 @@ class ConsumeQueues:
             queue.min_checked_for = log_min
         return queue.min_offset
 
-    # Recovery
-
-    def recover_below(self, queue: ConsumeQueue, limit: int, matches: Matches) -> int:
-        """Set the offsets of *queue* to what its files hold of the log before *limit*; return ``next_offset``.
-
-        Everything before *limit* is expected to be complete, so the end is searched, not walked to; *matches* checks
-        the last unit.
-        """
-        files: dict[int, File] = {}
-        try:
-            low = queue.starts[0] // UNIT_BYTES if queue.starts else 0
-            high = (queue.starts[-1] + queue.file_size) // UNIT_BYTES if queue.starts else 0
-            first = low
-            while low < high:
-                middle = (low + high) // 2
-                if self._is_below(files, queue, middle, limit):
-                    low = middle + 1
-                else:
-                    high = middle
-            while low > first and not self._checked(files, queue, low - 1, matches):
-                low -= 1
-        finally:
-            for file in files.values():
-                file.close()
-        queue.next_offset = queue.max_offset = low
-        return low
-
-    def recover_all(self, queue: ConsumeQueue, matches: Matches) -> int:
-        """Set the offsets of *queue* to the units that are valid without a hole up to its end; return ``next_offset``.
-
-        Walks the last three files, as the reference does, and takes units off the end that point to no such message.
-        """
-        first = queue.starts[-3:][0] if queue.starts else 0
-        end = first // UNIT_BYTES
-        files: dict[int, File] = {}
-        try:
-            for start in queue.starts[-3:]:
-                if start != end * UNIT_BYTES:
-                    break
-                raw = self._file(files, queue, start).read_at(0, queue.file_size)
-                for physical, size, _ in UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_BYTES]):
-                    if physical < 0 or size <= 0:
-                        break
-                    end += 1
-            bottom = queue.starts[0] // UNIT_BYTES if queue.starts else 0
-            while end > bottom and not self._checked(files, queue, end - 1, matches):
-                end -= 1
-        finally:
-            for file in files.values():
-                file.close()
-        queue.next_offset = queue.max_offset = end
-        return end
+    # Ends
 
     def clear_after_end(self, queue: ConsumeQueue) -> None:
         """Zero what lies after ``next_offset`` and delete the files after it."""
@@ -385,30 +331,6 @@ class ConsumeQueues:
             queue.view[: (offset - first) * UNIT_BYTES] = FILLER * (offset - first)
         queue.min_offset = queue.max_offset = offset
         queue.min_checked_for = -2
-
-    def _is_below(self, files: dict[int, File], queue: ConsumeQueue, offset: int, limit: int) -> bool:
-        unit = self._read_unit(files, queue, offset)
-        return unit is not None and unit[1] > 0 and 0 <= unit[0] and (unit[1] == FILLER_SIZE or unit[0] < limit)
-
-    def _checked(self, files: dict[int, File], queue: ConsumeQueue, offset: int, matches: Matches) -> bool:
-        unit = self._read_unit(files, queue, offset)
-        return unit is not None and (unit[1] == FILLER_SIZE or matches(queue, unit[0], unit[1]))
-
-    def _file(self, files: dict[int, File], queue: ConsumeQueue, start: int) -> File:
-        file = files.get(start)
-        if file is None:
-            file = files[start] = self._disk.open(queue.path(start), create=False)
-        return file
-
-    def _read_unit(self, files: dict[int, File], queue: ConsumeQueue, offset: int) -> tuple[int, int] | None:
-        start = queue.start_of(offset)
-        if start not in queue.starts:
-            return None
-        raw = self._file(files, queue, start).read_at(offset * UNIT_BYTES - start, UNIT_BYTES)
-        if len(raw) < UNIT_BYTES:
-            return None
-        physical, size, _ = UNIT.unpack(raw)
-        return physical, size
 
     def _zero_from(self, queue: ConsumeQueue, start: int, position: int) -> None:
         file = self._disk.open(queue.path(start))

@@ -21,6 +21,7 @@ from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
+from understudy.store.lookup import Lookup
 from understudy.store.reader import Reader
 from understudy.store.recovery import Recovery
 from understudy.store.replication import Replication
@@ -69,6 +70,7 @@ class MessageStore:
         self._dispatcher = Dispatcher(core)
         self._writer = Writer(core, self._dispatcher)
         self._reader = Reader(core)
+        self._lookup = Lookup(core)
         self._flusher = Flusher(core)
         self._retention = Retention(core)
         self._replication = Replication(core, self._dispatcher, self._flusher)
@@ -249,11 +251,11 @@ class MessageStore:
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that still has a message; 0 for an unknown queue."""
-        return self._reader.min_queue_offset(topic, queue_id)
+        return self._lookup.min_queue_offset(topic, queue_id)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next readable message will have; 0 for an unknown queue."""
-        return self._reader.max_queue_offset(topic, queue_id)
+        return self._lookup.max_queue_offset(topic, queue_id)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
         """Return the queue offset for a store time, clamped to what the queue holds.
@@ -261,19 +263,19 @@ class MessageStore:
         Args:
             boundary: ``lower``: first message stored at or after the time; ``upper``: last one at or before it.
         """
-        return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary)
+        return self._lookup.offset_by_time(topic, queue_id, timestamp_ms, boundary)
 
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time in milliseconds of a message of a queue; -1 when there is none."""
-        return self._reader.store_time_of(topic, queue_id, offset)
+        return self._lookup.store_time_of(topic, queue_id, offset)
 
     def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
         """Return the store time in milliseconds of the oldest message of a queue (None: of the log); -1 if empty."""
-        return self._reader.earliest_store_time(topic, queue_id)
+        return self._lookup.earliest_store_time(topic, queue_id)
 
     def read(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""
-        return self._reader.read(physical_offset)
+        return self._lookup.read(physical_offset)
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
@@ -283,7 +285,7 @@ class MessageStore:
         Args:
             index_type: ``T`` searches for tags, anything else for KEYS and UNIQ_KEY.
         """
-        return self._reader.query(topic, key, max_num, begin_ms, end_ms, index_type)
+        return self._lookup.query(topic, key, max_num, begin_ms, end_ms, index_type)
 
     # Queues
 

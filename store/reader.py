@@ -1,27 +1,16 @@
-"""Reads of a queue, of single records, by time and by key. Answers are slices of the mapped log."""
+"""Reads of a queue. Answers are slices of the mapped log."""
 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable
 
-from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE, ConsumeQueue
 from understudy.store.core import StoreCore
-from understudy.store.properties import unsigned_hash
-from understudy.store.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
-from understudy.store.status import GetResult, GetStatus, QueryResult
-from understudy.store.walk import VOID_TOPIC
+from understudy.store.heads import is_rolled_back, own_offset, size_of
+from understudy.store.status import GetResult, GetStatus
 
-_LONG = struct.Struct(">q")
-_INT = struct.Struct(">i")
-#: Size, magic and queue offset of a record.
-_HEAD = struct.Struct(">iI12xq")
 _MAX_BYTES = 128 << 20
-_QUERY_ROUNDS = 3
-#: Index type that searches for tags.
-TAG_INDEX = "T"
 
 
 class Reader:
@@ -83,8 +72,8 @@ class Reader:
                     # The ends say their own places: then none repeats a message after a gap.
                     if (
                         parts
-                        and _own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
-                        and _own_offset(parts[0], 0, values[1]) == offset
+                        and own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
+                        and own_offset(parts[0], 0, values[1]) == offset
                     ):
                         return GetResult(
                             GetStatus.FOUND, offset + count, min_offset, max_offset, parts, total, count, False
@@ -167,8 +156,8 @@ class Reader:
                 first = parts[0]
                 if (
                     len(parts[-1]) == stop - start
-                    and _own_offset(parts[-1], last - start, last_size) == last_place
-                    and _own_offset(first, 0, _INT.unpack_from(first, 0)[0]) >= offset
+                    and own_offset(parts[-1], last - start, last_size) == last_place
+                    and own_offset(first, 0, size_of(first)) >= offset
                 ):
                     behind = log.end - stop > self._near_bytes
                     next_offset = offset + scanned
@@ -220,7 +209,7 @@ class Reader:
                     following = core.segments.after(physical)
                     skip_until = following.start if following is not None else -1
                     continue
-                own, place = _own_offset(record, 0, size), offset + scanned
+                own, place = own_offset(record, 0, size), offset + scanned
                 scanned += 1
                 if own != place and (own < 0 or self._is_repetition(queue, own, physical)):
                     continue
@@ -258,7 +247,7 @@ class Reader:
         queue = self._core.batch_queues.by_key.get((topic, queue_id))
         if queue is None or queue.next_offset == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0), 0, 0, [])
-        min_offset, max_offset = self._batch_min(queue), queue.next_offset
+        min_offset, max_offset = queue.correct_min(max(self._core.segments.min_offset, 0)), queue.next_offset
         if not min_offset <= offset < max_offset:
             return self._outside(offset, min_offset, max_offset)
         config = self._core.config
@@ -275,7 +264,7 @@ class Reader:
                 break
             offset = base + messages
             record = self._core.log.bytes_at(physical, size)
-            if record is None or _own_offset(record, 0, size) < 0 or _is_rolled_back(record):
+            if record is None or own_offset(record, 0, size) < 0 or is_rolled_back(record):
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             parts.append(record)
@@ -294,121 +283,3 @@ class Reader:
 
     def _corrected(self, asked: int, right: int) -> int:
         return right if self.correct_offsets else asked
-
-    # Offsets and times
-
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.min_queue_offset`."""
-        batch = self._core.batch_queues.by_key.get((topic, queue_id))
-        if batch is not None:
-            return self._batch_min(batch)
-        queue = self._core.consume_queues.by_key.get((topic, queue_id))
-        if queue is None:
-            return 0
-        return min(self._core.consume_queues.correct_min(queue, self._core.segments.min_offset), queue.max_offset)
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.max_queue_offset`."""
-        batch = self._core.batch_queues.by_key.get((topic, queue_id))
-        if batch is not None:
-            return batch.next_offset
-        queue = self._core.consume_queues.by_key.get((topic, queue_id))
-        return 0 if queue is None else queue.max_offset
-
-    def _batch_min(self, queue: BatchQueue) -> int:
-        return queue.correct_min(max(self._core.segments.min_offset, 0))
-
-    def record_place(self, topic: str, queue_id: int, offset: int) -> tuple[int, int] | None:
-        """Return (physical offset, size) of the record that holds a queue offset; None when there is none."""
-        batch = self._core.batch_queues.by_key.get((topic, queue_id))
-        if batch is not None:
-            found = batch.find(offset)
-            return None if found is None else (found[0], found[1])
-        queue = self._core.consume_queues.by_key.get((topic, queue_id))
-        if queue is None or not 0 <= offset < queue.max_offset:
-            return None
-        unit = self._core.consume_queues.unit(queue, offset)
-        return None if unit is None or unit[1] == FILLER_SIZE else (unit[0], unit[1])
-
-    def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.store_time_of`."""
-        place = self.record_place(topic, queue_id, offset)
-        if place is None:
-            return -1
-        return self._store_time_at(*place)
-
-    def _store_time_at(self, physical: int, size: int) -> int:
-        record = self._core.log.bytes_at(physical, size)
-        if record is None or _own_offset(record, 0, size) < 0:
-            return -1
-        (flags,) = _INT.unpack_from(record, 36)
-        store_ms: int = _LONG.unpack_from(record, STORE_TIME_AT[flags >> 4 & 3])[0]
-        return store_ms
-
-    def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.earliest_store_time`."""
-        if topic is not None:
-            return self.store_time_of(topic, queue_id, self.min_queue_offset(topic, queue_id))
-        first = self._core.segments.min_offset
-        seen = self._core.log.parse_at(first, check_crc=False) if first >= 0 else None
-        return -1 if seen is None else seen.store_ms
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.offset_by_time`."""
-        low = first = self.min_queue_offset(topic, queue_id)
-        high = end = self.max_queue_offset(topic, queue_id)
-        upper = boundary.lower() == "upper"
-        while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_time_of(topic, queue_id, middle)
-            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        # Now everything before low is older (or, for the upper boundary, not younger).
-        return max(first, low - 1) if upper else min(low, end)
-
-    # Single records and keys
-
-    def read(self, physical_offset: int) -> memoryview | None:
-        """See :meth:`understudy.store.message_store.MessageStore.read`."""
-        seen = self._core.log.parse_at(physical_offset)
-        if seen is None or (seen.topic == VOID_TOPIC and seen.sys_flag & FLAG_TRANSACTION_ROLLBACK):
-            return None
-        return self._core.log.bytes_at(physical_offset, seen.size_bytes)
-
-    def query(
-        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
-    ) -> QueryResult:
-        """See :meth:`understudy.store.message_store.MessageStore.query`."""
-        index = self._core.index
-        text = f"{topic}#{TAG_INDEX}#{key}" if index_type == TAG_INDEX else f"{topic}#{key}"
-        wanted = unsigned_hash(text.encode("utf-8", "replace"))
-        max_num = min(max_num, self._core.config.max_msgs_num_batch)
-        records: list[memoryview] = []
-        for _ in range(_QUERY_ROUNDS):
-            offsets = sorted(index.offsets(wanted, max_num, begin_ms, end_ms))
-            records = [record for record in map(self.read, offsets) if record is not None]
-            if records or not offsets:
-                break
-            # Everything found lies in files that are gone or was cut off: look further back.
-            last = index.last
-            oldest_ms = last.begin_ms if last is not None else 0
-            if oldest_ms <= begin_ms or oldest_ms >= end_ms:
-                break
-            end_ms = oldest_ms
-        newest = index.last
-        if newest is None:
-            return QueryResult(records, 0, 0)
-        return QueryResult(records, newest.end_ms, newest.end_offset)
-
-
-def _own_offset(records: memoryview, at: int, size: int) -> int:
-    """Return the queue offset that the record at byte *at* says it has; -1 when no record of *size* starts there."""
-    found, magic, own = _HEAD.unpack_from(records, at)
-    return own if found == size and magic in (MAGIC_V1, MAGIC_V2) else -1
-
-
-def _is_rolled_back(record: memoryview) -> bool:
-    (flags,) = _INT.unpack_from(record, 36)
-    return bool(flags & FLAG_TRANSACTION_ROLLBACK == FLAG_TRANSACTION_ROLLBACK)

@@ -21,6 +21,7 @@ from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueu
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.mark import Mark
+from understudy.store.queue_recovery import recover_all, recover_below
 from understudy.store.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
 from understudy.store.walk import VOID_TOPIC, Walk, parse
 
@@ -110,7 +111,7 @@ class Recovery:
             log.warning("the recovery mark does not fit the log; everything is checked", mark=limit, end=last.end)
             return False
         queues = core.consume_queues
-        total = sum(queues.recover_below(queue, limit, self._matches) for queue in queues)
+        total = sum(recover_below(core.disk, queue, limit, self._matches) for queue in queues)
         for batch in core.batch_queues.by_key.values():
             batch.recover(limit)
         total += core.batch_queues.next_offsets_total()
@@ -137,7 +138,7 @@ class Recovery:
         earliest = items[max(0, len(items) - FILES_WALKED)].start
         have_queues = False
         for queue in core.consume_queues:
-            have_queues |= core.consume_queues.recover_all(queue, self._matches) > 0
+            have_queues |= recover_all(core.disk, queue, self._matches) > 0
         for batch in core.batch_queues.by_key.values():
             batch.recover(items[-1].end)
             have_queues |= batch.next_offset > 0

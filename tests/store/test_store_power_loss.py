@@ -150,7 +150,7 @@ async def lives(seed: int, flush: str, accidents: list[str]) -> None:
 
 
 @pytest.mark.covers("R101")
-@settings(max_examples=int(os.environ.get("UNDERSTUDY_EXAMPLES", "100")))
+@settings(max_examples=int(os.environ.get("UNDERSTUDY_EXAMPLES", "60")))
 @given(
     seed=st.integers(0, 1 << 32),
     flush=st.sampled_from([SYNC_FLUSH, ASYNC_FLUSH]),

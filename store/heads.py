@@ -1,0 +1,37 @@
+"""Look at the head of a raw record without decoding it; pure."""
+
+from __future__ import annotations
+
+import struct
+
+from understudy.store.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+#: Size, magic and queue offset.
+_HEAD = struct.Struct(">iI12xq")
+
+
+def own_offset(records: memoryview, at: int, size: int) -> int:
+    """Return the queue offset that the record at byte *at* says it has; -1 when no record of *size* starts there."""
+    found, magic, own = _HEAD.unpack_from(records, at)
+    return own if found == size and magic in (MAGIC_V1, MAGIC_V2) else -1
+
+
+def size_of(records: memoryview) -> int:
+    """Return the size that the first record says it has."""
+    size: int = _INT.unpack_from(records, 0)[0]
+    return size
+
+
+def is_rolled_back(record: memoryview) -> bool:
+    """Whether a record is a rolled back transaction, which nobody may see."""
+    (flags,) = _INT.unpack_from(record, 36)
+    return bool(flags & FLAG_TRANSACTION_ROLLBACK == FLAG_TRANSACTION_ROLLBACK)
+
+
+def store_time(record: memoryview) -> int:
+    """Return the store time of a record in milliseconds."""
+    (flags,) = _INT.unpack_from(record, 36)
+    stored_ms: int = _LONG.unpack_from(record, STORE_TIME_AT[flags >> 4 & 3])[0]
+    return stored_ms

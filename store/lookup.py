@@ -1,0 +1,122 @@
+"""Questions about single records: the ends of queues, times, places, keys."""
+
+from __future__ import annotations
+
+from understudy.store.batch_queue import BatchQueue
+from understudy.store.consume_queue import FILLER_SIZE
+from understudy.store.core import StoreCore
+from understudy.store.heads import own_offset, store_time
+from understudy.store.properties import unsigned_hash
+from understudy.store.record import FLAG_TRANSACTION_ROLLBACK
+from understudy.store.status import QueryResult
+from understudy.store.walk import VOID_TOPIC
+
+_QUERY_ROUNDS = 3
+#: Index type that searches for tags.
+TAG_INDEX = "T"
+
+
+class Lookup:
+    """Answers questions about one store."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.min_queue_offset`."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            return self._batch_min(batch)
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        if queue is None:
+            return 0
+        return min(self._core.consume_queues.correct_min(queue, self._core.segments.min_offset), queue.max_offset)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.max_queue_offset`."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            return batch.next_offset
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def _batch_min(self, queue: BatchQueue) -> int:
+        return queue.correct_min(max(self._core.segments.min_offset, 0))
+
+    def record_place(self, topic: str, queue_id: int, offset: int) -> tuple[int, int] | None:
+        """Return (physical offset, size) of the record that holds a queue offset; None when there is none."""
+        batch = self._core.batch_queues.by_key.get((topic, queue_id))
+        if batch is not None:
+            found = batch.find(offset)
+            return None if found is None else (found[0], found[1])
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        if queue is None or not 0 <= offset < queue.max_offset:
+            return None
+        unit = self._core.consume_queues.unit(queue, offset)
+        return None if unit is None or unit[1] == FILLER_SIZE else (unit[0], unit[1])
+
+    def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.store_time_of`."""
+        place = self.record_place(topic, queue_id, offset)
+        if place is None:
+            return -1
+        return self._store_time_at(*place)
+
+    def _store_time_at(self, physical: int, size: int) -> int:
+        record = self._core.log.bytes_at(physical, size)
+        return -1 if record is None or own_offset(record, 0, size) < 0 else store_time(record)
+
+    def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.earliest_store_time`."""
+        if topic is not None:
+            return self.store_time_of(topic, queue_id, self.min_queue_offset(topic, queue_id))
+        first = self._core.segments.min_offset
+        seen = self._core.log.parse_at(first, check_crc=False) if first >= 0 else None
+        return -1 if seen is None else seen.store_ms
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.offset_by_time`."""
+        low = first = self.min_queue_offset(topic, queue_id)
+        high = end = self.max_queue_offset(topic, queue_id)
+        upper = boundary.lower() == "upper"
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time_of(topic, queue_id, middle)
+            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        # Now everything before low is older (or, for the upper boundary, not younger).
+        return max(first, low - 1) if upper else min(low, end)
+
+    def read(self, physical_offset: int) -> memoryview | None:
+        """See :meth:`understudy.store.message_store.MessageStore.read`."""
+        seen = self._core.log.parse_at(physical_offset)
+        if seen is None or (seen.topic == VOID_TOPIC and seen.sys_flag & FLAG_TRANSACTION_ROLLBACK):
+            return None
+        return self._core.log.bytes_at(physical_offset, seen.size_bytes)
+
+    def query(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
+    ) -> QueryResult:
+        """See :meth:`understudy.store.message_store.MessageStore.query`."""
+        index = self._core.index
+        text = f"{topic}#{TAG_INDEX}#{key}" if index_type == TAG_INDEX else f"{topic}#{key}"
+        wanted = unsigned_hash(text.encode("utf-8", "replace"))
+        max_num = min(max_num, self._core.config.max_msgs_num_batch)
+        records: list[memoryview] = []
+        for _ in range(_QUERY_ROUNDS):
+            offsets = sorted(index.offsets(wanted, max_num, begin_ms, end_ms))
+            records = [record for record in map(self.read, offsets) if record is not None]
+            if records or not offsets:
+                break
+            # Everything found lies in files that are gone or was cut off: look further back.
+            last = index.last
+            oldest_ms = last.begin_ms if last is not None else 0
+            if oldest_ms <= begin_ms or oldest_ms >= end_ms:
+                break
+            end_ms = oldest_ms
+        newest = index.last
+        if newest is None:
+            return QueryResult(records, 0, 0)
+        return QueryResult(records, newest.end_ms, newest.end_offset)
