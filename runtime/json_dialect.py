@@ -71,6 +71,11 @@ def dumps(value: Any, *, bare_keys: bool = False) -> bytes:
         bare_keys: write ``int`` and :class:`ObjectKey` keys unquoted, as fastjson does by default; otherwise quoted,
             which every reader of standard JSON accepts.
     """
+    if not bare_keys:
+        try:
+            return _encode_scalar(value)  # the same text in one call, unless a key is none of standard JSON
+        except TypeError:
+            pass
     parts: list[bytes] = []
     _write(value, bare_keys, parts)
     return b"".join(parts)
