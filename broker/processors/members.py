@@ -50,11 +50,12 @@ class MemberProcessor:
         second_form = beat.fingerprint != 0
         changed = not second_form
         for consumer in beat.consumers:
-            if second_form and self._broker.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
-                changed = True
             if not self._enter_consumer(
                 connection, command, beat.client_id, consumer, beat.without_subscriptions, now_ms
             ):
+                changed = True
+            entered = self._broker.consumers.get(consumer.group) is not None
+            if second_form and entered and self._broker.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
                 changed = True
         if self._config.enableRegisterProducer:
             for group in beat.producers:

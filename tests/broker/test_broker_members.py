@@ -88,8 +88,9 @@ async def test_retry_topic_comes_with_the_first_heartbeat(tmp_path: Path) -> Non
 
 async def test_unknown_group_is_skipped(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path), {"autoCreateSubscriptionGroup": "false"}) as rig:
-        assert rig.ask(34, None, beat()).code == 0
+        assert rig.ask(34, None, beat(heartbeatFingerprint=7)).code == 0
         assert rig.ask(38, {"consumerGroup": "cg"}).code == 1
+        assert rig.broker.consumers.fingerprints == {}
         assert rig.broker.topics.get("%RETRY%cg") is None
         assert rig.broker.producers.find_client("c@1") is rig.peer
 
