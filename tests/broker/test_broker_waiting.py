@@ -89,6 +89,18 @@ class TestHold:
             assert len(hold) == 0
             nursery.cancel_scope.cancel()
 
+    async def test_everybody_is_woken_when_the_role_changes(self, autojump_clock: MockClock) -> None:
+        async with trio.open_nursery() as nursery:
+            hold, answered = await self.hold(nursery)
+            pulls = [parked(FakeConnection()) for _ in range(4)]
+            for number, pull in enumerate(pulls):
+                hold.park(pull, ("T", number % 2), 60_000)
+            hold.wake_all()
+            await wait_all_tasks_blocked()
+            assert sorted(map(id, answered)) == sorted(map(id, pulls))
+            assert len(hold) == 0
+            nursery.cancel_scope.cancel()
+
     async def test_ended_connections_are_dropped(self, autojump_clock: MockClock) -> None:
         async with trio.open_nursery() as nursery:
             hold, answered = await self.hold(nursery)
