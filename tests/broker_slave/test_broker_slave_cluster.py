@@ -16,7 +16,10 @@ from understudy.mqclient.message import Message
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import loads
 from understudy.store.record import decode_records
 from understudy.testkit.determinism import run_seed
@@ -404,5 +407,128 @@ def test_a_slave_finds_a_master_that_starts_later() -> None:
             assert slave is not None and master is not None
             assert await until(lambda: master.connection_count == 1, 10) < 6
             assert slave.master_address == cluster.brokers("c1")["broker-a"].identity.ha_address
+
+    run(scenario)
+
+
+# --- what survives -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("R106", "R107")
+@pytest.mark.parametrize("seed", range(3))
+def test_acknowledged_messages_survive_the_loss_of_the_masters_disk(seed: int) -> None:
+    async def scenario(source: random.Random) -> tuple[set[bytes], set[bytes]]:
+        keys = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
+        async with open_pair(source, keys) as pair:
+            acknowledged: set[bytes] = set()
+            await pair.send(1)
+
+            async def write(name: str) -> None:
+                for number in range(200):
+                    body = f"{name} {number}".encode()
+                    try:
+                        result = await pair.producer.send(Message("orders", body))
+                    except ClientError:
+                        return
+                    if result.status.value == "SEND_OK":
+                        acknowledged.add(body)
+
+            async with trio.open_nursery() as nursery:
+                for name in ("a", "b", "c"):
+                    nursery.start_soon(write, name)
+                await trio.sleep(source.uniform(0.5, 4))
+                await pair.cluster.kill("c1", power=True)  # for ever
+            assert acknowledged
+            return acknowledged, set(bodies(pair.slave))
+
+    acknowledged, kept = run(scenario, seed)
+    assert acknowledged <= kept
+
+
+@pytest.mark.covers("R102", "R103")
+def test_asynchronous_sends_do_not_wait_for_a_slave_that_is_milliseconds_behind() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.send(1)
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            for number in range(5):
+                await pair.producer.send(Message("orders", b"n%d" % number))
+                end = pair.master.store.max_physical_offset
+                assert await until(lambda: pair.slave.store.max_physical_offset >= end, 1) < 0.05  # noqa: B023
+            pair.cluster.partition(["c1"], ["c2"])
+            began = trio.current_time()
+            for number in range(5):
+                assert "SEND_OK" == (await pair.producer.send(Message("orders", b"m%d" % number))).status.value
+            assert trio.current_time() - began < 0.1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("who", ["master", "slave"])
+def test_a_commit_is_durable_a_second_later_on_master_and_slave(who: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.send(1)
+            for queue_id in range(4):
+                for offset in range(1, 31):
+                    await pair.commit(offset, queue_id=queue_id)
+            await trio.sleep(2 if who == "slave" else 1)
+            for name in ("c1", "c2"):
+                await pair.cluster.kill(name, power=True)
+            await pair.cluster.restart("c1" if who == "master" else "c2")
+            broker = pair.master if who == "master" else pair.slave
+            assert [30] * 4 == [broker.offsets.query("readers", "orders", queue_id) for queue_id in range(4)]
+
+    run(scenario)
+
+
+# --- what name servers hear ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("compatible", "expected"),
+    [
+        pytest.param("true", {103, 322, 105}, marks=pytest.mark.covers("R90", "R91")),
+        pytest.param("false", {103, 904, 901}, marks=pytest.mark.covers("R31", "R32", "R39", "R94")),
+    ],
+)
+def test_heartbeats_and_member_questions_of_both_times(compatible: str, expected: set[int]) -> None:
+    async def scenario(source: random.Random) -> None:
+        heard: list[tuple[float, Command]] = []
+
+        def answer(connection: Connection, command: Command) -> Command:
+            heard.append((trio.current_time(), command))
+            return response(command, body=b"{}", ext={})
+
+        async with SimCluster(source) as cluster:
+            server = RemotingServer(cluster.client_world("n1"), "0.0.0.0", 9876, name="name server that listens")
+            server.default(answer)
+            async with open_background() as nursery:
+                await server.bind()
+                nursery.start_soon(server.run)
+                keys = {
+                    "enableSlaveActingMaster": "true",
+                    "skipPreOnline": "true",
+                    "compatibleWithOldNameSrv": compatible,
+                    "namesrvAddr": f"{cluster.address('n1')}:9876",
+                }
+                await cluster.start_container("c1", [{**GROUP, **keys}])
+                began = trio.current_time()
+                await trio.sleep(10)
+                codes = [command.code for moment, command in heard if moment > began]
+                assert expected == set(codes) | {103}
+                beats = [command for _, command in heard if command.code in (322, 904)]
+                assert 9 <= len(beats) <= 13
+                for beat in beats:
+                    assert {"clusterName", "brokerAddr", "brokerName"} <= (beat.ext or {}).keys()
+                    assert b"topic" not in beat.body
+                asked = [command.ext for _, command in heard if command.code in (105, 901)]
+                assert 9 <= len(asked) <= 13
+                if compatible == "true":
+                    assert {"topic": "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} == asked[0]
+                else:
+                    assert {"clusterName": "DefaultCluster", "brokerName": "broker-a"} == asked[0]
+                await cluster.kill("c1")
+                nursery.cancel_scope.cancel()
 
     run(scenario)
