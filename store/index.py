@@ -1,77 +1,27 @@
-"""The key index: from a hash of ``topic#key`` to the physical offsets of records.
+"""The key index: from a hash of ``topic#key`` to the physical offsets of records (IndexService.java).
 
-A file has a 40-byte header, hash slots of 4 bytes and entries of 20 bytes (IndexFile.java)::
-
-    0 begin time 8 | 8 end time 8 | 16 begin offset 8 | 24 end offset 8 | 32 used slots 4 | 36 entry count 4
-    slot: number of its newest entry | entry: hash 4, physical offset 8, seconds after begin 4, older entry 4
-
-Entry 0 is not used, so an empty file has count 1. Unlike the reference, a start restores the state that the recovery
-mark names before it indexes records again, so that no record is found twice and none is missed.
+Unlike the reference, a start restores the state that the recovery mark names before it indexes records again, so that
+no record is found twice and none is missed.
 """
 
 from __future__ import annotations
 
 import os.path
-import struct
 import time
-from array import array
 from collections.abc import Callable, Iterable
-from sys import byteorder
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
+from understudy.store.index_file import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, Geometry, IndexFile, key_hash
 from understudy.store.mapped_files import MappedFiles
 
 log = get_logger("store.index")
 
-HEADER = struct.Struct(">qqqqii")
-_SLOT = struct.Struct(">i")
-_ENTRY = struct.Struct(">iqii")
-_pack_entry = _ENTRY.pack_into
-_pack_slot = _SLOT.pack_into
-_unpack_slot = _SLOT.unpack_from
-_HEADER_BYTES = HEADER.size
-_ENTRY_BYTES = _ENTRY.size
+_pack_entry = ENTRY.pack_into
+_pack_slot = SLOT.pack_into
+_unpack_slot = SLOT.unpack_from
 _FILES_MAPPED = 4
 _MAX_SECONDS = 0x7FFFFFFF
-
-
-def key_hash(unsigned: int) -> int:
-    """Return the hash an entry holds: the absolute value of the signed hash; that of -2**31 counts as 0."""
-    if unsigned >= 0x80000000:
-        unsigned = (1 << 32) - unsigned
-        if unsigned == 0x80000000:
-            return 0
-    return unsigned
-
-
-class IndexFile:
-    """One index file and a copy of its header."""
-
-    __slots__ = (
-        "begin_ms",
-        "begin_offset",
-        "changed",
-        "count",
-        "end_ms",
-        "end_offset",
-        "name",
-        "path",
-        "used_slots",
-        "view",
-    )
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.name = os.path.basename(path)
-        self.begin_ms = self.end_ms = self.begin_offset = self.end_offset = self.used_slots = 0
-        self.count = 1
-        self.changed = False
-        self.view: memoryview | None = None
-
-    def unmapped(self, start: int) -> None:
-        """Forget the view."""
-        self.view = None
 
 
 class Index:
@@ -88,10 +38,10 @@ class Index:
     def __init__(self, disk: Disk, folder: str, slots: int, capacity: int, now_ms: Callable[[], int]) -> None:
         self._disk = disk
         self._folder = folder
+        self._geometry = Geometry(slots, capacity)
         self._slots = slots
         self._capacity = capacity
-        self._entries_at = _HEADER_BYTES + 4 * slots
-        self._file_bytes = self._entries_at + _ENTRY_BYTES * capacity
+        self._entries_at = self._geometry.entries_at
         self._now_ms = now_ms
         self._mapped = MappedFiles(disk, _FILES_MAPPED)
         self.files: list[IndexFile] = []
@@ -105,14 +55,12 @@ class Index:
         for name in self._disk.listdir(self._folder):
             if len(name) != 17 or not (name.isascii() and name.isdigit()):
                 continue
-            file = IndexFile(os.path.join(self._folder, name))
-            if self._disk.size(file.path) != self._file_bytes:
+            file = IndexFile(os.path.join(self._folder, name), self._geometry, self._mapped)
+            if self._disk.size(file.path) != self._geometry.file_bytes:
                 log.warning("index file has an unexpected length and is built again", path=file.path)
                 self._disk.remove(file.path)
                 continue
-            header = HEADER.unpack_from(self._view(file), 0)
-            file.begin_ms, file.end_ms, file.begin_offset, file.end_offset, file.used_slots, file.count = header
-            file.count = max(file.count, 1)
+            file.read_header()
             self.files.append(file)
             self._newest = file
 
@@ -136,11 +84,11 @@ class Index:
             file = self._add_file()
         view = file.view
         if view is None:
-            view = self._view(file)
+            view = file.mapped_view()
         if unsigned >= 0x80000000:
             unsigned = key_hash(unsigned)
         number = file.count
-        slot_at = _HEADER_BYTES + unsigned % self._slots * 4
+        slot_at = HEADER_BYTES + unsigned % self._slots * 4
         previous = _unpack_slot(view, slot_at)[0]
         if not 0 < previous <= number:
             previous = 0
@@ -149,7 +97,7 @@ class Index:
         seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
         if not 0 <= seconds <= _MAX_SECONDS:
             seconds = 0 if seconds < 0 else _MAX_SECONDS
-        _pack_entry(view, self._entries_at + number * _ENTRY_BYTES, unsigned, physical, seconds, previous)
+        _pack_entry(view, self._entries_at + number * ENTRY_BYTES, unsigned, physical, seconds, previous)
         _pack_slot(view, slot_at, number)
         if number == 1:
             file.begin_ms, file.begin_offset = store_ms, physical
@@ -178,12 +126,12 @@ class Index:
                 unsigned = hashes[position]
                 if unsigned >= 0x80000000:
                     unsigned = key_hash(unsigned)
-                slot_at = _HEADER_BYTES + unsigned % slots * 4
+                slot_at = HEADER_BYTES + unsigned % slots * 4
                 previous = _unpack_slot(view, slot_at)[0]
                 if not 0 < previous <= number:
                     previous = 0
                     file.used_slots += 1
-                _pack_entry(view, entry_at + number * _ENTRY_BYTES, unsigned, physicals[position], seconds, previous)
+                _pack_entry(view, entry_at + number * ENTRY_BYTES, unsigned, physicals[position], seconds, previous)
                 _pack_slot(view, slot_at, number)
                 number += 1
             file.count = number
@@ -197,23 +145,23 @@ class Index:
         """Write the headers of changed files."""
         for file in self.files[-2:]:
             if file.changed:
-                self._write_header(file)
+                file.write_header()
 
     def _add_file(self) -> IndexFile:
         previous = self._newest
         if previous is not None:
-            self._write_header(previous)
+            previous.write_header()
         now = self._now_ms()
         name = time.strftime("%Y%m%d%H%M%S", time.localtime(now / 1000)) + f"{now % 1000:03d}"
         if previous is not None and name <= previous.name:
             name = f"{int(previous.name) + 1:017d}"
         if not self.files:
             self._disk.make_folder(self._folder)
-        file = IndexFile(os.path.join(self._folder, name))
+        file = IndexFile(os.path.join(self._folder, name), self._geometry, self._mapped)
         if previous is not None:
             file.begin_ms = file.end_ms = previous.end_ms
             file.begin_offset = file.end_offset = previous.end_offset
-        self._view(file)
+        file.mapped_view()
         self.files.append(file)
         self._newest = file
         self.unsynced_folder = True
@@ -232,7 +180,7 @@ class Index:
                 or file.begin_ms <= end_ms <= file.end_ms
             )
             if overlaps:
-                self._walk_chain(file, wanted, max_num, begin_ms, end_ms, found)
+                file.find(wanted, max_num, begin_ms, end_ms, found)
             if file.begin_ms < begin_ms or len(found) >= max_num:
                 break
         return found
@@ -242,36 +190,10 @@ class Index:
         wanted = key_hash(unsigned)
         for file in reversed(self.files[-2:]):
             found: list[int] = []
-            self._walk_chain(file, wanted, 1 << 30, -(1 << 62), 1 << 62, found, stop_below=physical)
+            file.find(wanted, 1 << 30, -(1 << 62), 1 << 62, found, stop_below=physical)
             if physical in found:
                 return True
         return False
-
-    def _walk_chain(
-        self,
-        file: IndexFile,
-        wanted: int,
-        max_num: int,
-        begin_ms: int,
-        end_ms: int,
-        found: list[int],
-        stop_below: int = -1,
-    ) -> None:
-        view = self._view(file)
-        (number,) = _SLOT.unpack_from(view, _HEADER_BYTES + wanted % self._slots * 4)
-        if not 0 < number <= file.count or file.count <= 1:
-            return
-        while len(found) < max_num:
-            unsigned, physical, seconds, previous = _ENTRY.unpack_from(view, self._entries_at + number * _ENTRY_BYTES)
-            if seconds < 0 or physical < stop_below:
-                break
-            stored_ms = file.begin_ms + seconds * 1000
-            if unsigned == wanted and begin_ms <= stored_ms <= end_ms:
-                found.append(physical)
-            # Entries of a slot only point back; anything else is damage and would never end.
-            if not 0 < previous < number or stored_ms < begin_ms:
-                break
-            number = previous
 
     @property
     def last(self) -> IndexFile | None:
@@ -301,12 +223,12 @@ class Index:
         if not self.files or self.files[-1].name != name or not 1 <= count <= self._capacity:
             return False
         file = self.files[-1]
-        if count > 1 and not 0 <= self._entry(file, count - 1)[1] < limit:
+        if count > 1 and not 0 <= file.entry(count - 1)[1] < limit:
             return False
         if trusted and file.count >= count:
-            self._undo(file, count)
+            file.undo(count)
         else:
-            self._rebuild_slots(file, count)
+            file.rebuild_slots(count)
         file.used_slots = used_slots
         self._close_state(file, store_ms)
         return True
@@ -320,10 +242,10 @@ class Index:
         while self.files:
             file = self.files[-1]
             count = file.count
-            while count > 1 and self._entry(file, count - 1)[1] >= physical:
+            while count > 1 and file.entry(count - 1)[1] >= physical:
                 count -= 1
             if count < file.count:
-                self._undo(file, count)
+                file.undo(count)
                 self._close_state(file, store_ms)
             if count > 1 or len(self.files) == 1:
                 break
@@ -369,63 +291,15 @@ class Index:
 
     # Inside
 
-    def _view(self, file: IndexFile) -> memoryview:
-        if file.view is None:
-            file.view = self._mapped.view(file.path, self._file_bytes, file, 0)
-        return file.view
-
-    def _write_header(self, file: IndexFile) -> None:
-        view = file.view if file.view is not None else self._view(file)
-        HEADER.pack_into(
-            view, 0, file.begin_ms, file.end_ms, file.begin_offset, file.end_offset, file.used_slots, file.count
-        )
-
-    def _entry(self, file: IndexFile, number: int) -> tuple[int, int, int, int]:
-        entry: tuple[int, int, int, int] = _ENTRY.unpack_from(
-            self._view(file), self._entries_at + number * _ENTRY_BYTES
-        )
-        return entry
-
-    def _undo(self, file: IndexFile, count: int) -> None:
-        # Newest first, each slot gets back the entry it had before; then the entries are zero again. When the process
-        # died, entries are there that the header does not count.
-        view = self._view(file)
-        newest = file.count - 1
-        while newest + 1 < self._capacity and any(self._entry(file, newest + 1)):
-            newest += 1
-        for number in range(newest, count - 1, -1):
-            unsigned, _, _, previous = self._entry(file, number)
-            slot_at = _HEADER_BYTES + unsigned % self._slots * 4
-            if _SLOT.unpack_from(view, slot_at)[0] == number:
-                _SLOT.pack_into(view, slot_at, previous)
-                if previous == 0:
-                    file.used_slots -= 1
-        start, end = self._entries_at + count * _ENTRY_BYTES, self._entries_at + (newest + 1) * _ENTRY_BYTES
-        if end > start:
-            view[start:end] = bytes(end - start)
-        file.count = count
-
-    def _rebuild_slots(self, file: IndexFile, count: int) -> None:
-        view = self._view(file)
-        slots = array("i", bytes(4 * self._slots))
-        entries = view[self._entries_at + _ENTRY_BYTES : self._entries_at + count * _ENTRY_BYTES]
-        for number, (unsigned, _, _, _) in enumerate(_ENTRY.iter_unpack(entries), 1):
-            slots[unsigned % self._slots] = number
-        if byteorder == "little":
-            slots.byteswap()
-        view[_HEADER_BYTES : self._entries_at] = slots.tobytes()
-        entries.release()
-        file.count = count
-
     def _close_state(self, file: IndexFile, store_ms: int) -> None:
         if file.count > 1:
-            file.end_offset = self._entry(file, file.count - 1)[1]
+            file.end_offset = file.entry(file.count - 1)[1]
             file.end_ms = store_ms
         else:
             older = self.files[-2] if len(self.files) > 1 else None
             file.begin_ms = file.end_ms = older.end_ms if older else 0
             file.begin_offset = file.end_offset = older.end_offset if older else 0
-        self._write_header(file)
+        file.write_header()
         self.dirty_paths.add(file.path)
 
     def _delete(self, file: IndexFile) -> None:

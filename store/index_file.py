@@ -1,0 +1,185 @@
+"""One file of the key index.
+
+A file has a 40-byte header, hash slots of 4 bytes and entries of 20 bytes (IndexFile.java)::
+
+    0 begin time 8 | 8 end time 8 | 16 begin offset 8 | 24 end offset 8 | 32 used slots 4 | 36 entry count 4
+    slot: number of its newest entry | entry: hash 4, physical offset 8, seconds after begin 4, older entry 4
+
+Entry 0 is not used, so an empty file has count 1.
+"""
+
+from __future__ import annotations
+
+import os.path
+import struct
+from array import array
+from sys import byteorder
+
+import attrs
+
+from understudy.store.mapped_files import MappedFiles
+
+HEADER = struct.Struct(">qqqqii")
+SLOT = struct.Struct(">i")
+ENTRY = struct.Struct(">iqii")
+HEADER_BYTES = HEADER.size
+ENTRY_BYTES = ENTRY.size
+
+
+def key_hash(unsigned: int) -> int:
+    """Return the hash an entry holds: the absolute value of the signed hash; that of -2**31 counts as 0."""
+    if unsigned >= 0x80000000:
+        unsigned = (1 << 32) - unsigned
+        if unsigned == 0x80000000:
+            return 0
+    return unsigned
+
+
+@attrs.frozen
+class Geometry:
+    """Sizes that all index files of a store share.
+
+    Args:
+        slots: hash slots of a file.
+        capacity: a file is full when its count reaches this.
+    """
+
+    slots: int
+    capacity: int
+
+    @property
+    def entries_at(self) -> int:
+        """Position of entry 0."""
+        return HEADER_BYTES + 4 * self.slots
+
+    @property
+    def file_bytes(self) -> int:
+        """Length of a file."""
+        return self.entries_at + ENTRY_BYTES * self.capacity
+
+
+class IndexFile:
+    """One index file and its header; the index writes the fields directly.
+
+    Attributes:
+        view: the mapped file; None when it is not mapped now.
+        changed: something was written since the file was last made durable.
+    """
+
+    __slots__ = (
+        "_geometry",
+        "_mapped",
+        "begin_ms",
+        "begin_offset",
+        "changed",
+        "count",
+        "end_ms",
+        "end_offset",
+        "name",
+        "path",
+        "used_slots",
+        "view",
+    )
+
+    def __init__(self, path: str, geometry: Geometry, mapped: MappedFiles) -> None:
+        self.path = path
+        self.name = os.path.basename(path)
+        self._geometry = geometry
+        self._mapped = mapped
+        self.begin_ms = self.end_ms = self.begin_offset = self.end_offset = self.used_slots = 0
+        self.count = 1
+        self.changed = False
+        self.view: memoryview | None = None
+
+    def unmapped(self, start: int) -> None:
+        """Forget the view."""
+        self.view = None
+
+    def mapped_view(self) -> memoryview:
+        """Return the file's bytes, mapped if they are not; a new file is made when there is none."""
+        if self.view is None:
+            self.view = self._mapped.view(self.path, self._geometry.file_bytes, self, 0)
+        return self.view
+
+    def read_header(self) -> None:
+        """Take over what the file says."""
+        header = HEADER.unpack_from(self.mapped_view(), 0)
+        self.begin_ms, self.end_ms, self.begin_offset, self.end_offset, self.used_slots, count = header
+        self.count = max(count, 1)
+
+    def write_header(self) -> None:
+        """Write the header."""
+        HEADER.pack_into(
+            self.mapped_view(),
+            0,
+            self.begin_ms,
+            self.end_ms,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """Return (hash, physical offset, seconds, older entry) of one entry."""
+        entry: tuple[int, int, int, int] = ENTRY.unpack_from(
+            self.mapped_view(), self._geometry.entries_at + number * ENTRY_BYTES
+        )
+        return entry
+
+    def find(
+        self, wanted: int, max_num: int, begin_ms: int, end_ms: int, found: list[int], stop_below: int = -1
+    ) -> None:
+        """Add the physical offsets under hash *wanted* to *found*, newest first, until it has *max_num*.
+
+        Args:
+            begin_ms, end_ms: only records stored in this range.
+            stop_below: end at entries of records before this physical offset.
+        """
+        slot_at = HEADER_BYTES + wanted % self._geometry.slots * 4
+        number: int = SLOT.unpack_from(self.mapped_view(), slot_at)[0]
+        if not 0 < number <= self.count or self.count <= 1:
+            return
+        while len(found) < max_num:
+            unsigned, physical, seconds, older = self.entry(number)
+            if seconds < 0 or physical < stop_below:
+                break
+            stored_ms = self.begin_ms + seconds * 1000
+            if unsigned == wanted and begin_ms <= stored_ms <= end_ms:
+                found.append(physical)
+            # Entries of a slot only point back; anything else is damage and would never end.
+            if not 0 < older < number or stored_ms < begin_ms:
+                break
+            number = older
+
+    def undo(self, count: int) -> None:
+        """Take entries off the end until *count* is reached, newest first: each slot gets back what it had before."""
+        view, slots = self.mapped_view(), self._geometry.slots
+        newest = self.count - 1
+        # When the process died, entries are there that the header does not count.
+        while newest + 1 < self._geometry.capacity and any(self.entry(newest + 1)):
+            newest += 1
+        for number in range(newest, count - 1, -1):
+            unsigned, _, _, older = self.entry(number)
+            slot_at = HEADER_BYTES + unsigned % slots * 4
+            if SLOT.unpack_from(view, slot_at)[0] == number:
+                SLOT.pack_into(view, slot_at, older)
+                if older == 0:
+                    self.used_slots -= 1
+        start = self._geometry.entries_at + count * ENTRY_BYTES
+        end = self._geometry.entries_at + (newest + 1) * ENTRY_BYTES
+        if end > start:
+            view[start:end] = bytes(end - start)
+        self.count = count
+
+    def rebuild_slots(self, count: int) -> None:
+        """Make all slots anew from the first *count* entries, whatever the slots hold."""
+        view, geometry = self.mapped_view(), self._geometry
+        slots = array("i", bytes(4 * geometry.slots))
+        entries = view[geometry.entries_at + ENTRY_BYTES : geometry.entries_at + count * ENTRY_BYTES]
+        for number, (unsigned, _, _, _) in enumerate(ENTRY.iter_unpack(entries), 1):
+            slots[unsigned % geometry.slots] = number
+        if byteorder == "little":
+            slots.byteswap()
+        view[HEADER_BYTES : geometry.entries_at] = slots.tobytes()
+        self.count = count
