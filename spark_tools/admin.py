@@ -13,7 +13,6 @@ from understudy.remoting.command import Command, request
 from understudy.spark_tools.kernels import tables
 
 SUCCESS = 0
-QUERY_NOT_FOUND = 22
 TIMEOUT_S = 10.0
 
 

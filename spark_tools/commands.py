@@ -6,10 +6,12 @@ import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from understudy.spark_tools import exits, session
 from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, write_report
+from understudy.spark_tools.storage import local_path, remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +71,19 @@ def store_table(facts: list[StoreFacts]) -> Table:
     return Table("Stores", columns, rows)
 
 
+def progress_table(facts: list[StoreFacts]) -> Table:
+    """Delay levels, timer and checkpoint of each store beside each other; escaped deliveries depend on them."""
+    from understudy.spark_tools.jobs.scan import progress_of
+
+    held = [progress_of(item) for item in facts]
+    names = sorted({name for values in held for name in values})
+    rows = [
+        (name, *(values.get(name) for values in held), len({values.get(name) for values in held}) == 1)
+        for name in names
+    ]
+    return Table("Delay and timer progress", ("what", *(item.store.name for item in facts), "equal"), rows)
+
+
 def exit_code(facts: list[StoreFacts], differ: bool) -> int:
     """The exit code of a job: damage outranks difference."""
     if any(item.damaged for item in facts):
@@ -97,7 +112,7 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
     from understudy.spark_tools.plan import Change, describe_store, write_plan
 
     os.makedirs(out, exist_ok=True)
-    plan_path, evidence = os.path.join(out, "plan.jsonl"), os.path.join(out, "evidence.parquet")
+    plan_path, evidence = os.path.join(out, "plan.jsonl"), evidence_place(options, out, "evidence")
     # a run that is killed must not leave the plan of an earlier one beside new evidence
     for stale in (plan_path, os.path.join(out, "report.html"), os.path.join(out, "report.json")):
         if os.path.exists(stale):
@@ -150,7 +165,7 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
             "evidence": evidence,
         },
         [bars("Queues of groups by class", sorted(counts.items(), key=lambda item: -item[1]))] if counts else [],
-        [_offset_table(evidence, names, differ), store_table(facts), fault_table(facts)],
+        [_offset_table(evidence, names, differ), progress_table(facts), store_table(facts), fault_table(facts)],
     )
     worst = _saved_by_group(evidence)
     if worst:
@@ -164,12 +179,28 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
     return code
 
 
-def class_counts(evidence: str) -> tuple[dict[str, int], int]:
-    """Keys by class, and how many there are, out of the evidence."""
+def evidence_place(options: Namespace, out: str, name: str) -> str:
+    """URI the job's tasks write Parquet to: below --evidence, which a cluster's executors can reach, or below --out."""
+    if options.evidence:
+        return f"{options.evidence.rstrip('/')}/{os.path.basename(os.path.abspath(out))}/{name}.parquet"
+    return f"file:{quote(os.path.abspath(out))}/{name}.parquet"
+
+
+def open_dataset(evidence: str) -> Any:
+    """Parquet files of a job, wherever they lie."""
     from pyarrow import dataset
 
+    local = local_path(evidence)
+    if local is not None:
+        return dataset.dataset(local)
+    system, inner = remote(evidence)
+    return dataset.dataset(inner, filesystem=system)
+
+
+def class_counts(evidence: str) -> tuple[dict[str, int], int]:
+    """Keys by class, and how many there are, out of the evidence."""
     counts: dict[str, int] = {}
-    for batch in dataset.dataset(evidence).to_batches(columns=["class"]):
+    for batch in open_dataset(evidence).to_batches(columns=["class"]):
         for item in batch.column("class").value_counts().to_pylist():
             counts[item["values"]] = counts.get(item["values"], 0) + item["counts"]
     return counts, sum(counts.values())
@@ -177,9 +208,9 @@ def class_counts(evidence: str) -> tuple[dict[str, int], int]:
 
 def differing_rows(evidence: str) -> Iterator[dict[str, Any]]:
     """Evidence of the keys on which replicas or logs do not agree, in the order of their names."""
-    from pyarrow import compute, dataset
+    from pyarrow import compute
 
-    table = dataset.dataset(evidence).to_table(filter=compute.field("class") != "equal")
+    table = open_dataset(evidence).to_table(filter=compute.field("class") != "equal")
     order = [("topic", "ascending"), ("consumer_group", "ascending"), ("queue_id", "ascending")]
     for batch in table.sort_by(order).to_batches(max_chunksize=10_000):
         yield from batch.to_pylist()
@@ -209,8 +240,8 @@ def _offset_table(evidence: str, names: list[str], total: int) -> Table:
 
 
 def _saved_by_group(evidence: str) -> list[tuple[str, float]]:
-    from pyarrow import compute, dataset
+    from pyarrow import compute
 
-    table = dataset.dataset(evidence).to_table(columns=["consumer_group", "saved"], filter=compute.field("saved") > 0)
+    table = open_dataset(evidence).to_table(columns=["consumer_group", "saved"], filter=compute.field("saved") > 0)
     sums = table.group_by("consumer_group").aggregate([("saved", "sum")]).sort_by([("saved_sum", "descending")])
     return [(row["consumer_group"], row["saved_sum"]) for row in sums.slice(0, 15).to_pylist()]

@@ -9,7 +9,15 @@ from dataclasses import asdict, astuple
 from typing import TYPE_CHECKING
 
 from understudy.spark_tools import exits, session
-from understudy.spark_tools.commands import Say, exit_code, fault_table, replica_sets, store_table, verdict_line
+from understudy.spark_tools.commands import (
+    Say,
+    evidence_place,
+    exit_code,
+    fault_table,
+    replica_sets,
+    store_table,
+    verdict_line,
+)
 from understudy.spark_tools.durable import replace_file
 from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, lines, write_report
@@ -118,7 +126,7 @@ def duplicates(spark: SparkSession, options: Namespace, say: Say) -> int:
     with session.progress(spark, "looking for duplicates", shown=not options.quiet):
         facts = scan(spark, options.store)
         frame = messages.duplicates(spark, options.store)
-        evidence = os.path.join(options.out, "duplicates.parquet")
+        evidence = evidence_place(options, options.out, "duplicates")
         frame.write.mode("overwrite").parquet(evidence)
         total = spark.read.parquet(evidence).count()
         found = spark.read.parquet(evidence).orderBy("first_timestamp", "uniq_key").limit(MOST_ROWS).collect()
@@ -162,7 +170,7 @@ def gaps(spark: SparkSession, options: Namespace, say: Say) -> int:
         lost = []
         total = 0
         if options.acknowledged:
-            evidence = os.path.join(options.out, "missing.parquet")
+            evidence = evidence_place(options, options.out, "missing")
             messages.missing_acknowledged(spark, options.store, options.acknowledged).write.mode("overwrite").parquet(
                 evidence
             )

@@ -72,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
             help="a store directory (local, file:, hdfs: or s3a:); SET/NAME=PATH for several brokers",
         )
         sub.add_argument("--out", required=True, metavar="DIR", help="where evidence and report are written")
+        sub.add_argument(
+            "--evidence", metavar="URI", help="where tasks write Parquet on a cluster; default: below --out"
+        )
         sub.add_argument("--master", help="Spark master; default: what was submitted, or all cores of this machine")
         sub.add_argument("--quiet", action="store_true", help="no progress bar")
         sub.set_defaults(job=_job(name.replace("-", "_")))

@@ -32,7 +32,8 @@ def local_path(path: str) -> str | None:
     return None if len(parts.scheme) > 1 else path
 
 
-def _remote(path: str) -> tuple[Any, str]:
+def remote(path: str) -> tuple[Any, str]:
+    """Arrow's file system for a URI, and the path in it."""
     from pyarrow import fs
 
     uri = "s3" + path[3:] if path.startswith(("s3a:", "s3n:")) else path
@@ -63,24 +64,13 @@ def list_directory(path: str) -> tuple[list[Entry], list[str]]:
     else:
         from pyarrow import fs
 
-        system, inner = _remote(path)
+        system, inner = remote(path)
         for info in system.get_file_info(fs.FileSelector(inner, allow_not_found=True)):
             if info.type == fs.FileType.Directory:
                 directories.append(info.base_name)
             else:
                 files.append(Entry(info.base_name, join(path, info.base_name), info.size, info.mtime_ns or 0))
     return sorted(files), sorted(directories)
-
-
-def exists(path: str) -> bool:
-    """Whether a file or directory is there."""
-    local = local_path(path)
-    if local is not None:
-        return os.path.exists(local)
-    from pyarrow import fs
-
-    system, inner = _remote(path)
-    return bool(system.get_file_info(inner).type != fs.FileType.NotFound)
 
 
 def read_file(path: str, limit_bytes: int | None = None) -> bytes:
@@ -92,7 +82,7 @@ def read_file(path: str, limit_bytes: int | None = None) -> bytes:
     if local is not None:
         with open(local, "rb") as file:
             return file.read() if limit_bytes is None else file.read(limit_bytes)
-    system, inner = _remote(path)
+    system, inner = remote(path)
     with system.open_input_stream(inner) as stream:
         return bytes(stream.read() if limit_bytes is None else stream.read(limit_bytes))
 
@@ -104,7 +94,7 @@ def map_range(path: str, start: int, length: int) -> tuple[Any, int]:
     """
     local = local_path(path)
     if local is None:
-        system, inner = _remote(path)
+        system, inner = remote(path)
         with system.open_input_file(inner) as file:
             size = file.size()
             wanted = max(0, min(length, size - start))

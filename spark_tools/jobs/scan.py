@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from pyspark.sql import SparkSession
 
@@ -111,3 +111,24 @@ def _read_tables(facts: StoreFacts) -> None:
         facts.checkpoint = progress.read_checkpoint(read_file(small["checkpoint"].path, 4096), "")[0]
     if "epochFileCheckpoint" in small:
         facts.epochs = progress.read_epochs(read_file(small["epochFileCheckpoint"].path), "")[0]
+
+
+def progress_of(facts: StoreFacts) -> dict[str, int]:
+    """How far delayed delivery, the timer and dispatch of a store are, by name; what cannot be read is left out."""
+    found: dict[str, int] = {}
+    delay = facts.layout.tables.get("delayOffset.json")
+    if delay is not None:
+        try:
+            table = tables.loads(read_file(delay.path))
+        except tables.TableError:
+            table = {}
+        levels = table.get("offsetTable", {}) if isinstance(table, dict) else {}
+        found |= {f"delay level {int(level):2}": offset for level, offset in levels.items() if level.isdigit()}
+    timer = facts.layout.tables.get("timercheck")
+    if timer is not None:
+        check = progress.read_timer_check(read_file(timer.path, 4096), timer.path)[0]
+        if check is not None:
+            found |= {f"timer {name.replace('_', ' ')}": value for name, value in asdict(check).items()}
+    if facts.checkpoint is not None:
+        found |= {f"checkpoint {name.replace('_', ' ')}": value for name, value in asdict(facts.checkpoint).items()}
+    return found

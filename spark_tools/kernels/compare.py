@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,8 +69,3 @@ def _inside(
         return np.zeros(len(places), dtype=bool)
     before = np.searchsorted(starts, places, "right") - 1
     return (before >= 0) & (places < ends[np.maximum(before, 0)])
-
-
-def merge_first(found: Sequence[Difference]) -> Difference | None:
-    """The difference at the smallest offset."""
-    return min(found, key=lambda item: item.record_offset, default=None)

@@ -115,16 +115,6 @@ def _write(value: Any, indent: str, pieces: list[str]) -> None:
         pieces.append(json.dumps(value, ensure_ascii=False))
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRow:
-    """One committed offset of one replica's table."""
-
-    topic: str
-    group: str
-    queue_id: int
-    offset: int
-
-
 def offset_rows(table: Any) -> tuple[list[tuple[str, str, int, int]], list[str]]:
     """The entries of a consumer offset table as (topic, group, queue, offset), and what could not be read.
 

@@ -1,0 +1,76 @@
+"""Stores on other file systems are read by ranges and give what local ones give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numpy")
+pytest.importorskip("pyarrow")
+
+from pyarrow import fs
+from spark_golden import manifest, unpack
+
+from understudy.spark_tools import layout, storage, windows
+from understudy.spark_tools.kernels.commitlog import Chunk
+from understudy.spark_tools.layout import Store, read_layout
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system that is not this machine's, as far as the tools can tell."""
+
+    def remote(path: str) -> tuple[fs.FileSystem, str]:
+        assert path.startswith("hdfs://node")
+        return fs.LocalFileSystem(), path.removeprefix("hdfs://node")
+
+    monkeypatch.setattr(storage, "remote", remote)
+
+
+def test_a_remote_store_is_read_like_a_local_one(tmp_path: Path, elsewhere: None) -> None:
+    root = unpack("multipath", tmp_path)
+
+    found = read_layout(Store("a", f"hdfs://node{root}"))
+
+    assert found.damages == []
+    offsets: list[int] = []
+    for file in found.commit_log:
+        for start, stop in windows.splits(file, 5_000):
+            for _, item in windows.read_records(file, start, stop):
+                if isinstance(item, Chunk):
+                    offsets += item.header["physical_offset"].tolist()
+    assert offsets == [message["physicalOffset"] for message in manifest("multipath")["messages"]]
+    assert {topic for topic, _ in layout.topics(found.store)} == {
+        path.name for path in (root / "consumequeue").iterdir()
+    }
+    checkpoint = found.small_files["checkpoint"]
+    assert storage.read_file(checkpoint.path) == (root / "checkpoint").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [("/a/b", "/a/b"), ("file:/a%20b", "/a b"), ("file:///a", "/a"), ("hdfs://n/a", None), ("s3a://bucket/a", None)],
+)
+def test_schemes(path: str, local: str | None) -> None:
+    assert storage.local_path(path) == local
+
+
+def test_a_range_is_mapped_from_a_page_border_and_cut_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * 64)
+
+    data, base = storage.map_range(str(path), 5_000, 1 << 30)
+
+    assert base <= 5_000
+    assert bytes(data[5_000 - base : 5_004 - base]) == bytes([136, 137, 138, 139])
+    assert base + len(data) == 16_384
+
+
+def test_the_untouched_end_of_a_preallocated_file_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with open(path, "wb") as file:
+        file.write(b"x" * 10_000)
+        file.truncate(1 << 24)
+
+    assert 10_000 <= storage.data_end(str(path), 1 << 24) <= 1 << 24
