@@ -229,6 +229,8 @@ class RealLock:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Java programs lock the first byte instead, with a kind of lock that flock does not see.
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
         except OSError as error:
             os.close(self._fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):

@@ -34,6 +34,33 @@ async def test_a_folder_is_held_by_one_store_and_the_other_is_told_which(tmp_pat
     await again.close()
 
 
+HOLD_AS_JAVA_DOES = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX, 1)
+print("held", flush=True)
+input()
+"""
+
+
+def test_a_folder_that_a_java_broker_holds_is_left_alone(tmp_path: Path) -> None:
+    # given another process that locks the first byte of the lock file, as the reference does
+    (tmp_path / "lock").write_bytes(b"lock")
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_AS_JAVA_DOES, str(tmp_path / "lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as other:
+        assert other.stdin is not None
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        # when we open the folder then we are refused
+        with pytest.raises(DiskLockedError, match="held by another process"):
+            trio.run(MessageStore.open, real_world(), StoreConfig(str(tmp_path)), HOST)
+        other.stdin.close()
+
+
 async def test_an_empty_store_opens_and_makes_no_large_files(tmp_path: Path) -> None:
     store = await MessageStore.open(real_world(), StoreConfig(str(tmp_path / "store")), HOST)
     assert (store.min_physical_offset, store.max_physical_offset, list(store.queues())) == (-1, 0, [])
