@@ -1,0 +1,120 @@
+"""What name servers hear of a broker, and what clients hear when there is none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.broker.config import BrokerOptions, Machine
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import open_producer
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.background import open_background
+from understudy.runtime.json_dialect import loads
+from understudy.runtime.world import real_world
+from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
+
+
+class ListeningNameServer:
+    """A name server that keeps what brokers register and says when something came."""
+
+    def __init__(self, server: RemotingServer) -> None:
+        self.server = server
+        self.bodies: list[dict[str, object]] = []
+        self.heard = trio.Event()
+        server.register(RequestCode.REGISTER_BROKER, self.register)
+        server.default(lambda connection, command: response(command))
+
+    def register(self, connection: Connection, command: Command) -> Command:
+        self.bodies.append(loads(command.body)["topicConfigSerializeWrapper"])
+        self.heard.set()
+        self.heard = trio.Event()
+        return response(command, 0, None, {})
+
+    async def next_body(self) -> dict[str, object]:
+        with trio.fail_after(20):
+            await self.heard.wait()
+        return self.bodies[-1]
+
+
+@asynccontextmanager
+async def name_server() -> AsyncIterator[ListeningNameServer]:
+    server = RemotingServer(real_world(), "127.0.0.1", 0)
+    async with open_background() as nursery:
+        await server.bind()
+        nursery.start_soon(server.run)
+        yield ListeningNameServer(server)
+
+
+@pytest.mark.covers("CU-02")
+async def test_an_incremental_registration_names_its_topics_under_the_brokers_permission(tmp_path: Path) -> None:
+    async with name_server() as listening, open_background() as nursery:
+        address = f"127.0.0.1:{listening.server.address[1]}"
+        options, _ = BrokerOptions.from_properties(
+            {
+                "brokerName": "broker-a",
+                "listenPort": "0",
+                "enableSlaveActingMaster": "true",
+                "namesrvAddr": address,
+                "storePathRootDir": str(tmp_path),
+                "storePathCommitLog": str(tmp_path / "commitlog"),
+                **SMALL_FILES,
+            },
+            machine=Machine("localhost", "127.0.0.1", str(tmp_path), None, address),
+        )
+        broker = Broker(real_world(), options)
+        await nursery.start(broker.run)
+        assert "TBW102" in listening.bodies[0]["topicConfigTable"]  # type: ignore[operator]  # a JSON object
+
+        for number, (permission, expected) in enumerate([(6, 6), (4, 4), (2, 2)]):
+            options.broker.brokerPermission = permission
+            names = {f"one-{number}", f"two-{number}"}
+            before = broker.topics.version
+            async with open_client(real_world()) as client:
+                body = b'{"topicConfigList":[%s]}' % b",".join(
+                    b'{"topicName":"%s","readQueueNums":2,"writeQueueNums":2,"perm":6,"topicFilterType":"SINGLE_TAG"}'
+                    % name.encode()
+                    for name in sorted(names)
+                )
+                code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+                with trio.fail_after(20):
+                    answer = await client.invoke(broker.identity.address, request(code, None, body), 10_000)
+            assert 0 == answer.code, answer.remark
+            seen = [body for body in listening.bodies if names <= set(body["topicConfigTable"])]  # type: ignore[call-overload]
+            table = seen[-1]["topicConfigTable"]
+            assert names == set(table)  # type: ignore[call-overload]
+            assert {expected} == {row["perm"] for row in table.values()}  # type: ignore[attr-defined]
+            version = seen[-1]["dataVersion"]
+            assert broker.topics.version.to_json() == version
+            assert broker.topics.version.counter > before.counter
+            assert {6} == {broker.topics.rows[name].perm for name in names}  # masking changes no stored row
+
+
+@pytest.mark.covers("R99")
+async def test_without_its_only_broker_a_cluster_takes_nothing() -> None:
+    async with LocalCluster(1) as cluster, open_producer(real_world(), cluster.namesrv_address, "writers") as producer:
+        assert "broker-a" == (await producer.send(Message("orders", b"x"))).queue.broker_name
+        (hosted,) = cluster.container.brokers()
+        await cluster.container.remove_broker(hosted.identity)
+        with pytest.raises(ClientError):
+            await producer.send(Message("orders", b"y"))
+
+
+@pytest.mark.covers("R110")
+async def test_brokers_are_one_group_by_their_name() -> None:
+    async with LocalCluster(1) as cluster, open_client(real_world()) as client:
+        await cluster.add_broker("broker-a-slave", {"brokerName": "broker-a", "brokerRole": "SLAVE", "brokerId": "1"})
+        await cluster.add_broker("broker-b", {"brokerRole": "SLAVE", "brokerId": "1"})
+        answer = await client.invoke(cluster.namesrv_address, request(RequestCode.GET_BROKER_CLUSTER_INFO), 3000)
+        groups = {name: set(row["brokerAddrs"]) for name, row in loads(answer.body)["brokerAddrTable"].items()}
+        assert {"broker-a": {"0", "1"}, "broker-b": {"1"}} == groups
