@@ -80,17 +80,28 @@ class StoreCore:
         self.sync_flush = config.flush_disk_type == SYNC_FLUSH
         #: Whether a message is readable as soon as it is written.
         self.show_at_once = not self.sync_flush
+        #: Somebody sleeps until there is work; the next append wakes them.
         self.asleep = False
         self.work = trio.Event()
+        self.growth = trio.Event()
 
     def path(self, name: str) -> str:
         """Return the path of a file in the root of the store."""
         return os.path.join(self.config.folder, name)
 
     def wake(self) -> None:
-        """Tell the background services that something changed."""
+        """Tell those who sleep that something changed."""
         self.asleep = False
         self.work.set()
+        self.growth.set()
+
+    async def wait_beyond(self, offset: int) -> None:
+        """Sleep until the log ends after physical offset *offset*."""
+        while self.log.end <= offset:
+            if self.growth.is_set():
+                self.growth = trio.Event()
+            self.asleep = True
+            await self.growth.wait()
 
     def mark(self) -> Mark:
         """Return what is complete now."""

@@ -120,8 +120,8 @@ class Flusher:
 
     async def _sleep_until_work(self) -> None:
         core = self._core
-        if not core.asleep:
-            core.asleep = True
+        core.asleep = True
+        if core.work.is_set():
             core.work = trio.Event()
         await core.work.wait()
 

@@ -67,6 +67,25 @@ def test_a_copied_log_is_the_same_log(seed: int) -> None:
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
+async def test_a_replica_connection_sleeps_until_the_log_grows(autojump_clock: object) -> None:
+    async with running_store(simulated_world()) as store:
+        ends: list[int] = []
+
+        async def follow() -> None:
+            while len(ends) < 3:
+                await store.wait_beyond(ends[-1] if ends else 0)
+                ends.append(store.max_physical_offset)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            expected = []
+            for number in range(3):
+                await trio.sleep(100)
+                put(store, TOPIC, b"%d" % number)
+                expected.append(store.max_physical_offset)
+        assert ends == expected
+
+
 async def test_bytes_that_do_not_continue_the_log_are_refused(autojump_clock: object) -> None:
     async with running_store(simulated_world()) as store:
         put(store, TOPIC, b"a")
