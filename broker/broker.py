@@ -35,6 +35,7 @@ from understudy.broker.processors.send import SendProcessor
 from understudy.broker.processors.send_back import SendBackProcessor
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
+from understudy.broker.role import OpenRole, Role
 from understudy.broker.schedule import ScheduleProgress, ScheduleService
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
@@ -83,6 +84,7 @@ class Broker:
         options: its configuration; read while it runs, so that live changes count.
         client: shared connections to other servers; the broker opens its own when ``None``.
         redelivery: where due delayed messages go; its own log when ``None``.
+        role: opens what decides which services run; without it the configured role alone does.
 
     Attributes (those without a type here exist once :meth:`run` has started):
         options: the configuration.
@@ -94,6 +96,7 @@ class Broker:
         registration: what name servers are told.
         member_group: who else of the replica group is alive.
         slave_sync: copies the master's tables; ``None`` on a master.
+        role: decides which services run; ``None`` when nobody brought one.
         persistence: saves the tables.
         server: the listening port.
         services: what runs.
@@ -120,6 +123,7 @@ class Broker:
         *,
         client: RemotingClient | None = None,
         redelivery: Callable[[InnerMessage], Awaitable[bool]] | None = None,
+        role: OpenRole | None = None,
     ) -> None:
         self.world = world
         self.options = options
@@ -143,6 +147,8 @@ class Broker:
         self.replication = Replication(world, options)
         self.fast_server = None
         self.slave_sync: SlaveSync | None = None
+        self.role: Role | None = None
+        self._open_role = role
         self._was_synced = False
         self._shared_client = client
         self._redelivery = redelivery if redelivery is not None else self.append_to_own_log
@@ -357,20 +363,16 @@ class Broker:
                         reason = f"flushDiskType={keys.flushDiskType}, brokerRole={keys.brokerRole}"
                         services.start("acknowledgements", self.acknowledgements.run, reason=reason)
                     self.replication.start(services)
-                    if not self.is_slave:
-                        services.start("schedule", self.schedule.run, reason="master")
                     services.start("housekeeping", self.members.run)
                     services.start("statistics", self.stats.run)
                     services.start("server", self.server.run)
                     if self.fast_server is not None:
                         services.start("fast server", self.fast_server.run)
                     services.start("registration", self.registration.run)
-                    if self.options.broker.enableSlaveActingMaster or self.options.broker.enableControllerMode:
-                        services.start(
-                            "heartbeat", self.registration.heartbeat, reason="acting master or controller mode"
-                        )
-                    if self.slave_sync is not None:
-                        services.start("metadata sync", self.slave_sync.run, reason="SLAVE")
+                    if self.role is not None:
+                        services.start("role", self.role.run, reason="decides which other services run")
+                    else:
+                        self._start_by_configuration(services)
                     if self.is_slave or self.options.broker.enableSlaveActingMaster:
                         services.start("member group", self.member_group.run, reason="replica group")
                     if self.registration.name_servers:
@@ -383,6 +385,14 @@ class Broker:
                     )
                     task_status.started()
                     await trio.sleep_forever()
+
+    def _start_by_configuration(self, services: Supervisor) -> None:
+        if not self.is_slave:
+            services.start("schedule", self.schedule.run, reason="master")
+        if self.options.broker.enableSlaveActingMaster or self.options.broker.enableControllerMode:
+            services.start("heartbeat", self.registration.heartbeat, reason="acting master or controller mode")
+        if self.slave_sync is not None:
+            services.start("metadata sync", self.slave_sync.run, reason="SLAVE")
 
     def _register_handlers(self) -> None:
         server, config = self.server, self.options.broker
@@ -403,6 +413,9 @@ class Broker:
             )
             self.slave_sync.synced = self._was_synced
             self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
+        if self._open_role is not None:
+            self.role = self._open_role(self)
+            self.schedule.target = self.role.redeliver
         self.send = SendProcessor(self)
         self.pull = PullProcessor(self)
         self.members = MemberProcessor(self)

@@ -88,6 +88,8 @@ class MemberGroup:
         members: ids and addresses of the last view, in order; ``None`` until a name server has answered.
         seen_at: monotonic time of the last good answer in seconds, ``None`` before.
         on_view: called after each good answer and each notice, changed or not.
+        on_contact: called with the members of each good answer before anything is made of it, while :attr:`seen_at`
+            still tells of the one before.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class MemberGroup:
         self.members: dict[int, str] | None = None
         self.seen_at: float | None = None
         self.on_view: list[Callable[[], None]] = []
+        self.on_contact: list[Callable[[Mapping[int, str]], None]] = []
         if replication.slave is not None:
             registration.on_answer.append(replication.follow)
 
@@ -177,6 +180,8 @@ class MemberGroup:
             return None
 
     def _take(self, found: dict[int, str]) -> None:
+        for callback in self.on_contact:
+            callback(found)
         self.seen_at = self._clock.monotonic()
         own = self._identity
         held = found.get(own.broker_id)
@@ -200,7 +205,7 @@ class MemberGroup:
         replication = self._replication
         if replication.slave is not None:
             master = found.get(MASTER_ID)
-            if master is None and replication.master_address is not None:
+            if master is None and replication.master_address is not None and not replication.master_returning:
                 replication.lose_master()
         for callback in self.on_view:
             callback()

@@ -91,7 +91,8 @@ class Registration:
 
     Attributes:
         on_answer: called with the master's address and HA address that a name server answered (``None``: none).
-        isolated: while true, nobody is told of this broker; after setting it false, call :meth:`trigger`.
+        withheld: nobody may be told of this broker; after setting it false, call :meth:`trigger`.
+        away: tells, at any moment, whether the broker has just been away for too long to say anything.
     """
 
     def __init__(
@@ -108,8 +109,8 @@ class Registration:
         self._wake = trio.Event()
         self._settled = trio.Event()
         self.on_answer: list[Callable[[str | None, str | None], None]] = []
-        self.isolated = False
-        self._refused = False
+        self.withheld = False
+        self.away: Callable[[], bool] = lambda: False
         topics.on_change.append(self._topics_changed)
 
     @property
@@ -117,6 +118,11 @@ class Registration:
         """The configured name servers, ``host:port`` each."""
         listed = self._options.broker.namesrvAddr or ""
         return [address.strip() for address in listed.split(";") if address.strip()]
+
+    @property
+    def isolated(self) -> bool:
+        """While true, nobody is told of this broker."""
+        return self.withheld or self.away()
 
     def trigger(self) -> None:
         """Ask for a registration of everything soon."""

@@ -25,6 +25,8 @@ log = get_logger("broker.replication")
 SHORTEST_ADDRESS = 6
 """A ``haMasterAddress`` of at least this many characters is fixed and never learned (DefaultHAService.java)."""
 RETRY_MS = 1_000
+RETURN_SECONDS = 10.0
+"""How long a master that has announced its return is waited for."""
 
 
 class KeyedHaParameters:
@@ -84,6 +86,7 @@ class Replication:
         self.alive = options.store.totalReplicas
         self.initial_offset = 0
         self.master_flush_offset = 0
+        self._announced_at = float("-inf")
         self.master_changed: list[Callable[[], None]] = []
         self.copies_changed: list[Callable[[], None]] = []
 
@@ -153,6 +156,16 @@ class Replication:
             for callback in self.master_changed:
                 callback()
 
+    @property
+    def master_returning(self) -> bool:
+        """Whether the master has said just now that it is coming back (906)."""
+        return self._world.clock.monotonic() - self._announced_at < RETURN_SECONDS
+
+    def announced(self, master_address: str | None, ha_address: str) -> None:
+        """Learn that the master comes back; it is followed, and kept in mind until the name servers list it."""
+        self._announced_at = self._world.clock.monotonic()
+        self.follow(master_address, ha_address)
+
     def continued_since(self, moment: float) -> bool:
         """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""
         return self.slave is not None and self.slave.continued_at > moment
@@ -164,6 +177,7 @@ class Replication:
 
     def lose_master(self) -> None:
         """Forget the master: it is gone from the name servers."""
+        self._announced_at = float("-inf")
         if self.slave is None:
             return
         self.slave.set_master(self._fixed_address())

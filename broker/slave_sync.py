@@ -118,6 +118,7 @@ class SlaveSync:
 
     async def run(self) -> None:
         """Copy until cancelled; asleep while no master is known."""
+        self._begin(None)  # a later run is the first look again: this slave may have acted since
         try:
             while True:
                 self._changed = trio.Event()

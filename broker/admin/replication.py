@@ -67,7 +67,7 @@ class ReplicationAdmin:
         ha_address = optional(command, "masterHaAddress")
         if ha_address:
             broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
-            broker.replication.follow(optional(command, "masterAddress"), ha_address)
+            broker.replication.announced(optional(command, "masterAddress"), ha_address)
             return response(command, ext={})
         if broker.identity.broker_id != 0:
             return response(command, ext={})

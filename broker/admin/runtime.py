@@ -70,7 +70,7 @@ class RuntimeAdmin:
         table = {
             "bootTimestamp": str(stats.started_ms),
             "runtime": uptime_text(broker.world.clock.wall_ms() - stats.started_ms),
-            "brokerActive": "true" if config.brokerId == 0 else "false",
+            "brokerActive": str(config.brokerId == 0 if broker.role is None else broker.role.active).lower(),
             "brokerVersionDesc": VERSION_NAME,
             "startAcceptSendRequestTimeStamp": str(config.startAcceptSendRequestTimeStamp),
             "putMessageDistributeTime": "".join(f"[{span}]:{count} " for span, count in spans),
@@ -94,6 +94,10 @@ class RuntimeAdmin:
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": str(config.endTransactionPoolQueueCapacity),
         }
+        if broker.role is not None:
+            table["brokerActiveReason"] = broker.role.reason
+            if broker.role.summary:
+                table["preOnline"] = broker.role.summary
         table |= {name: str(value) for name, value in stats.today().items()}
         for name, rates in stats.rates().items():
             absent = "0.0" if name == "getTotalTps" else ""

@@ -1,0 +1,45 @@
+"""Who decides which services of a broker run: brought by whoever hosts it, so that a broker knows of no other broker.
+
+Without a role a master runs everything a master runs and a slave what a slave runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from understudy.broker.inner import InnerMessage
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+
+class Role(Protocol):
+    """Starts and stops services of one broker while it runs."""
+
+    @property
+    def active(self) -> bool:
+        """Whether the broker looks after what is stored: a master, or a slave that acts for it."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it does or does not."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """The newest give-back in one line, ``""`` when there was none."""
+        ...
+
+    async def run(self) -> None:
+        """Make the decisions true until cancelled."""
+        ...
+
+    async def redeliver(self, message: InnerMessage) -> bool:
+        """Put a due message where this broker may put it now; False asks for another try later."""
+        ...
+
+
+OpenRole = Callable[["Broker"], Role]
+"""Called once for each start of the broker, when its parts exist and nothing runs yet."""
