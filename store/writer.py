@@ -95,6 +95,8 @@ class Writer:
         now = self._wall_ms() if now_ms is None else now_ms
         offset = queue.next_offset
         has_unit = not sys_flag & 0x4
+        if has_unit and not queue.view_from <= offset < queue.view_to:
+            self._map_tail(queue, offset)
         place = at + head_length
         end = place + body_length
         view[place:end] = body
@@ -140,9 +142,7 @@ class Writer:
             if queue.is_schedule:
                 deliver_ms = self._dispatcher.deliver_ms(properties, now)
                 tags_code = tags_code if deliver_ms is None else deliver_ms
-            if not queue.view_from <= offset < queue.view_to:
-                core.consume_queues.map_tail(queue, offset)
-            elif queue.clean:
+            if queue.clean:
                 core.consume_queues.mark_dirty(queue)
             _pack_unit(queue.view, (offset - queue.view_from) * UNIT_BYTES, physical, size, tags_code)
             queue.next_offset = offset + 1
@@ -205,6 +205,8 @@ class Writer:
         log = self._log
         if total + _BLANK_BYTES > log.limit - log.at:
             self._roll(total)
+        if not queue.view_from <= queue.next_offset < queue.view_to:
+            self._map_tail(queue, queue.next_offset)
         begin, at = log.at, log.base + log.at
         now = self._wall_ms() if now_ms is None else now_ms
         sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
@@ -345,6 +347,13 @@ class Writer:
             return core.consume_queues.create(topic, queue_id)
         except RecordError as error:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
+
+    def _map_tail(self, queue: ConsumeQueue, offset: int) -> None:
+        # Before anything is written: a message without a place in its queue would be lost to readers.
+        try:
+            self._core.consume_queues.map_tail(queue, offset)
+        except OSError as error:
+            raise PutRejected(PutStatus.CREATE_MAPPED_FILE_FAILED, f"no new consume queue file: {error}") from error
 
     def _too_large(self, body_length: int, properties_length: int) -> PutRejected:
         if body_length > self._max_body:

@@ -285,3 +285,31 @@ async def test_an_idle_store_sleeps(autojump_clock: object) -> None:
         # when nothing happens for hours then nothing is written
         await trio.sleep(7_200)
         assert disk_of(world).syncs == before
+
+
+async def test_a_disk_that_takes_no_new_file_refuses_messages_and_loses_none(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        put(store, TOPIC, b"a")
+        disk = disk_of(world)
+
+        def refuse(path: str, size: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "map", refuse)
+            # when a message needs a new file of its queue, or of the log
+            for topic, body in (("New", b"x"), (TOPIC, bytes(16_200))):
+                before = store.max_physical_offset
+                with pytest.raises(PutRejected, match="No space left") as refused:
+                    put(store, topic, body)
+                # then it is refused and nothing is written
+                assert refused.value.status is PutStatus.CREATE_MAPPED_FILE_FAILED
+                assert store.max_queue_offset(topic, 0) == (1 if topic == TOPIC else 0)
+                assert topic == TOPIC or store.max_physical_offset == before
+        # and when there is space again the next one is taken
+        assert put(store, "New", b"x").queue_offset == 0
+        assert put(store, TOPIC, bytes(16_200)).queue_offset == 1
+        assert bodies_of(store.get(TOPIC, 0, 0, 32, 1 << 20)) == [b"a", bytes(16_200)]
