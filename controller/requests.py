@@ -34,10 +34,10 @@ from understudy.runtime.clock import Clock
 from understudy.runtime.json_dialect import JsonError, loads
 from understudy.runtime.properties import ConfigError, parse_properties
 
-EXPLAIN_MASTER = 1050
-"""Ours, not in the reference: explains one group's master (ext ``brokerName``), text in the body."""
-QUORUM_FACTS = 1051
-"""Ours, not in the reference: this member's view of quorum and elections, text in the body."""
+EXPLAIN_MASTER = RequestCode.CONTROLLER_EXPLAIN_MASTER
+"""Ours: explains one group's master (ext ``brokerName``), text in the body."""
+QUORUM_FACTS = RequestCode.CONTROLLER_QUORUM_FACTS
+"""Ours: this member's view of quorum and elections, text in the body."""
 
 LANE = "controller"
 

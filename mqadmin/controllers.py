@@ -164,3 +164,30 @@ async def clean_broker_metadata(context: Context) -> Any:
     await context.session.call(leader, RequestCode.CLEAN_BROKER_DATA, ext)
     context.output.line(f"clear broker {values['bn']} metadata from controller success! ")
     return {"brokerName": values["bn"], "ids": ids or "all"}
+
+
+@command(
+    "explainMaster",
+    "Explain who is master of a broker group, why the others are not, and what is safe to do next.",
+    needed("a", "controllerAddress", "host:port of any controller"),
+    needed("b", "brokerName", "the broker group"),
+)
+async def explain_master(context: Context) -> Any:
+    leader = await _leader(context, context.values["a"])
+    ext = {"brokerName": context.values["b"]}
+    answer = await context.session.call(leader, RequestCode.CONTROLLER_EXPLAIN_MASTER, ext)
+    text = answer.body.decode()
+    context.output.lines(text.splitlines())
+    return text
+
+
+@command(
+    "explainController",
+    "Show what one controller knows of its quorum, the last elections and the last decisions.",
+    needed("a", "controllerAddress", "host:port of the controller"),
+)
+async def explain_controller(context: Context) -> Any:
+    answer = await context.session.call(context.values["a"], RequestCode.CONTROLLER_QUORUM_FACTS)
+    text = answer.body.decode()
+    context.output.lines(text.splitlines())
+    return text

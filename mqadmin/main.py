@@ -34,23 +34,8 @@ _MODULES = (
     "users",
     "exports",
 )
-# Brokers and controllers can be asked without a name server by commands that name them.
-_WITHOUT_NAME_SERVER = frozenset(
-    {
-        "addBroker",
-        "removeBroker",
-        "brokerConsumeStats",
-        "producer",
-        "resetMasterFlushOffset",
-        "getControllerMetaData",
-        "getControllerConfig",
-        "updateControllerConfig",
-        "electMaster",
-        "cleanBrokerMetadata",
-        "copyUser",
-        "copyAcl",
-    }
-)
+# Options with the address of whom to ask: commands that must have one need no name server.
+_ADDRESSES = frozenset({"controllerAddress", "brokerContainerAddr", "brokerAddr", "broker", "fromBroker"})
 
 
 def load_commands() -> dict[str, Command]:
@@ -102,7 +87,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _name_servers(command: Command, values: Values) -> str:
     servers = values.get("n") or os.environ.get("NAMESRV_ADDR", "")
-    if not servers and command.name not in _WITHOUT_NAME_SERVER and not ("b" in values and "b" in command.one_of):
+    addressed = any(option.required and option.long in _ADDRESSES for option in command.options)
+    if not servers and not addressed and not ("b" in values and "b" in command.one_of):
         raise UsageError("no name server: add -n host:port or set NAMESRV_ADDR")
     return servers
 

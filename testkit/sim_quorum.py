@@ -2,7 +2,7 @@
 
 One seed is one history: three or five members, clients that repeat unanswered commands with the same session, readers
 that prove freshness, and faults: killed processes, power lost in the middle of a write, whole-quorum outages, cut
-links, partitions, jumping wall clocks, compactions, handovers, lost disks. What the checkers look for:
+links, partitions, jumping wall clocks, replayed messages, compactions, handovers, lost disks. The checkers look for:
 
 * an acknowledged command lost or applied twice
 * a read behind a barrier that misses an acknowledged command
@@ -13,7 +13,7 @@ links, partitions, jumping wall clocks, compactions, handovers, lost disks. What
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 
 import attrs
 import msgspec
@@ -23,6 +23,7 @@ from understudy.controller.raft.core import Timing
 from understudy.controller.raft.errors import FatalError, NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.facts import Event
 from understudy.controller.raft.member import QuorumMember, QuorumSettings
+from understudy.controller.raft.messages import PeerMessage
 from understudy.controller.raft.sessions import Machine
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
@@ -63,6 +64,16 @@ class Outcome:
     newest: list[str] = attrs.field(factory=list)
 
 
+class RecordingMember(QuorumMember):
+    """The production member, with what it heard kept for replay."""
+
+    heard: deque[tuple[str, PeerMessage]]
+
+    def deliver(self, peer: str, message: PeerMessage) -> None:
+        self.heard.append((peer, message))
+        super().deliver(peer, message)
+
+
 class QuorumHost:
     """One host with one member of the quorum."""
 
@@ -76,13 +87,17 @@ class QuorumHost:
         self.machine: Machine = quorum.make_machine()
         self.member: QuorumMember | None = None
         self.stopped: str = ""
+        self.heard: deque[tuple[str, PeerMessage]] = deque(maxlen=400)
         self._scope = trio.CancelScope()
         self._gone = trio.Event()
 
     def start(self) -> None:
         """Start the process."""
         self.machine = self.quorum.make_machine()
-        self.member = QuorumMember(self.world, self.quorum.settings(self.name), self.machine, self.quorum.observe)
+        settings = self.quorum.settings(self.name)
+        member = RecordingMember(self.world, settings, self.machine, self.quorum.observe)
+        member.heard = self.heard
+        self.member = member
         self.stopped = ""
         self._scope, self._gone = trio.CancelScope(), trio.Event()
         self.quorum.nursery.start_soon(self._run, self.member, self._scope, self._gone)
@@ -239,21 +254,19 @@ class _Clients:
 
     async def read(self, source: random.Random) -> None:
         while not self.stopping:
-            leading = self.quorum.leading()
-            if leading:
-                host = source.choice(leading)
-                before, machine, member = dict(self.acknowledged), host.machine, host.member
-                assert member is not None and isinstance(machine, CounterMachine)
+            host = source.choice(list(self.quorum.hosts.values()))
+            before, machine, member = dict(self.acknowledged), host.machine, host.member
+            if member is not None and isinstance(machine, CounterMachine):
                 try:
                     await member.read_barrier(0.5)
                 except NotLeaderError:
-                    pass
+                    self.quorum.outcome.counts["reads refused"] += 1
                 else:
                     self.quorum.outcome.counts["reads"] += 1
                     for name, count in before.items():
                         if machine.counters.get(name, 0) < count:
                             self.quorum.violation(f"stale read on {host.name}: {name} misses command {count}")
-            await trio.sleep(source.uniform(0.01, 0.05))
+            await trio.sleep(source.uniform(0.005, 0.03))
 
     async def watch_leases(self) -> None:
         while not self.stopping:
@@ -279,6 +292,7 @@ FAULTS = (
     "compact",
     "hand_over",
     "clock_jump",
+    "replay",
     "lose_disk",
 )
 
@@ -322,6 +336,11 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
         network.heal()
     elif fault == "clock_jump":
         hosts[name].clock.jump(source.choice([-3_600_000, -5000, 5000, 3_600_000]))
+    elif fault == "replay":
+        member, heard = hosts[name].member, list(hosts[name].heard)
+        if member is not None and heard:
+            for peer, message in source.choices(heard, k=40):
+                QuorumMember.deliver(member, peer, message)
     elif fault == "lose_disk":
         await _lose_disk(quorum, hosts[name], [hosts[other] for other in others])
     else:
@@ -339,6 +358,10 @@ async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHos
         return
     await host.kill(power=True)
     host.disk.wipe()
+    for other in others:
+        other.heard = deque((item for item in other.heard if item[0] != host.name), maxlen=other.heard.maxlen)
+        if isinstance(other.member, RecordingMember):
+            other.member.heard = other.heard
     for other in others:
         if other.member is not None:
             await other.member.forget(host.name)

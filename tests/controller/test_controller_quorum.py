@@ -169,7 +169,7 @@ async def test_leadership_is_handed_over_on_request() -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         target = next(host for host in quorum.hosts.values() if host is not leader)
-        await until(lambda: target.name in running(leader).facts().connected)
+        await until(lambda: all(len(running(host).facts().connected) == 2 for host in quorum.hosts.values()))
         await running(leader).propose("client", 1, b"x")
         began = trio.current_time()
         assert await running(leader).hand_over(target.name) is None
