@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from understudy.spark_tools.facts import LogRange, QueueRange, log_file_of, queue_of, read_units
 from understudy.spark_tools.kernels import consumequeue, index, records
-from understudy.spark_tools.kernels.commitlog import HEADER, MAGIC_V1, MAGIC_V2, Chunk, Int64, Window, gather, select
 from understudy.spark_tools.kernels.javahash import index_key_hash
 from understudy.spark_tools.kernels.properties import property_column
+from understudy.spark_tools.kernels.window import HEADER, MAGIC_V1, MAGIC_V2, Chunk, Int64, Window, gather, select
 from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
 from understudy.spark_tools.storage import data_end, map_range
 from understudy.spark_tools.windows import read_records

@@ -8,9 +8,9 @@ import numpy as np
 
 from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.kernels import consumequeue, index, progress, tables
-from understudy.spark_tools.kernels.commitlog import Chunk
 from understudy.spark_tools.kernels.damage import WARNING, Damage
 from understudy.spark_tools.kernels.records import crc_matches
+from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.layout import TABLES, Layout, LogFile, Queue, Store, read_layout
 from understudy.spark_tools.storage import local_path, map_range, read_file
 from understudy.spark_tools.windows import read_records

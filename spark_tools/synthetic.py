@@ -14,10 +14,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from understudy.spark_tools.kernels.commitlog import MAGIC_BLANK, MAGIC_V1
 from understudy.spark_tools.kernels.consumequeue import UNIT
 from understudy.spark_tools.kernels.javahash import index_key_hash, java_hash
 from understudy.spark_tools.kernels.tables import dumps
+from understudy.spark_tools.kernels.window import MAGIC_BLANK, MAGIC_V1
 
 _FIXED = struct.Struct(">iIiiiqqiq")
 _HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterator
 
-from understudy.spark_tools.kernels.commitlog import LOOK_BACK_BYTES, Chunk, Window, walk
+from understudy.spark_tools.kernels.commitlog import LOOK_BACK_BYTES, walk
 from understudy.spark_tools.kernels.damage import Damage
+from understudy.spark_tools.kernels.window import Chunk, Window
 from understudy.spark_tools.layout import LogFile
 from understudy.spark_tools.storage import data_end, map_range
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from understudy.spark_tools.jobs.scan import StoreFacts, path_option
 from understudy.spark_tools.jobs.spread import spread
 from understudy.spark_tools.kernels import records
-from understudy.spark_tools.kernels.commitlog import Chunk
+from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.layout import LogFile, Store
 from understudy.spark_tools.windows import read_records, splits
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from understudy.spark_tools.kernels.commitlog import Chunk, Window, walk
+from understudy.spark_tools.kernels.commitlog import walk
+from understudy.spark_tools.kernels.window import Chunk, Window
 
 
 @dataclass(frozen=True, slots=True)

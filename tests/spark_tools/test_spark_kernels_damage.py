@@ -15,9 +15,10 @@ from hypothesis import strategies as st  # noqa: E402
 
 from understudy.spark_tools import faults  # noqa: E402
 from understudy.spark_tools.kernels import consumequeue, index, progress, tables  # noqa: E402
-from understudy.spark_tools.kernels.commitlog import MAGIC_BLANK, Chunk, Window, walk  # noqa: E402
+from understudy.spark_tools.kernels.commitlog import walk  # noqa: E402
 from understudy.spark_tools.kernels.compare import first_difference  # noqa: E402
 from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage  # noqa: E402
+from understudy.spark_tools.kernels.window import MAGIC_BLANK, Chunk, Window  # noqa: E402
 from understudy.spark_tools.layout import LogFile, Store, read_layout  # noqa: E402
 from understudy.spark_tools.synthetic import SyntheticStore, encode_record  # noqa: E402
 

@@ -18,9 +18,10 @@ from understudy.spark_tools.crosscheck import log_against_index, log_against_que
 from understudy.spark_tools.facts import LogRange, QueueRange, queue_ranges, range_facts  # noqa: E402
 from understudy.spark_tools.faults import log_part_faults, part_faults, small_file_parts  # noqa: E402
 from understudy.spark_tools.kernels import consumequeue, index, progress, records, tables  # noqa: E402
-from understudy.spark_tools.kernels.commitlog import Chunk, Window, walk  # noqa: E402
+from understudy.spark_tools.kernels.commitlog import walk  # noqa: E402
 from understudy.spark_tools.kernels.damage import DAMAGE  # noqa: E402
 from understudy.spark_tools.kernels.javahash import index_key_hash  # noqa: E402
+from understudy.spark_tools.kernels.window import Chunk, Window  # noqa: E402
 from understudy.spark_tools.layout import Store, read_layout  # noqa: E402
 
 

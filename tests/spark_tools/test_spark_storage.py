@@ -13,7 +13,7 @@ from pyarrow import fs
 from spark_golden import manifest, unpack
 
 from understudy.spark_tools import layout, storage, windows
-from understudy.spark_tools.kernels.commitlog import Chunk
+from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.layout import Store, read_layout
 
 
