@@ -21,7 +21,7 @@ log = get_logger("store.flush")
 
 PAGE_BYTES = 4096
 #: Between two live marks while messages arrive.
-LIVE_MARK_MS = 500
+LIVE_MARK_MS = 200
 #: From so many changed files on, one sync of the whole file system is cheaper than one for each.
 MANY_FILES = 64
 
@@ -167,7 +167,7 @@ class Flusher:
         return True
 
     def note_deletion(self) -> None:
-        """Note at once that queues were deleted, so that a start does not miss them."""
+        """Note at once that queues were deleted or the log was cut, so that a start does not miss what is gone."""
         self.generation += 1
         self._durable_end = -1
         self._core.marks.write_live(self._core.mark())

@@ -70,7 +70,6 @@ class Replication:
         core = self._core
         if offset >= core.log.end:
             return
-        self._flusher.generation += 1
         # A mark beyond the cut would make the next start trust what is gone.
         core.marks.forget()
         for queue in core.consume_queues:
@@ -88,5 +87,4 @@ class Replication:
         for queue in core.consume_queues:
             if core.confirmed is None and not core.sync_flush:
                 queue.max_offset = queue.next_offset
-        core.marks.write_live(core.mark())
-        core.wake()
+        self._flusher.note_deletion()
