@@ -53,6 +53,35 @@ class KeyedHaParameters:
         return self._keys.maxHaTransferByteInSecond if self._keys.haFlowControlEnable else None
 
 
+class DurableLog:
+    """What of a log survives a power loss: all that a SYNC_FLUSH master gives away.
+
+    A slave that had more would be ahead of its master after a power loss, and could not follow it any more (differs:
+    the reference gives away what is written).
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    @property
+    def max_physical_offset(self) -> int:
+        """End of what is durable, in bytes."""
+        return self._store.flushed_offset
+
+    @property
+    def min_physical_offset(self) -> int:
+        """First byte, -1 for an empty log."""
+        return self._store.min_physical_offset
+
+    def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
+        """Return durable bytes from *physical_offset*, at most to the end of their file."""
+        return self._store.slice(physical_offset, max(min(max_bytes, self._store.flushed_offset - physical_offset), 0))
+
+    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
+        """See :class:`~understudy.store.message_store.MessageStore`."""
+        self._store.append_raw(physical_offset, data)
+
+
 class Replication:
     """Replication of one broker.
 
@@ -115,7 +144,9 @@ class Replication:
         self._store = store
         self.initial_offset = store.max_physical_offset
         if self.serves_slaves:
-            self.master = HaMaster(self._world, store, self._parameters, "", 0, self._listener)
+            durable = self._options.store.flushDiskType == "SYNC_FLUSH"
+            log_to_give = DurableLog(store) if durable else store
+            self.master = HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
