@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import queue
 import random
@@ -312,7 +313,7 @@ async def _fill(controller: Controller, groups: int, brokers: int) -> None:
         async with limiter:
             name = f"group-{number}"
             for broker_id in range(1, brokers + 1):
-                command = ApplyBrokerId("C", name, broker_id, f"10.0.0.{broker_id}:10911;{number}")
+                command = ApplyBrokerId("C", name, broker_id, f"127.0.0.1:{broker_id};{number}")
                 await controller.member.propose(f"fill-{number}", 2 * broker_id, encode(command), 30)
             elect = ElectMaster(name, 1, False, {}, False)
             await controller.member.propose(f"fill-{number}", 100, encode(elect), 30)
@@ -364,7 +365,7 @@ async def _senders(address: str, groups: int) -> None:
             while True:
                 fields = {
                     "clusterName": "C",
-                    "brokerAddr": f"10.0.0.{broker_id}:10911",
+                    "brokerAddr": f"127.0.0.1:{broker_id}",
                     "brokerName": f"group-{number}",
                     "brokerId": str(broker_id),
                     "epoch": "1",
@@ -476,6 +477,7 @@ def main() -> None:
     parser.add_argument("what", choices=["commit", "failover", "heartbeats", "recovery", "role", "all"])
     parser.add_argument("--count", type=int, help="samples, kills, groups or rounds")
     options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
     given = options.count
     parts: dict[str, tuple[int, Callable[[], None]]] = {
         "commit": (300, lambda: commit(options)),

@@ -351,7 +351,8 @@ def _text(group: tuple[int | None, int, list[int]] | None) -> str:
     return f"master {group[0]} epoch {group[1]} sync state set {group[2]}"
 
 
-def _find_launcher(given: str | None) -> Path | None:
+def find_launcher(given: str | None) -> Path | None:
+    """Return the launcher of Java brokers that was given or is found; ``None`` for stub brokers."""
     if given == "none":
         return None
     if given is not None:
@@ -380,7 +381,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
     try:
-        trio.run(_play, folder, _find_launcher(options.java))
+        trio.run(_play, folder, find_launcher(options.java))
     except BaseExceptionGroup as group:
         wrong = group.subgroup(DrillError)
         if wrong is None:

@@ -344,7 +344,8 @@ class ControllerRequests:
         await self._replicated.fresh()
         group = self._metadata.groups.get(name)
         if group is None:
-            remark = f"no broker group {name} is registered; registered are {', '.join(sorted(self._metadata.groups))}"
+            known = ", ".join(sorted(self._metadata.groups)[:50]) or "none"
+            remark = f"no broker group {name} is registered; registered are {known}"
             return response(command, ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark, {})
         unclean = self._settings.current.enable_elect_unclean_master
         text = explain(group, self._liveness, self._clock.monotonic(), unclean)

@@ -555,6 +555,9 @@ class Consensus:
                 raise FatalError(f"members {leader} and {peer} both lead term {term}")
         self._leader_heard = self.now
         self._echo = sequence
+        if self._pre_vote is not None:
+            self._pre_vote.outcome, self._pre_vote.ended = "called off, a leader is heard", self.now
+            self._pre_vote = None
         return True
 
     def _heartbeat(self, node: Any, term: int, commit: int) -> None:

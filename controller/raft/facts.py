@@ -26,7 +26,7 @@ class ElectionRound:
         last_term: term of that entry.
         pre_votes: answer per member to "would you vote for me".
         votes: answer per member to the real request.
-        outcome: running, won, lost (a leader or a newer term appeared), or timed out.
+        outcome: running, won, lost (a leader or a newer term appeared), timed out, or why it was called off.
         forced: started because the leader handed over.
     """
 
