@@ -36,6 +36,11 @@ class DataVersion:
         """Return the version after one more change at *now_ms*."""
         return DataVersion(state_version, self.counter + 1, now_ms)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing was changed yet; the time is only that of the start then, and makes nothing newer."""
+        return self.state_version == 0 and self.counter == 0
+
     def to_json(self) -> dict[str, int]:
         """Return the three fields under their wire names."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}

@@ -151,7 +151,7 @@ class OffsetTable:
         Args:
             table: offsets by key and queue.
             stamps: of the queues that were reset.
-            version: its version; taken when it is not older.
+            version: its version; taken when it is newer, or when nothing ever moved the own one.
 
         Returns:
             How many queues have another offset than before.
@@ -172,7 +172,7 @@ class OffsetTable:
                 if own_stamps.get(queue_id, 0) < stamp:
                     own_stamps[queue_id] = stamp
                     changed += 1
-        newer = version > self.version
+        newer = version > self.version or (self.version.is_first and version != self.version)
         if newer:
             self.version = version
         if changed or newer:

@@ -58,7 +58,7 @@ def takeover(own: DataVersion, seen: DataVersion | None, theirs: DataVersion) ->
     """
     if theirs == seen:
         return Takeover(False)
-    if theirs >= own:
+    if theirs >= own or own.is_first:
         return Takeover(True, delete=True, overwrite=True, adopt=True)
     return Takeover(True, overwrite=seen is not None)
 

@@ -65,7 +65,7 @@ class ScheduleProgress:
         """Learn another replica's progress: each level moves forward, never back; return how many did."""
         moved = {level: offset for level, offset in offsets.items() if offset > self.offsets.get(level, -1)}
         self.offsets.update(moved)
-        newer = version > self.version
+        newer = version > self.version or (self.version.is_first and version != self.version)
         if newer:
             self.version = version
         if moved or newer:

@@ -58,6 +58,14 @@ def test_an_older_table_only_adds(seen: DataVersion | None, theirs: DataVersion,
     assert expected == takeover(SAME, seen, theirs)
 
 
+def test_a_table_that_never_changed_is_older_than_any_other() -> None:
+    started_later = DataVersion(0, 0, 99)
+    assert takeover(started_later, None, DataVersion(0, 0, 5)).adopt
+    slave = OffsetTable(lambda: 99)
+    slave.take({}, {}, DataVersion(0, 0, 5))
+    assert DataVersion(0, 0, 5) == slave.version
+
+
 # --- offsets -------------------------------------------------------------------------------------------------------
 
 

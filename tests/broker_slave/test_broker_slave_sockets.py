@@ -1,0 +1,100 @@
+"""A replica group over real sockets and real files: copies, tables, status, and a slave that is ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import open_producer
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.runtime.json_dialect import loads
+from understudy.runtime.world import real_world
+from understudy.testkit.local_cluster import LocalCluster
+
+SYNC = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
+
+
+def slave_keys(cluster: LocalCluster, broker_id: int = 1) -> dict[str, str]:
+    folder = f"{cluster._folder}/slave-{broker_id}"
+    return {
+        "brokerRole": "SLAVE",
+        "brokerId": str(broker_id),
+        "storePathRootDir": folder,
+        "storePathCommitLog": f"{folder}/commitlog",
+        "slaveReadEnable": "true",
+    }
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - a condition inside a broker
+            await trio.sleep(0.02)
+
+
+async def status_of(broker: Broker) -> Any:
+    async with open_client(real_world()) as client:
+        answer = await client.invoke(broker.identity.address, request(RequestCode.GET_BROKER_HA_STATUS), 5_000)
+    assert answer.code == 0
+    return loads(answer.body)
+
+
+@pytest.mark.covers("R112")
+async def test_a_master_with_two_slaves() -> None:
+    async with LocalCluster(0) as cluster:
+        master = await cluster.add_broker("broker-a", SYNC)
+        slaves = [await cluster.add_broker("broker-a", slave_keys(cluster, number)) for number in (1, 2)]
+        async with open_producer(real_world(), cluster.namesrv_address, "writers") as producer:
+            await until(
+                lambda: master.replication.master is not None and master.replication.master.connection_count == 2
+            )
+            for number in range(30):
+                result = await producer.send(Message("orders", b"n%d" % number), timeout_ms=10_000)
+                assert "SEND_OK" == result.status.value
+        master.groups.get("readers")
+        master.offsets.commit("readers", "orders", 0, 5)
+        end = master.store.max_physical_offset
+        for slave in slaves:
+            await until(lambda: slave.store.max_physical_offset == end)  # noqa: B023
+            await until(lambda: slave.offsets.query("readers", "orders", 0) == 5)  # noqa: B023
+            assert bytes(slave.store.slice(0, end)) == bytes(master.store.slice(0, end))
+            assert slave.topics.get("orders") == master.topics.get("orders")
+        await until(lambda: master.replication.copied(3) == end)
+        status = await status_of(master)
+        assert [end, end] == [each["slaveAckOffset"] for each in status["haConnectionInfo"]]
+        assert 2 == status["inSyncSlaveNums"]
+
+
+async def test_a_slave_that_is_ahead_is_cut_off_and_counts_for_nothing() -> None:
+    async with LocalCluster(0) as cluster:
+        # given a slave with more than its master has: the master's store was lost
+        lost = f"{cluster._folder}/lost"
+        first = await cluster.add_broker(
+            "broker-a", {"storePathRootDir": lost, "storePathCommitLog": f"{lost}/commitlog"} | SYNC
+        )
+        slave = await cluster.add_broker("broker-a", slave_keys(cluster))
+        async with open_producer(real_world(), cluster.namesrv_address, "writers") as producer:
+            await until(lambda: first.replication.master is not None and first.replication.master.connection_count == 1)
+            for number in range(10):
+                await producer.send(Message("orders", b"n%d" % number), timeout_ms=10_000)
+        await until(lambda: slave.store.max_physical_offset == first.store.max_physical_offset)
+        kept = bytes(slave.store.slice(0, slave.store.max_physical_offset))
+        (hosted,) = [each for each in cluster.container.brokers() if each.is_master]
+        assert await cluster.container.remove_broker(hosted.identity)
+        # when an empty master comes in its place
+        fresh = await cluster.add_broker("broker-a", SYNC)
+        follower = slave.replication.slave
+        assert follower is not None
+        follower.set_master(fresh.identity.ha_address)
+        # then the slave is not counted, not one byte of it is touched, and it says why nothing moves
+        await trio.sleep(2.5)
+        assert 1 == fresh.replication.master.in_sync_count()  # type: ignore[union-attr]
+        assert 0 == fresh.replication.copied(2)
+        assert [] == (await status_of(fresh))["haConnectionInfo"]
+        assert kept == bytes(slave.store.slice(0, slave.store.max_physical_offset))
