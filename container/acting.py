@@ -10,6 +10,9 @@ The rules of the room:
   heartbeat. It is what a returning master is until pre-online has finished.
 * A slave acts only after it has copied the metadata of its group once: before that it would answer "no such topic".
 * A view that is unknown (no name server answered yet) changes nothing for a master and lets no slave act.
+* A slave that has lost every name server for longer than the group's timeout stops acting: its master may be back. So
+  two brokers act at once for one timeout at most, whatever part of the network is cut.
+* A slave stops acting when its master says that it comes back, before the master reads the slave's progress.
 
 In any single view at most one broker of a group acts: the condition names one id.
 """
@@ -45,7 +48,9 @@ class Situation:
         acting_enabled: ``enableSlaveActingMaster``.
         isolated: pre-online has not finished, or the broker found that it had been away.
         members: ids and addresses that the name server sees in the group; ``None`` while no name server has answered.
-        metadata_synced: topics, groups and offsets of the group were copied since the start.
+        metadata_synced: topics, groups and offsets of the group were copied, in this life or a former one.
+        master_returning: the master has just said that it comes back.
+        contact_lost: no name server has answered for longer than the group's timeout.
     """
 
     broker_id: int
@@ -54,6 +59,8 @@ class Situation:
     isolated: bool = False
     members: Mapping[int, str] | None = None
     metadata_synced: bool = True
+    master_returning: bool = False
+    contact_lost: bool = False
 
 
 @attrs.frozen
@@ -74,6 +81,10 @@ def acts(situation: Situation) -> Decision:
         return Decision(False, "isolated")
     if situation.members is None:
         return Decision(False, "no name server has answered yet")
+    if situation.contact_lost:
+        return Decision(False, "no name server has answered for too long: the master may be back")
+    if situation.master_returning:
+        return Decision(False, "the master is coming back")
     if not situation.members:
         return Decision(False, "the name server sees no member of the group, not even this one")
     smallest = min(situation.members)

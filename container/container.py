@@ -19,6 +19,8 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.config import ContainerOptions
+from understudy.container.escape.bridge import Bridge
+from understudy.container.role_services import RoleServices
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -57,6 +59,18 @@ class AddBrokerError(Exception):
         self.detail = detail or remark
 
 
+def host_broker(world: World, options: BrokerOptions, client: RemotingClient | None, bridge: Bridge) -> Broker:
+    """Make a broker whose role is looked after, whoever hosts it.
+
+    Args:
+        world, options, client: of the broker.
+        bridge: takes what it may not store itself while it acts for its master.
+    """
+    if options.broker.enableControllerMode:  # the controller gives the role
+        return Broker(world, options, client=client)
+    return Broker(world, options, client=client, role=lambda broker: RoleServices(broker, bridge))
+
+
 class BootHook(Protocol):
     """Code of the embedding program that runs around the start of each broker; an exception refuses the broker."""
 
@@ -76,6 +90,7 @@ class HostedBroker:
         scope: cancelling it stops the broker.
         stopped: set when the broker is gone.
         failure: why it ended by itself, ``""`` otherwise.
+        serves: it has started and not begun to stop.
     """
 
     identity: BrokerIdentity
@@ -84,6 +99,7 @@ class HostedBroker:
     scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), repr=False)
     stopped: trio.Event = attrs.field(factory=trio.Event, repr=False)
     failure: str = ""
+    serves: bool = False
 
     @property
     def is_master(self) -> bool:
@@ -122,6 +138,7 @@ class BrokerContainer:
         self._changing = trio.Lock()
         self._nursery: trio.Nursery | None = None
         self._client: RemotingClient | None = None
+        self.bridge = Bridge(self._running_masters, self._running_broker)
 
     # --- what there is -----------------------------------------------------------------------------------------
 
@@ -142,6 +159,12 @@ class BrokerContainer:
     def failures(self) -> dict[BrokerIdentity, str]:
         """Return the brokers that ended by themselves since they were last added, with the reason."""
         return dict(self._failed)
+
+    def _running_masters(self) -> list[Broker]:
+        return [each.broker for each in self.brokers() if each.serves and not each.broker.is_slave]
+
+    def _running_broker(self, name: str) -> Broker | None:
+        return next((each.broker for each in self.brokers() if each.serves and each.identity.name == name), None)
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
@@ -199,6 +222,7 @@ class BrokerContainer:
         masters = [each for each in self._hosted.values() if each.is_master]
         for group in (slaves, masters):
             for hosted in group:
+                hosted.serves = False
                 hosted.scope.cancel()
             for hosted in group:
                 await hosted.stopped.wait()
@@ -245,7 +269,7 @@ class BrokerContainer:
                 raise AddBrokerError(f"{identity} has already been added to current broker container")
             if self._nursery is None:
                 raise AddBrokerError("the container is stopping")
-            broker = Broker(self.world, options, client=self._client)
+            broker = host_broker(self.world, options, self._client, self.bridge)
             hosted = HostedBroker(identity, broker)
             self._hosted[identity] = hosted
             self._failed.pop(identity, None)
@@ -254,11 +278,13 @@ class BrokerContainer:
                 for hook in self.hooks:
                     await hook.before_start(broker, properties)
                 await self._nursery.start(self._host, hosted)
+                hosted.serves = True
                 for hook in self.hooks:
                     await hook.after_start(broker, properties)
             except Exception as error:
                 cause = single_cause(error)
                 log.error("broker not added", exc=error, broker=identity, error=cause)
+                hosted.serves = False
                 hosted.scope.cancel()
                 self._hosted.pop(identity, None)
                 raise AddBrokerError(f"Failed to initialize {kind} broker {identity}: {cause}") from error
@@ -278,6 +304,7 @@ class BrokerContainer:
             hosted = self._hosted.get(identity)
             if hosted is None:
                 return False
+            hosted.serves = False
             hosted.scope.cancel()
             await hosted.stopped.wait()
             self._hosted.pop(identity, None)
@@ -337,6 +364,7 @@ class BrokerContainer:
             self._hosted.pop(hosted.identity, None)
             log.error("broker failed, its neighbours go on", exc=error, broker=hosted.identity, error=hosted.failure)
         finally:
+            hosted.serves = False
             hosted.stopped.set()
 
     # --- name servers ------------------------------------------------------------------------------------------

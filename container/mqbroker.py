@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import trio
 
-from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
 from understudy.container import command_line
+from understudy.container.container import host_broker
+from understudy.container.escape.bridge import Bridge
 from understudy.remoting.client import open_client
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.network import ListenError
@@ -91,7 +92,8 @@ async def serve(world: World, options: BrokerOptions) -> None:
     async with open_client(world) as client:
         client.set_name_servers((options.broker.namesrvAddr or "").split(";"))
         async with trio.open_nursery() as nursery:
-            broker = Broker(world, options, client=client)
+            # Alone, there is no master beside it: what escapes goes to another machine.
+            broker = host_broker(world, options, client, Bridge(list, lambda name: None))
             await nursery.start(broker.run)
             servers = options.broker.namesrvAddr
             tail = f" and name server is {servers}" if servers else ""

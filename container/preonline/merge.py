@@ -15,7 +15,7 @@ A replica that knows no stamps (the reference's) has stamp 0 everywhere, and onl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
 import attrs
@@ -44,6 +44,7 @@ class Reason(Enum):
     OTHER_RESET = "a deliberate reset made at the acting slave"
     ONLY_OWN = "only the master knows this queue"
     ONLY_OTHER = "only the acting slave knows this queue"
+    BEYOND_LOG = "the slave's place lies behind the end of the master's queue: the master's log is shorter"
 
 
 @attrs.frozen
@@ -107,6 +108,26 @@ def _decide(key: str, queue_id: int, own: Place | None, other: Place | None) -> 
     else:
         reason = Reason.OWN_AHEAD if merged is own else Reason.OTHER_AHEAD
     return Row(key, queue_id, own, other, merged, reason)
+
+
+def within(rows: list[Row], end_of: Callable[[str, int], int]) -> list[Row]:
+    """Cut places that lie behind the end of the master's own queues.
+
+    Needed when the slave's log is longer: messages that the master lost were consumed there, and the master will give
+    their offsets to other messages. A group that stood behind the end would skip those.
+
+    Args:
+        rows: the outcome of a merge.
+        end_of: key and queue to the offset that the master's next message will get.
+    """
+    found = []
+    for row in rows:
+        end = end_of(row.key, row.queue_id)
+        if row.merged.offset > end:
+            place = Place(row.merged.reset_stamp, end)
+            row = Row(row.key, row.queue_id, row.own, row.other, place, Reason.BEYOND_LOG)
+        found.append(row)
+    return found
 
 
 def table_of(rows: list[Row]) -> dict[str, dict[int, Place]]:

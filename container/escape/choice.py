@@ -1,0 +1,142 @@
+"""Where a message goes that a slave may not store itself, and where one is read: decisions without I/O.
+
+* A master of the same container comes first, in the order of the container's table; one that is not online yet, or
+  belongs to the slave's own group, is none.
+* Otherwise a live master elsewhere, when ``enableRemoteEscape`` allows it: the queues of the topic's route that can be
+  written and whose group has a master, in turn; never one of the own group.
+* Messages that belong together (``specific``) always find the same queue while the route stays as it is.
+
+Source: EscapeBridge.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from understudy.remoting.codes import ResponseCode
+from understudy.store.status import PutStatus
+
+
+@attrs.frozen(order=True)
+class Queue:
+    """One queue that can be written."""
+
+    broker_name: str
+    queue_id: int
+
+
+@attrs.frozen
+class Remote:
+    """A queue of a live master elsewhere."""
+
+    broker_name: str
+    address: str
+    queue_id: int
+
+
+@attrs.frozen
+class NoPlace:
+    """There is none now; *status* is the reference's name for it, *why* is for people."""
+
+    status: PutStatus
+    why: str
+
+
+@attrs.frozen
+class LocalMaster:
+    """A master of the same container.
+
+    Attributes:
+        broker_name: its group.
+        online: name servers know it.
+        queues: how many queues of the topic can be written there, 0 when it does not have the topic.
+    """
+
+    broker_name: str
+    online: bool
+    queues: int
+
+
+def locals_in_order(own_group: str, masters: Sequence[LocalMaster]) -> list[LocalMaster]:
+    """Return the masters of the container that may take a message, the best first: those that have its topic."""
+    usable = [each for each in masters if each.online and each.broker_name != own_group]
+    return sorted(usable, key=lambda each: each.queues == 0)
+
+
+def local_queue(master: LocalMaster, queue_id: int) -> int:
+    """Return the queue at *master* for a message that was meant for *queue_id* of its own group."""
+    return queue_id % master.queues if master.queues > 0 else queue_id
+
+
+def remote(
+    own_group: str,
+    queues: Sequence[Queue],
+    masters: Mapping[str, str],
+    turn: int,
+    *,
+    allowed: bool = True,
+    specific: str | None = None,
+) -> Remote | NoPlace:
+    """Choose a queue of another group.
+
+    Args:
+        own_group: never chosen.
+        queues: what the route offers for writing.
+        masters: broker name to the address of its master.
+        turn: grows with every message; the queues take turns.
+        allowed: ``enableRemoteEscape``.
+        specific: topic and store host of messages that must stay together; ``None`` to take turns.
+    """
+    if not allowed:
+        return NoPlace(PutStatus.SERVICE_NOT_AVAILABLE, "no master in this container, and enableRemoteEscape=false")
+    usable = [each for each in queues if each.broker_name != own_group and each.broker_name in masters]
+    if not usable:
+        return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "no other group with a live master has the topic")
+    index = turn if specific is None else java_hash(specific)
+    chosen = usable[index % len(usable)]
+    return Remote(chosen.broker_name, masters[chosen.broker_name], chosen.queue_id)
+
+
+def named(own_group: str, broker_name: str, masters: Mapping[str, str], queue_id: int) -> Remote | NoPlace:
+    """Choose the master of *broker_name*: nobody when that is the own group or has no known address."""
+    if broker_name == own_group:
+        return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "a message is never put to the own group")
+    address = masters.get(broker_name)
+    if address is None:
+        return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, f"no address of {broker_name} is known")
+    return Remote(broker_name, address, queue_id)
+
+
+_STORED = {
+    ResponseCode.SUCCESS: PutStatus.PUT_OK,
+    ResponseCode.FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE: PutStatus.SLAVE_NOT_AVAILABLE,
+}
+
+
+def put_status(code: int) -> PutStatus:
+    """Return what the answer to a send means. Differs: stored but not yet flushed or copied counts as stored
+    everywhere; the reference sends such a message again in one of its variants."""
+    return next((status for known, status in _STORED.items() if known == code), PutStatus.PUT_TO_REMOTE_BROKER_FAIL)
+
+
+def is_stored(status: PutStatus) -> bool:
+    """Return whether a put with *status* is in a log."""
+    return status in _STORED.values()
+
+
+def read_outcome(code: int) -> tuple[str, bool]:
+    """Return what a pull answer without a message means: a word for logs, and whether to try again."""
+    missing = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+    return ("no msg", False) if code in missing else ("other resp code", True)
+
+
+def java_hash(text: str) -> int:
+    """Return the hash that Java gives *text*, as a number from 0: the same queue as the reference's for one route."""
+    value = 0
+    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value

@@ -1,0 +1,106 @@
+"""What a returning master took over from its slaves, queue by queue: kept beside the store and told in one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from understudy.container.preonline.merge import Place, Reason, Row
+
+FILE_NAME = "preOnline.json"
+
+
+@attrs.frozen
+class TakenOver:
+    """What was compared with one slave.
+
+    Attributes:
+        broker_id, address: the slave.
+        ahead_bytes: how much longer the slave's log is; above 0 the master has lost messages that the slave has.
+        offsets: one row for each queue of each group.
+        levels: one row for each delay level.
+    """
+
+    broker_id: int
+    address: str
+    ahead_bytes: int
+    offsets: Sequence[Row]
+    levels: Sequence[Row]
+
+
+@attrs.frozen
+class Report:
+    """One return.
+
+    Attributes:
+        broker: its canonical name.
+        cause: why it was not online.
+        began_ms, ended_ms: wall time in milliseconds.
+        slaves: what was compared.
+        trouble: what went wrong on the way, ``""`` when nothing did.
+    """
+
+    broker: str
+    cause: str
+    began_ms: int
+    ended_ms: int
+    slaves: Sequence[TakenOver]
+    trouble: str
+
+    @property
+    def compared(self) -> int:
+        """How many queues and levels were compared."""
+        return sum(len(each.offsets) + len(each.levels) for each in self.slaves)
+
+    @property
+    def changed(self) -> int:
+        """How many of them have another place now."""
+        return sum(row.changed for each in self.slaves for row in (*each.offsets, *each.levels))
+
+    def line(self) -> str:
+        """Return the report in one line."""
+        slaves = ", ".join(each.address for each in self.slaves) or "no slave"
+        return (
+            f"{self.cause}; compared {self.compared} places with {slaves} in {self.ended_ms - self.began_ms} ms, "
+            f"{self.changed} changed" + (f"; {self.trouble}" if self.trouble else "")
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file: every place on which master and slave did not agree, and counts of all."""
+        return {
+            "broker": self.broker,
+            "cause": self.cause,
+            "beganAt": self.began_ms,
+            "endedAt": self.ended_ms,
+            "trouble": self.trouble,
+            "compared": self.compared,
+            "changed": self.changed,
+            "slaves": [
+                {
+                    "brokerId": each.broker_id,
+                    "address": each.address,
+                    "aheadBytes": each.ahead_bytes,
+                    "reasons": dict(Counter(row.reason.value for row in (*each.offsets, *each.levels))),
+                    "consumerOffsets": [_row(row) for row in each.offsets if row.reason is not Reason.EQUAL],
+                    "delayLevels": [_row(row) for row in each.levels if row.reason is not Reason.EQUAL],
+                }
+                for each in self.slaves
+            ],
+        }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    def offset(place: Place | None) -> int | None:
+        return None if place is None else place.offset
+
+    return {
+        "key": row.key,
+        "queueId": row.queue_id,
+        "before": offset(row.own),
+        "slave": offset(row.other),
+        "merged": row.merged.offset,
+        "why": row.reason.value,
+    }

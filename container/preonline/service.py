@@ -1,0 +1,260 @@
+"""Does what the handshake of :mod:`handshake` says, for one broker that is not online yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import trio
+
+from understudy.broker import delay
+from understudy.broker.broker import Broker
+from understudy.broker.names import SCHEDULE_TOPIC
+from understudy.broker.replica_tables import ReplicaTableError, read_levels, read_object, read_offsets
+from understudy.broker.storage import config_path
+from understudy.container.preonline import handshake
+from understudy.container.preonline.handshake import Done, Event, Failed, Member, Members, Phase, State
+from understudy.container.preonline.merge import Row, Table, merge, places, table_of, within
+from understudy.container.preonline.report import FILE_NAME, Report, TakenOver
+from understudy.ha.slave import HaState
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.log import get_logger
+from understudy.runtime.table import save_table
+
+log = get_logger("container.preonline")
+
+QUESTION_TIMEOUT_MS = 3_000
+COPY_SECONDS = 10.0
+PAUSE_SECONDS = 1.0
+_LEVEL = "delay level "
+
+
+class PreOnline:
+    """One return of one broker.
+
+    Args:
+        broker: it runs already, but nobody may find it.
+        cause: why it is not online, for the report.
+
+    Attributes:
+        state: where the handshake stands.
+    """
+
+    def __init__(self, broker: Broker, cause: str) -> None:
+        self._broker = broker
+        self._clock = broker.world.clock
+        self._cause = cause
+        self._taken: list[TakenOver] = []
+        identity = broker.identity
+        self.state = State(identity.broker_id, identity.address)
+
+    async def run(self) -> Report:
+        """Go through the handshake; return when the broker may register."""
+        began_ms = self._clock.wall_ms()
+        while self.state.phase is not Phase.ONLINE:
+            before = self.state
+            event = await self._do(before)
+            self.state = handshake.step(before, event)
+            if isinstance(event, Failed):
+                log.warning(
+                    "pre-online step failed",
+                    broker=self._broker.identity.canonical_name,
+                    step=before.phase.value,
+                    member=before.target,
+                    why=event.why,
+                )
+        report = Report(
+            self._broker.identity.canonical_name,
+            self._cause,
+            began_ms,
+            self._clock.wall_ms(),
+            tuple(self._taken),
+            self.state.trouble,
+        )
+        if self._taken:
+            await self._keep(report)
+        log.info("pre-online done", broker=report.broker, report=report.line())
+        return report
+
+    async def _do(self, state: State) -> Event:
+        if state.phase is Phase.PAUSE:
+            await self._clock.sleep(PAUSE_SECONDS)
+            return Done()
+        try:
+            if state.phase is Phase.ASK_MEMBERS:
+                return await self._ask_members()
+            assert state.target is not None
+            if state.phase is Phase.ANNOUNCE:
+                return await self._announce(state.target)
+            if state.phase is Phase.AWAIT_COPY:
+                return await self._await_copy(state.target, state.finished)
+            if state.phase is Phase.TAKE_OVER:
+                return await self._take_over(state.target)
+            if state.phase is Phase.ASK_MASTER:
+                return await self._ask_master(state.target)
+            return await self._await_following()
+        except (RemotingError, ReplicaTableError, _RefusedError, OSError) as error:
+            return Failed(str(error))
+
+    async def _ask_members(self) -> Event:
+        self._taken.clear()
+        if not self._broker.registration.name_servers:
+            return Members({})
+        found = await self._broker.member_group.ask()
+        return Failed("no name server answers") if found is None else Members(found)
+
+    # --- a master ----------------------------------------------------------------------------------------------
+
+    async def _announce(self, member: Member) -> Event:
+        identity = self._broker.identity
+        ext = {
+            "masterHaAddress": identity.ha_address,
+            "masterFlushOffset": str(self._broker.replication.initial_offset),
+            "masterAddress": identity.address,
+        }
+        await self._ask(member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
+        return Done()
+
+    async def _await_copy(self, member: Member, finished: tuple[Member, ...]) -> Event:
+        master = self._broker.replication.master
+        if master is None:
+            return Done()
+        ahead = await self._ahead_bytes(member)
+        if ahead > 0:
+            return Failed(
+                f"the log of slave {member.broker_id} at {member.address} is {ahead} bytes longer than this master's: "
+                "it cannot copy. Move the slave's store away and start it again, or make it the master"
+            )
+        host = member.address.rpartition(":")[0]
+        # Several slaves may share a host: each needs a connection of its own.
+        wanted = 1 + sum(each.address.rpartition(":")[0] == host for each in finished)
+
+        def copies() -> bool:
+            slaves = [each for each in master.status() if each.acknowledged >= 0]
+            return sum(each.address.rpartition(":")[0] == host for each in slaves) >= wanted
+
+        changed = trio.Event()
+        master.acknowledged.append(changed.set)
+        master.membership_changed.append(changed.set)
+        try:
+            with self._clock.move_on_after(COPY_SECONDS):
+                while not copies():
+                    with self._clock.move_on_after(1):
+                        await changed.wait()
+                    if changed.is_set():
+                        master.acknowledged.remove(changed.set)
+                        master.membership_changed.remove(changed.set)
+                        changed = trio.Event()
+                        master.acknowledged.append(changed.set)
+                        master.membership_changed.append(changed.set)
+                        await trio.lowlevel.checkpoint()
+                return Done()
+        finally:
+            master.acknowledged.remove(changed.set)
+            master.membership_changed.remove(changed.set)
+        return Failed(f"slave {member.broker_id} at {member.address} did not begin to copy within {COPY_SECONDS:g} s")
+
+    async def _ahead_bytes(self, member: Member) -> int:
+        answer = await self._ask(member, RequestCode.GET_BROKER_RUNTIME_INFO)
+        table = read_object(answer.body).get("table")
+        text = str(table.get("commitLogMaxOffset", "0")) if isinstance(table, Mapping) else "0"
+        end = int(text) if text.isdecimal() else 0
+        return max(end - self._broker.store.max_physical_offset, 0)
+
+    async def _take_over(self, member: Member) -> Event:
+        broker = self._broker
+        ahead = await self._ahead_bytes(member)
+        theirs = read_offsets((await self._ask(member, RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+        levels, level_version = read_levels((await self._ask(member, RequestCode.GET_ALL_DELAY_OFFSET)).body)
+        rows = merge(places(broker.offsets.committed, broker.offsets.stamps), places(theirs.table, theirs.stamps))
+        level_rows = merge(_levels(broker.schedule_progress.offsets), _levels(levels))
+        if ahead > 0:
+            rows = within(rows, self._end_of_queue)
+            level_rows = within(level_rows, self._end_of_level)
+        changed = [row for row in rows if row.changed]
+        merged = table_of(changed)
+        broker.offsets.take(
+            {key: {queue: place.offset for queue, place in queues.items()} for key, queues in merged.items()},
+            {
+                key: {queue: place.reset_stamp for queue, place in queues.items() if place.reset_stamp}
+                for key, queues in merged.items()
+            },
+            theirs.version,
+        )
+        broker.schedule_progress.take(
+            {int(row.key.removeprefix(_LEVEL)): row.merged.offset for row in level_rows if row.changed}, level_version
+        )
+        if changed:
+            # A step of the version, so that whoever compares versions only (the reference) sees who is newer.
+            broker.offsets.version = broker.offsets.version.next(self._clock.wall_ms(), broker.offsets.state_version())
+        self._taken.append(TakenOver(member.broker_id, member.address, ahead, rows, level_rows))
+        await broker.persistence.save("offsets")
+        await broker.persistence.save("delay")
+        return Done()
+
+    def _end_of_queue(self, key: str, queue_id: int) -> int:
+        return self._broker.store.max_queue_offset(key.rpartition("@")[0], queue_id)
+
+    def _end_of_level(self, key: str, queue_id: int) -> int:
+        queue = delay.queue_of_level(int(key.removeprefix(_LEVEL)))
+        return self._broker.store.max_queue_offset(SCHEDULE_TOPIC, queue)
+
+    # --- a slave -----------------------------------------------------------------------------------------------
+
+    async def _ask_master(self, master: Member) -> Event:
+        answer = await self._ask(master, RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+        ext = answer.ext or {}
+        flushed = ext.get("masterFlushOffset", "")
+        self._broker.replication.learn_flush_offset(int(flushed) if flushed.isdecimal() else 0)
+        self._broker.replication.follow(master.address, ext.get("masterHaAddress"))
+        return Done()
+
+    async def _await_following(self) -> Event:
+        slave = self._broker.replication.slave
+        if slave is None:
+            return Done()
+        following = trio.Event()
+
+        def look(state: HaState) -> None:
+            if state is HaState.TRANSFER:
+                following.set()
+
+        slave.state_changed.append(look)
+        look(slave.state)
+        try:
+            with self._clock.move_on_after(COPY_SECONDS):
+                await following.wait()
+                return Done()
+        finally:
+            slave.state_changed.remove(look)
+        return Failed(f"the master's log was not reached within {COPY_SECONDS:g} s")
+
+    # --- both --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
+        answer = await self._broker.client.invoke(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
+        if answer.code != ResponseCode.SUCCESS:
+            raise _RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")
+        return answer
+
+    async def _keep(self, report: Report) -> None:
+        disk = self._broker.world.disk
+        path = config_path(self._broker.options.store, FILE_NAME)
+        try:
+            await disk.in_thread(lambda: save_table(disk, path, report.to_json()))
+        except OSError as error:
+            log.error("report not kept", path=path, why=error)
+
+
+class _RefusedError(Exception):
+    """Another broker did not do what it was asked for."""
+
+
+def _levels(offsets: Mapping[int, int]) -> Table:
+    return places({f"{_LEVEL}{level}": {0: offset} for level, offset in offsets.items()})
+
+
+def rows_of(report: Report) -> list[Row]:
+    """Return every row of *report*, for people and for drills."""
+    return [row for each in report.slaves for row in (*each.offsets, *each.levels)]

@@ -1,0 +1,240 @@
+"""Makes the decisions of :mod:`acting` true on one running broker, and says what runs and why.
+
+Whatever the decision depends on wakes one task: a new view of the group, a master that appears or announces itself,
+tables that were copied, the end of pre-online, an absence that was noticed. It decides anew and starts and stops what
+differs, so no event can be missed and none can leave half a role behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.broker.inner import InnerMessage
+from understudy.container.absence import Moment, gap_ms, limit_ms
+from understudy.container.acting import Decision, Service, Situation, acts, services
+from understudy.container.escape.bridge import Bridge
+from understudy.container.preonline.report import Report
+from understudy.container.preonline.service import PreOnline
+from understudy.runtime.log import get_logger
+
+log = get_logger("container.role")
+
+STARTED = "the process has started"
+
+
+class RoleServices:
+    """The role of one broker.
+
+    Args:
+        broker: its parts exist, nothing of it runs yet.
+        bridge: takes the due messages of a slave that acts.
+
+    Attributes:
+        decisions: what runs and what does not, with reasons; empty before :meth:`run`.
+        isolated: nobody may find the broker until pre-online is done.
+        report: of the newest pre-online, ``None`` before.
+        acting_since_ms: wall time since which a slave acts, ``None`` while it does not.
+    """
+
+    def __init__(self, broker: Broker, bridge: Bridge) -> None:
+        self._broker = broker
+        self._bridge = bridge
+        self._clock = broker.world.clock
+        self._wake = trio.Event()
+        self._moment = self._now()
+        self._contact_lost = False
+        self._cause = STARTED
+        self._escaped = False
+        self.decisions: dict[Service, Decision] = {}
+        self.isolated = self._may_isolate
+        self.report: Report | None = None
+        self.acting_since_ms: int | None = None
+        self._runs: dict[Service, Callable[[], Awaitable[object]]] = {
+            Service.SCHEDULE: broker.schedule.run,
+            Service.HEARTBEAT: broker.registration.heartbeat,
+            Service.PRE_ONLINE: self._go_online,
+        }
+        if broker.slave_sync is not None:
+            self._runs[Service.METADATA_SYNC] = broker.slave_sync.run
+            broker.slave_sync.on_synced.append(self._look)
+        broker.registration.withheld = self.isolated
+        if self._watched:
+            broker.registration.away = self._absent
+            broker.member_group.on_contact.append(self._contact)
+        broker.member_group.on_view.append(self._look)
+        broker.replication.master_changed.append(self._look)
+
+    # --- what it says ------------------------------------------------------------------------------------------
+
+    @property
+    def active(self) -> bool:
+        """Whether the broker looks after what is stored: a master, or a slave that acts for it."""
+        decision = self.decisions.get(Service.SCHEDULE)
+        return decision is not None and decision.run
+
+    @property
+    def reason(self) -> str:
+        """Why it does or does not."""
+        decision = self.decisions.get(Service.SCHEDULE)
+        return "starting" if decision is None else decision.reason
+
+    @property
+    def summary(self) -> str:
+        """The newest give-back in one line, ``""`` when there was none."""
+        return "" if self.report is None else self.report.line()
+
+    def situation(self) -> Situation:
+        """Return what the decision depends on now."""
+        broker = self._broker
+        sync = broker.slave_sync
+        return Situation(
+            broker_id=broker.identity.broker_id,
+            is_slave=broker.is_slave,
+            acting_enabled=self._watched,
+            isolated=self.isolated,
+            members=broker.member_group.members,
+            metadata_synced=sync is None or sync.synced,
+            master_returning=broker.is_slave and broker.replication.master_returning,
+            contact_lost=self._contact_lost,
+        )
+
+    # --- making it true ----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep the broker's services as decided until cancelled."""
+        self._moment = self._now()
+        async with trio.open_nursery() as nursery:
+            if self._watched:
+                nursery.start_soon(self._watch)
+            while True:
+                self._wake = trio.Event()
+                await self._apply()
+                await self._wake.wait()
+
+    async def _apply(self) -> None:
+        broker, before = self._broker, self.decisions
+        self.decisions = decided = services(self.situation())
+        self._tell(before, decided)
+        if not (broker.is_slave and decided[Service.SCHEDULE].run):
+            self.acting_since_ms = None
+        elif self.acting_since_ms is None:
+            self.acting_since_ms = self._clock.wall_ms()
+        online = decided[Service.REGISTRATION].run
+        if online == broker.registration.withheld:
+            broker.registration.withheld = not online
+            broker.registration.trigger()
+        running = broker.services.running()
+        for service, run in self._runs.items():
+            decision = decided[service]
+            if not decision.run:
+                await broker.services.stop(service.value)
+            elif service.value not in running:
+                broker.services.start(service.value, run, reason=decision.reason)
+
+    def _tell(self, before: Mapping[Service, Decision], now: Mapping[Service, Decision]) -> None:
+        name = self._broker.identity.canonical_name
+        for service in (*self._runs, Service.REGISTRATION):
+            old, new = before.get(service), now[service]
+            if (old.run if old is not None else False) != new.run:
+                log.info("service on" if new.run else "service off", broker=name, service=service.value, why=new.reason)
+            elif service is Service.SCHEDULE and old is not None and old != new:
+                log.info("still on" if new.run else "still off", broker=name, service=service.value, why=new.reason)
+
+    def _look(self) -> None:
+        self._wake.set()
+
+    # --- coming online -----------------------------------------------------------------------------------------
+
+    @property
+    def _watched(self) -> bool:
+        return self._broker.options.broker.enableSlaveActingMaster
+
+    @property
+    def _may_isolate(self) -> bool:
+        """Whether the broker goes through pre-online: somebody could act for it, or it for somebody."""
+        options = self._broker.options
+        return self._watched and options.store.totalReplicas > 1 and not options.broker.skipPreOnline
+
+    async def _go_online(self) -> None:
+        self.report = await PreOnline(self._broker, self._cause).run()
+        self.isolated = False
+        self._look()
+
+    def isolate(self, cause: str) -> None:
+        """Hide the broker until it has learned what happened meanwhile. Takes effect at once, before any task runs."""
+        if not self._may_isolate or self.isolated:
+            return
+        log.warning("isolated", broker=self._broker.identity.canonical_name, why=cause)
+        self.isolated = True
+        self._cause = cause
+        self._broker.registration.withheld = True
+        self._look()
+
+    # --- absence -----------------------------------------------------------------------------------------------
+
+    def _now(self) -> Moment:
+        return Moment(self._clock.monotonic() * 1000, self._clock.wall_ms())
+
+    @property
+    def _limit_ms(self) -> float:
+        keys = self._broker.options.broker
+        return limit_ms(
+            keys.brokerNotActiveTimeoutMillis, keys.brokerHeartbeatInterval, keys.syncBrokerMemberGroupPeriod
+        )
+
+    def _absent(self) -> bool:
+        """Return whether this process has done nothing for so long that what it knows is out of date.
+
+        Right even before the task that notices it has run: everything that would act on old knowledge asks here first.
+        """
+        return self._may_isolate and gap_ms(self._moment, self._now()) > self._limit_ms
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep(self._broker.options.broker.brokerHeartbeatInterval / 1000)
+            self._notice()
+
+    def _notice(self) -> None:
+        """Look at the clocks; isolate the broker when it was away."""
+        now = self._now()
+        gap = gap_ms(self._moment, now)
+        self._moment = now
+        if gap > self._limit_ms:
+            self.isolate(f"this process did nothing for {gap:.0f} ms")
+        lost = self._silent_ms() > self._limit_ms
+        if lost != self._contact_lost or self._broker.is_slave:
+            self._contact_lost = lost
+            self._look()
+
+    def _silent_ms(self) -> float:
+        seen = self._broker.member_group.seen_at
+        return 0.0 if seen is None else (self._clock.monotonic() - seen) * 1000
+
+    def _contact(self, found: Mapping[int, str]) -> None:
+        """A name server answers: when the last answer is too old, somebody may have acted for this broker meanwhile."""
+        silent = self._silent_ms()
+        others = [broker_id for broker_id in found if broker_id != self._broker.identity.broker_id]
+        if silent > self._limit_ms and others:
+            self.isolate(f"no name server was reached for {silent:.0f} ms")
+
+    # --- due messages ------------------------------------------------------------------------------------------
+
+    async def redeliver(self, message: InnerMessage) -> bool:
+        """Put a due message where this broker may put it now: a master into its own log, an acting slave elsewhere.
+
+        Returns:
+            False: not now. A broker that was away, or no longer has the role, puts nothing anywhere.
+        """
+        if self._absent() or self.isolated:
+            return False
+        if not self._broker.is_slave:
+            return await self._broker.append_to_own_log(message)
+        if not acts(self.situation()).run:
+            return False
+        # Bounded by the bridge. A put that is cut in the middle would be done twice.
+        with trio.CancelScope(shield=True):
+            self._escaped = await self._bridge.redeliver(self._broker, message, self.acting_since_ms)
+        return self._escaped

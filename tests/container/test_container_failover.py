@@ -1,0 +1,234 @@
+"""A master dies, its slave acts, the master gets everything back: whole clusters in virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import Producer, open_producer
+from understudy.mqclient.queue import MessageQueue
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.runtime.json_dialect import loads
+from understudy.store.record import Record, decode_records
+from understudy.testkit.determinism import run_seed
+from understudy.testkit.ring import GROUPS, broker_of, start_ring
+from understudy.testkit.sim_cluster import SimCluster
+
+T = TypeVar("T")
+TOPIC = "orders"
+
+
+class Ring:
+    def __init__(self, cluster: SimCluster, client: RemotingClient, producer: Producer) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.producer = producer
+
+    def broker(self, group: str, broker_id: int) -> Broker:
+        broker = broker_of(self.cluster, group, broker_id)
+        assert broker is not None, f"{group} {broker_id} does not run"
+        return broker
+
+    async def ask(self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        return await self.client.invoke(broker.identity.address, request(code, ext, body), 5_000)
+
+    async def info(self, broker: Broker) -> dict[str, str]:
+        table = loads((await self.ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)).body)["table"]
+        return dict(table)
+
+    async def topic_everywhere(self, topic: str = TOPIC) -> None:
+        for group in GROUPS:
+            ext = {
+                "topic": topic,
+                "defaultTopic": "TBW102",
+                "readQueueNums": "2",
+                "writeQueueNums": "2",
+                "perm": "6",
+                "topicFilterType": "SINGLE_TAG",
+                "order": "false",
+            }
+            assert (await self.ask(self.broker(group, 0), RequestCode.UPDATE_AND_CREATE_TOPIC, ext)).code == 0
+
+    async def commit(self, broker: Broker, offset: int, group: str = "readers", queue_id: int = 0) -> None:
+        broker.groups.get(group)
+        ext = {"consumerGroup": group, "topic": TOPIC, "queueId": str(queue_id), "commitOffset": str(offset)}
+        answer = await self.ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        assert answer.code == 0, answer.remark
+
+    async def online(self) -> None:
+        """Wait until every broker of the ring is registered and every slave has copied its master."""
+
+        def ready() -> bool:
+            for group in GROUPS:
+                for broker_id in (0, 1, 2):
+                    broker = broker_of(self.cluster, group, broker_id)
+                    if broker is None or broker.registration.isolated or len(broker.member_group.members or {}) < 3:
+                        return False
+                    if broker.slave_sync is not None and not broker.slave_sync.synced:
+                        return False
+            return True
+
+        await until(ready, 60)
+
+
+async def until(condition: Callable[[], bool], seconds: float) -> float:
+    began = trio.current_time()
+    with trio.fail_after(seconds):
+        while not condition():  # noqa: ASYNC110 - virtual time, and a condition inside a broker
+            await trio.sleep(0.01)
+    return trio.current_time() - began
+
+
+@asynccontextmanager
+async def open_ring(source: random.Random, extra: dict[str, str] | None = None) -> AsyncIterator[Ring]:
+    async with SimCluster(source) as cluster:
+        await start_ring(cluster, extra)
+        async with (
+            open_client(cluster.client_world()) as client,
+            open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer,
+        ):
+            ring = Ring(cluster, client, producer)
+            await ring.online()
+            await ring.topic_everywhere()
+            await trio.sleep(4)  # slaves look at topics every three seconds
+            yield ring
+
+
+def run(scenario: Callable[[random.Random], Awaitable[T]], seed: int = 1) -> T:
+    return run_seed(scenario, seed)
+
+
+def records(broker: Broker, topic: str = TOPIC) -> list[Record]:
+    found = []
+    for name, queue_id in sorted(broker.store.queues()):
+        if name == topic:
+            offset = 0
+            while (read := broker.store.get(name, queue_id, offset, 32, 1 << 20)).count:
+                found += [record for part in read.parts for record in decode_records(part)]
+                offset = read.next_begin_offset
+    return found
+
+
+def test_exactly_one_slave_acts_while_its_master_is_dead() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given a ring in which nobody acts
+            assert (await ring.info(ring.broker("g0", 1)))["brokerActive"] == "false"
+            assert (await ring.info(ring.broker("g0", 0)))["brokerActive"] == "true"
+            # when the container of a master is killed
+            await ring.cluster.kill("c1")
+            first, second = ring.broker("g0", 1), ring.broker("g0", 2)
+            took = await until(lambda: "schedule" in first.services.running(), 5)
+            # then its first slave acts within a second, the other one does not, and both say why
+            assert took < 1
+            info = await ring.info(first)
+            assert (info["brokerActive"], "smallest id" in info["brokerActiveReason"]) == ("true", True)
+            assert (await ring.info(second))["brokerActiveReason"] == "slave 1 has a smaller id"
+            # when the container comes back
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await until(lambda: not master.registration.isolated, 20)
+            # then the slave stops
+            await until(lambda: "schedule" not in first.services.running(), 5)
+            assert "schedule" in master.services.running()
+            assert "pre-online" not in master.services.running()
+            assert (await ring.info(master))["preOnline"]
+
+    run(scenario)
+
+
+# --- what escapes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("EB-01")
+@pytest.mark.parametrize("also", [None, "c2"], ids=["to the master beside it", "to a master elsewhere"])
+def test_due_delayed_messages_of_an_acting_slave_arrive_once_with_their_identity(also: str | None) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given delayed messages of ten seconds on the master of g0
+            born = {}
+            for number in range(10):
+                queue = MessageQueue(TOPIC, "g0", number % 2)
+                wanted = Message(TOPIC, b"%d" % number, {"DELAY": "3", "colour": "red"})
+                sent = await ring.producer.send(wanted, queue=queue)
+                born[sent.message_id] = number
+            await trio.sleep(1)
+            # when its container dies, and with it perhaps the one with the first slave
+            await ring.cluster.kill("c1")
+            if also is not None:
+                await ring.cluster.kill(also)
+            acting = ring.broker("g0", 1 if also is None else 2)
+            await until(lambda: "schedule" in acting.services.running(), 20)
+            await trio.sleep(15)
+            # then each is stored once at a master of another group, with key, birth time and properties
+            there = [record for group in GROUPS for record in escaped(ring, group)]
+            assert sorted(born) == sorted(record.properties["UNIQ_KEY"] for record in there)
+            assert all(record.properties["colour"] == "red" for record in there)
+            assert all(record.store_ms - record.born_ms >= 10_000 for record in there)
+            assert records(acting) == []
+            # and the master that comes back does not deliver them again
+            for name in filter(None, ("c1", also)):
+                await ring.cluster.restart(name)
+            await ring.online()
+            await trio.sleep(15)
+            assert records(ring.broker("g0", 0)) == []
+
+    run(scenario)
+
+
+def escaped(ring: Ring, group: str) -> list[Record]:
+    broker = broker_of(ring.cluster, group, 0)
+    return [] if broker is None else records(broker)
+
+
+# --- what comes back -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("CT-24")
+@pytest.mark.parametrize(
+    ("at_master", "at_slave"), [(200, 0), (0, 300), (600, 500), (600, 450), (0, 1), (0, 10), (0, 499)]
+)
+def test_a_returning_master_has_every_commit_of_both_sides(at_master: int, at_slave: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master = ring.broker("g0", 0)
+            await ring.commit(master, 5, queue_id=0)
+            await ring.commit(master, 5, queue_id=1)
+            await trio.sleep(5)
+            # given commits on the master alone until it dies (its durability window passes, the slave is cut off)
+            ring.cluster.partition(["c1"], ["c2", "c3"])
+            for number in range(at_master):
+                await ring.commit(master, 6 + number, queue_id=0)
+            await trio.sleep(1)
+            await ring.cluster.kill("c1", power=True)
+            ring.cluster.heal()
+            # and on the slave that acts, in another queue
+            slave = ring.broker("g0", 1)
+            await until(lambda: "schedule" in slave.services.running(), 60)
+            for number in range(at_slave):
+                await ring.commit(slave, 6 + number, queue_id=1)
+            # when it comes back
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await until(lambda: not master.registration.isolated, 30)
+            # then nothing is read again and nothing is skipped
+            assert master.offsets.query("readers", TOPIC, 0) == 5 + at_master
+            assert master.offsets.query("readers", TOPIC, 1) == 5 + at_slave
+            # and the report beside the store says what was taken over
+            path = "/data/g0-0/config/preOnline.json"
+            report = loads(ring.cluster.host("c1").disk.read(path))
+            rows = {row["queueId"]: row for each in report["slaves"][:1] for row in each["consumerOffsets"]}
+            if at_slave:
+                assert (rows[1]["before"], rows[1]["slave"], rows[1]["merged"]) == (5, 5 + at_slave, 5 + at_slave)
+                assert rows[1]["why"] == "the group went on at the acting slave"
+
+    run(scenario)
