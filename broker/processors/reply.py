@@ -57,6 +57,7 @@ class ReplyProcessor:
             reconsume_times = int(ext.get("j") or 0)
         except (KeyError, TypeError, ValueError):
             raise send_header.explain(command.ext) from None
+        send_header.check_numbers(ext)
         if not command.body:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
         trace = "true" if self._config.traceOn else "false"

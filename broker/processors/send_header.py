@@ -34,20 +34,32 @@ def to_letters(ext: dict[str, str] | None) -> dict[str, str]:
     return {LONG_NAMES.get(name, name): value for name, value in (ext or {}).items()}
 
 
+def check_numbers(ext: dict[str, str]) -> None:
+    """Check every number of a header that a record or an answer will hold.
+
+    Raises:
+        CommandError: one is no number or does not fit; the remark names it.
+    """
+    for letter, bits in _NUMBERS.items():
+        text = ext.get(letter)
+        if text is None:
+            continue
+        name = next(name for name, other in LONG_NAMES.items() if other == letter)
+        try:
+            value = int(text)
+        except ValueError:
+            raise _error(f"field {name} is {text[:64]!r}, not a number") from None
+        if not -(1 << bits - 1) <= value < 1 << bits - 1:
+            raise _error(f"field {name} is {text[:64]}, outside the range of {bits}-bit integers")
+
+
 def explain(ext: dict[str, str] | None) -> CommandError:
     """Return the refusal of a send header that could not be read, naming the first field that is wrong."""
     if ext is not None:
-        for letter, bits in _NUMBERS.items():
-            text = ext.get(letter)
-            if text is None:
-                continue
-            name = next(name for name, other in LONG_NAMES.items() if other == letter)
-            try:
-                value = int(text)
-            except ValueError:
-                return _error(f"field {name} is {text[:64]!r}, not a number")
-            if not -(1 << bits - 1) <= value < 1 << bits - 1:
-                return _error(f"field {name} is {text[:64]}, outside the range of {bits}-bit integers")
+        try:
+            check_numbers(ext)
+        except CommandError as error:
+            return error
     for letter, name in REQUIRED.items():
         if ext is None or ext.get(letter) is None:
             return _error(f"the request header has no field {name}")

@@ -235,3 +235,12 @@ class TestReplies:
         async with open_rig(str(tmp_path)) as rig:
             answer = await self.reply(rig, "A\x01b\x02")
             assert (answer.code, answer.remark) == (1, "reply message properties[REPLY_TO_CLIENT] is null")
+
+    @pytest.mark.parametrize("field", [{"f": "2147483648"}, {"h": "-2147483649"}, {"g": str(1 << 63)}, {"j": "1e3"}])
+    async def test_numbers_no_record_can_hold(self, tmp_path: Path, field: dict[str, str]) -> None:
+        async with open_rig(str(tmp_path)) as rig:
+            header = send_header("DefaultCluster_REPLY_TOPIC", self.PROPERTIES) | field
+            for code in (310, 325):
+                answer = await rig.wait(rig.tell(code, header, b"x"))
+                assert answer.code == 1
+                assert (answer.remark or "").startswith("field ")
