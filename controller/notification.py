@@ -14,7 +14,7 @@ from understudy.runtime.log import get_logger
 
 log = get_logger("controller.notification")
 
-WORKERS = 3
+WORKERS = 16
 TIMEOUT_MS = 3000
 MAX_WAITING = 100_000
 

@@ -263,10 +263,17 @@ class QuorumMember:
             journal.sync()
             snapshots.write_pending()
 
-        if self.settings.sync_in_thread:
-            await self.world.disk.in_thread(write)
-        else:
-            write()
+        try:
+            if self.settings.sync_in_thread:
+                await self.world.disk.in_thread(write)
+            else:
+                write()
+        except OSError as error:
+            # what reached the disk is not known after a failed sync: never try again, a restart reads what is there
+            raise FatalError(
+                f"cannot write to {self.settings.folder}: {error.strerror or error}; make room or repair the disk, then "
+                "start this controller again"
+            ) from error
 
     def _let_out(self, consensus: Consensus, answers: list[tuple[_Waiter[Any], Any, Exception | None]]) -> None:
         assert self.links is not None

@@ -21,9 +21,9 @@ from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember, QuorumSettings
 from understudy.controller.raft.pinned import ConsensusLibraryError, check_sources
 from understudy.controller.raft.security import TlsFiles
-from understudy.runtime.properties import ConfigError
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import real_world
 from understudy.testkit.sim_quorum import CounterMachine
 from understudy.testkit.sim_quorum_wait import until

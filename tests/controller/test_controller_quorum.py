@@ -304,6 +304,24 @@ class TestDisks:
             assert what in victim.stopped
             assert "to rejoin" in victim.stopped
 
+    async def test_a_full_disk_stops_the_member_before_anything_leaves_it(self) -> None:
+        async with quorum_of() as quorum:
+            leader = await leader_of(quorum)
+            victim = next(host for host in quorum.hosts.values() if host is not leader)
+
+            def refuse(function: object) -> None:
+                raise OSError(28, "No space left on device")
+
+            async def in_thread(function: object) -> None:
+                await trio.lowlevel.checkpoint()
+                refuse(function)
+
+            victim.disk.in_thread = in_thread  # type: ignore[assignment, method-assign]
+            await running(leader).propose("client", 1, b"x")
+            await until(lambda: victim.member is None)
+            assert victim.stopped.startswith(f"cannot write to {FOLDER}: No space left on device")
+            assert counters(leader)["x"] == 1
+
     async def test_two_processes_cannot_share_a_folder(self) -> None:
         async with quorum_of() as quorum:
             host = quorum.hosts["n0"]
