@@ -111,6 +111,13 @@ def test_a_changed_project_file_is_installed_again(script: ModuleType, tmp_path:
     assert [MADE, INSTALLED, INSTALLED] == script.steps
 
 
+def test_settings_of_linters_are_no_reason_to_install_again(script: ModuleType, tmp_path: Path) -> None:
+    script.install("compress")
+    with open(tmp_path / "pyproject.toml", "a") as file:
+        file.write("\n[tool.ruff]\nline-length = 120\n")
+    assert script.is_installed("compress")
+
+
 def test_an_interrupted_installation_is_made_again_from_nothing(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
