@@ -30,11 +30,12 @@ def replica_sets(stores: list[Store]) -> dict[str, list[Store]]:
 
 
 def fault_table(facts: list[StoreFacts]) -> Table:
-    """Every fault of the inputs with its place."""
+    """Every fault of the inputs with its place; where a log ends is no fault."""
     rows = [
         (item.store.name, fault.severity, fault.kind, fault.path, fault.offset_bytes, fault.length_bytes, fault.detail)
         for item in facts
         for fault in item.faults
+        if fault.kind != "end-of-log"
     ]
     rows.sort(key=lambda row: (row[1] != "damage", row[0], row[3], row[4]))
     columns = ("store", "severity", "kind", "path", "byte offset", "length", "detail")
@@ -124,6 +125,7 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
         )
     with session.progress(spark, "comparing offsets", shown=not options.quiet):
         frame.write.mode("overwrite").parquet(evidence)
+    spark.catalog.clearCache()
     counts, keys = class_counts(evidence)
     names = [item.store.name for item in facts]
 

@@ -9,13 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from understudy.spark_tools.facts import LogRange, QueueRange, log_file_of, queue_of, read_units
-from understudy.spark_tools.kernels import consumequeue, index, records
+from understudy.spark_tools.index_files import entry_pieces, header_of
+from understudy.spark_tools.kernels import consumequeue, records
 from understudy.spark_tools.kernels.javahash import index_key_hash
 from understudy.spark_tools.kernels.properties import property_column
 from understudy.spark_tools.kernels.window import HEADER, MAGIC_V1, MAGIC_V2, Chunk, Int64, Window, gather, select
 from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
 from understudy.spark_tools.storage import data_end, map_range
-from understudy.spark_tools.windows import read_records
+from understudy.spark_tools.windows import SPLIT_BYTES, read_records
 
 EXTENSION_ADDRESS_LIMIT = -2147483649
 FINDINGS_PER_PART = 200
@@ -176,18 +177,23 @@ def queue_against_log(store: Store, layout: Layout, log: LogRange, part: QueueRa
 
 
 def _wrong_targets(file: LogFile, units: consumequeue.Units, offsets: Int64, part: QueueRange) -> npt.NDArray[np.bool_]:
+    """Which units do not point to their record; the file is mapped piece by piece."""
     end = data_end(file.path, file.size_bytes)
-    data, _ = map_range(file.path, 0, end)
-    array = np.frombuffer(data, dtype=np.uint8)
     at = units["physical_offset"].astype(np.int64) - file.start_offset
-    inside = at + HEADER.itemsize <= len(array)
-    wrong = ~inside
-    header = gather(array, at[inside], HEADER)
-    good = ((header["magic"] == MAGIC_V1) | (header["magic"] == MAGIC_V2)) & (header["size"] == units["size"][inside])
-    if not part.batched and not part.topic.startswith("%LMQ%"):
-        # units of light queues lead to records that live in another queue
-        good &= (header["queue_offset"] == offsets[inside]) & (header["queue_id"] == part.queue_id)
-    wrong[np.flatnonzero(inside)] = ~good
+    wrong = np.ones(len(units), dtype=bool)
+    for start in range(0, end, SPLIT_BYTES):
+        rows = np.flatnonzero((at >= start) & (at < start + SPLIT_BYTES))
+        if not len(rows):
+            continue
+        data, base = map_range(file.path, start, min(SPLIT_BYTES + HEADER.itemsize, end - start))
+        array = np.frombuffer(data, dtype=np.uint8)
+        rows = rows[at[rows] - base + HEADER.itemsize <= len(array)]
+        header = gather(array, at[rows] - base, HEADER)
+        good = ((header["magic"] == MAGIC_V1) | (header["magic"] == MAGIC_V2)) & (header["size"] == units["size"][rows])
+        if not part.batched and not part.topic.startswith("%LMQ%"):
+            # units of light queues lead to records that live in another queue
+            good &= (header["queue_offset"] == offsets[rows]) & (header["queue_id"] == part.queue_id)
+        wrong[rows] = ~good
     return wrong
 
 
@@ -242,31 +248,23 @@ def _held_entries(layout: Layout, low: int, high: int) -> tuple[Int64, str]:
     pieces: list[Int64] = []
     path = ""
     for entry in layout.indexes:
-        data, _ = map_range(entry.path, 0, entry.size_bytes)
-        if len(data) < index.HEADER_BYTES:
+        header = header_of(entry.path)
+        if header is None or header.end_physical_offset < low or header.begin_physical_offset >= high:
             continue
-        header = index.read_header(data)
-        if header.end_physical_offset < low or header.begin_physical_offset >= high:
-            continue
-        slots = index.slot_count(data, header)
-        if slots is None:
-            continue
-        path = entry.path
-        table = index.entries(data, slots, header)
-        physical = table["physical_offset"].astype(np.int64)
-        rows = (physical >= low) & (physical < high)
-        pieces.append((physical[rows] - low) << 31 | table["key_hash"][rows].astype(np.int64))
+        for _, _, table in entry_pieces(entry.path, entry.size_bytes):
+            path = entry.path
+            physical = table["physical_offset"].astype(np.int64)
+            rows = (physical >= low) & (physical < high)
+            pieces.append((physical[rows] - low) << 31 | table["key_hash"][rows].astype(np.int64))
     return (np.concatenate(pieces) if pieces else np.empty(0, np.int64)), path
 
 
 def _indexed_range(layout: Layout) -> tuple[int, int]:
     """Physical offsets from the first to the last entry of the readable index files."""
-    lows, highs = [], []
-    for entry in layout.indexes:
-        header = index.read_header(map_range(entry.path, 0, index.HEADER_BYTES)[0])
-        lows.append(header.begin_physical_offset)
-        highs.append(header.end_physical_offset)
-    return (min(lows), max(highs)) if lows else (0, -1)
+    headers = [header for entry in layout.indexes if (header := header_of(entry.path)) is not None]
+    if not headers:
+        return 0, -1
+    return min(item.begin_physical_offset for item in headers), max(item.end_physical_offset for item in headers)
 
 
 def record_time(layout: Layout, physical_offset: int) -> int | None:

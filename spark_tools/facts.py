@@ -14,7 +14,7 @@ from understudy.spark_tools.kernels.consumequeue import BATCH_UNIT, UNIT, Units
 from understudy.spark_tools.layout import LogFile, Queue, Store
 from understudy.spark_tools.storage import join, list_directory, map_range
 
-RANGE_UNITS = 4 << 20
+RANGE_UNITS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from understudy.spark_tools import layout as layouts
+from understudy.spark_tools.index_files import entry_pieces
 from understudy.spark_tools.kernels import consumequeue, index, records, tables
 from understudy.spark_tools.kernels.damage import Damage
 from understudy.spark_tools.kernels.window import Chunk
@@ -206,24 +207,21 @@ class IndexReader(StoreReader):
     whole_schema = index.SCHEMA
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [Part(found.store, names=(entry.path,)) for found in self.layouts() for entry in found.indexes]
+        return [
+            Part(found.store, slices=(Slice(LogFile(entry.path, 0, entry.size_bytes, entry.modified_ns), 0, 0),))
+            for found in self.layouts()
+            for entry in found.indexes
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return iter(())
-        return self.finish(batch for path in partition.names for batch in self._entries(partition.store, path))
-
-    def _entries(self, store: Store, path: str) -> Iterator[pa.RecordBatch]:
-        data, _ = map_range(path, 0, 1 << 40)
-        if len(data) < index.HEADER_BYTES:
-            return
-        header = index.read_header(data)
-        slots = index.slot_count(data, header)
-        if slots is None:
-            return
-        table = index.entries(data, slots, header)
-        for at in range(0, len(table), BATCH_ROWS):
-            yield index.batch(table[at : at + BATCH_ROWS], at + 1, header, store.name, path, self.needed)
+        return self.finish(
+            index.batch(table[at : at + BATCH_ROWS], first + at, header, partition.store.name, file.path, self.needed)
+            for file in (piece.file for piece in partition.slices)
+            for header, first, table in entry_pieces(file.path, file.size_bytes)
+            for at in range(0, len(table), BATCH_ROWS)
+        )
 
 
 class FaultsReader(StoreReader):

@@ -127,6 +127,9 @@ def reconcile(
         whole_log: walk whole logs for damage; otherwise only their ends.
         facts: a scan that was made already.
     """
+    # offsets first: whatever a running broker appends and commits meanwhile cannot make one look ahead of its log
+    offsets = spark.read.format("rocketmq_offsets").option("path", path_option(stores)).load().cache()
+    offsets.count()
     facts = facts if facts is not None else scan(spark, stores, verify=verify, whole_log=whole_log)
     known = Known(
         tuple(item.store.name for item in facts),
@@ -138,7 +141,6 @@ def reconcile(
     )
     logs = {item.store.name: item.log for item in facts}
     queues = queue_facts(spark, stores, logs)
-    offsets = spark.read.format("rocketmq_offsets").option("path", path_option(stores)).load()
     current = [F.col("file") == (offset_table(item) or "") for item in facts]
     previous = [F.col("file") == f"{offset_table(item)}.bak" for item in facts]
     pivot = []

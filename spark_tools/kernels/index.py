@@ -18,6 +18,7 @@ ENTRY = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_differ
 _HEADER = struct.Struct(">qqqqii")
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
+DEFAULT_FILE_BYTES = HEADER_BYTES + SLOT_BYTES * DEFAULT_SLOTS + ENTRY_BYTES * DEFAULT_ENTRIES
 
 SCHEMA = pa.schema(
     [
@@ -56,7 +57,7 @@ def slot_count(data: bytes | memoryview, header: IndexHeader) -> int | None:
     there. Returns None when no candidate fits.
     """
     size = len(data)
-    if size == HEADER_BYTES + SLOT_BYTES * DEFAULT_SLOTS + ENTRY_BYTES * DEFAULT_ENTRIES:
+    if size == DEFAULT_FILE_BYTES:
         return DEFAULT_SLOTS
     room = size - HEADER_BYTES
     last = header.entries - 1

@@ -64,7 +64,7 @@ def test_spark_submit_runs_the_job_from_an_archive(tmp_path: Path) -> None:
         env=environment(SPARK_HOME=str(submit.parents[1])),
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=900,
     )
 
     assert done.returncode == exits.DIFFER, done.stderr[-3000:]
