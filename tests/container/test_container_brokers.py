@@ -253,6 +253,79 @@ async def test_boot_hooks_run_once_around_each_start_and_may_refuse(tmp_path: Pa
         assert {"broker-x"} == set(cluster.brokers)
 
 
+class SlowHook:
+    """Keeps a start waiting until the test lets it go on."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.entered = trio.Event()
+        self.release = trio.Event()
+
+    async def before_start(self, broker: Broker, properties: Mapping[str, str]) -> None:
+        self.entered.set()
+        await self.release.wait()
+
+    async def after_start(self, broker: Broker, properties: Mapping[str, str]) -> None:
+        return
+
+
+async def all_gone(container: BrokerContainer) -> None:
+    with trio.fail_after(5):
+        for connection in list(container.server.connections):
+            await connection.closed.wait()
+
+
+@pytest.mark.covers("CU-04")
+async def test_an_add_goes_on_when_the_tool_that_asked_has_gone(tmp_path: Path) -> None:
+    async with LocalCluster(0) as cluster, open_client(real_world()) as client:
+        container, hook = cluster.container, SlowHook()
+        container.hooks.append(hook)
+        connection = await client.connection(address_of(container), 3000)
+        connection.notify(request(RequestCode.ADD_BROKER, {"configPath": broker_file(tmp_path)}))
+        await hook.entered.wait()
+        connection.close("the tool ended")
+        await all_gone(container)
+
+        hook.release.set()
+        removed = await ask(client, container, RequestCode.REMOVE_BROKER, remove_ext())  # waits its turn
+        assert 0 == removed.code
+        assert {} == cluster.brokers
+
+
+@pytest.mark.covers("CU-07")
+async def test_a_removal_is_finished_when_the_tool_that_asked_has_gone(tmp_path: Path) -> None:
+    async with LocalCluster(0) as cluster, open_client(real_world()) as client:
+        container = cluster.container
+        await container.add_broker_file(broker_file(tmp_path))
+        (hosted,) = container.brokers()
+        connection = await client.connection(address_of(container), 3000)
+        connection.notify(request(RequestCode.REMOVE_BROKER, remove_ext()))
+        with trio.fail_after(5):
+            while not hosted.scope.cancel_called:
+                await trio.sleep(0)
+        connection.close("the tool ended")
+        with trio.fail_after(15):
+            await hosted.stopped.wait()
+
+        assert {} == cluster.brokers
+        again = await ask(client, container, RequestCode.ADD_BROKER, {"configPath": broker_file(tmp_path)})
+        assert 0 == again.code
+
+
+@pytest.mark.covers("CU-10")
+async def test_a_container_stops_while_a_broker_starts(tmp_path: Path) -> None:
+    hook = SlowHook()
+    options, _ = ContainerOptions.from_properties({"listenPort": "0", "brokerConfigPaths": broker_file(tmp_path)})
+    container = BrokerContainer(real_world(), options, hooks=[hook])
+    with trio.fail_after(15):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(container.run)
+            await hook.entered.wait()
+            nursery.cancel_scope.cancel()
+    assert [] == container.brokers()
+
+
 @pytest.mark.covers("CU-15")
 async def test_the_container_shows_and_changes_its_configuration(tmp_path: Path) -> None:
     file = tmp_path / "container.conf"

@@ -17,10 +17,10 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.runtime.json_dialect import loads
+from understudy.runtime.json_dialect import dumps, loads
 from understudy.store.record import Record, decode_records
 from understudy.testkit.determinism import run_seed
-from understudy.testkit.ring import GROUPS, broker_of, start_ring
+from understudy.testkit.ring import GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.sim_cluster import SimCluster
 
 T = TypeVar("T")
@@ -230,5 +230,77 @@ def test_a_returning_master_has_every_commit_of_both_sides(at_master: int, at_sl
             if at_slave:
                 assert (rows[1]["before"], rows[1]["slave"], rows[1]["merged"]) == (5, 5 + at_slave, 5 + at_slave)
                 assert rows[1]["why"] == "the group went on at the acting slave"
+
+    run(scenario)
+
+
+# --- locks ---------------------------------------------------------------------------------------------------------
+
+
+async def lock(ring: Ring, broker: Broker, client_id: str, queues: list[int], code: int = 41) -> list[int]:
+    listed = [{"topic": TOPIC, "brokerName": broker.identity.name, "queueId": number} for number in queues]
+    body = {"clientId": client_id, "consumerGroup": "readers", "mqSet": listed, "onlyThisBroker": False}
+    answer = await ring.ask(broker, code, {}, dumps(body))
+    assert answer.code == 0, answer.remark
+    return sorted(each["queueId"] for each in loads(answer.body)["lockOKMQSet"]) if code == 41 else []
+
+
+@pytest.mark.covers("CT-19")
+def test_strict_locks_hold_over_a_failover_and_are_refused_without_a_majority() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given a client that holds two queues by majority
+            master = ring.broker("g2", 0)
+            assert await lock(ring, master, "client-1", [0, 1]) == [0, 1]
+            # when the master is killed
+            await ring.cluster.kill(container_of("g2", 0))
+            acting = ring.broker("g2", 1)
+            await until(lambda: "schedule" in acting.services.running(), 5)
+            await until(lambda: len(acting.member_group.members or {}) == 2, 5)
+            # then the acting slave keeps the locks from others, and two of three replicas are enough
+            assert await lock(ring, acting, "client-2", [0, 1]) == []
+            assert await lock(ring, acting, "client-1", [0, 1]) == [0, 1]
+            # when only one replica is left
+            await ring.cluster.kill(container_of("g2", 1))
+            last = ring.broker("g2", 2)
+            await until(lambda: "schedule" in last.services.running(), 5)
+            # then locks are refused, and nothing stays locked there by the failed attempts
+            assert await lock(ring, last, "client-1", [0, 1]) == []
+            assert last.locks.owner("readers", (TOPIC, "g2", 0), ring.cluster.host("c2").clock.wall_ms()) is None
+            # and granted again once a second replica is back
+            await ring.cluster.restart(container_of("g2", 1))
+            await until(lambda: len(last.member_group.members or {}) >= 2, 30)
+            assert await lock(ring, last, "client-1", [0, 1]) == [0, 1]
+            await lock(ring, last, "client-1", [0, 1], code=42)
+            assert await lock(ring, last, "client-2", [0, 1]) == [0, 1]
+
+    run(scenario)
+
+
+# --- absence -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["suspended", "cut off"])
+def test_a_master_that_was_away_comes_back_through_pre_online(how: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 5)
+            await trio.sleep(5)
+            # given a master that nobody hears for longer than its timeout
+            ring.cluster.partition(["c1"], ["c2", "c3", "n1"])
+            await until(lambda: "schedule" in slave.services.running(), 30)
+            # and commits that its slave takes meanwhile
+            await ring.commit(slave, 40)
+            # when it goes on where it was
+            if how == "suspended":
+                ring.cluster.host("c1").clock.jump(20_000)
+            ring.cluster.heal()
+            await until(lambda: master.registration.isolated, 10)
+            await until(lambda: not master.registration.isolated, 30)
+            # then it has the commits before anybody could find it, and the slave has stopped
+            assert master.offsets.query("readers", TOPIC, 0) == 40
+            await until(lambda: "schedule" not in slave.services.running(), 5)
+            assert "ms" in (await ring.info(master))["preOnline"]
 
     run(scenario)

@@ -130,6 +130,22 @@ def test_a_container_boots_its_brokers_and_stops_on_sigterm(tmp_path: Path, star
     assert (0, True) == (code, "Traceback" not in errors)
 
 
+@pytest.mark.parametrize("program", ["mqbroker", "mqbrokercontainer"])
+@pytest.mark.covers("R115")
+def test_sigterm_ends_a_start_that_waits_for_a_mute_name_server(tmp_path: Path, start: object, program: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(START_SECONDS)
+        name_server = f"127.0.0.1:{mute.getsockname()[1]}"
+        file = conf(tmp_path)
+        if program == "mqbrokercontainer":
+            (tmp_path / "container.conf").write_text(f"listenPort=0\nbrokerConfigPaths={file}\n")
+            file = str(tmp_path / "container.conf")
+        process = start(program, "-c", file, "-n", name_server)  # type: ignore[operator]
+        with mute.accept()[0]:  # the broker registers and would wait a second for the answer
+            code, errors = process.finish(signal.SIGTERM)
+    assert (0, True) == (code, "Traceback" not in errors)
+
+
 @pytest.mark.covers("R101")
 def test_a_killed_broker_starts_again(tmp_path: Path, start: object) -> None:
     file = conf(tmp_path)

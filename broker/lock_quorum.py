@@ -1,0 +1,47 @@
+"""Locks that a majority of the replicas must grant: which queues a client gets, and which grants are taken back.
+
+Pure. Source: AdminBrokerProcessor.java, which leaves the grants of a failed attempt where they are, so that nobody gets
+the queue until they run out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import attrs
+
+from understudy.broker.locks import Queue
+
+
+def quorum_of(total_replicas: int) -> int:
+    """Return how many replicas of a group must grant a lock."""
+    return total_replicas // 2 + 1
+
+
+@attrs.frozen
+class Outcome:
+    """What came of one request.
+
+    Attributes:
+        granted: the queues the client holds now, in the order asked for.
+        returned: the queues that too few replicas granted; every grant of them is given back everywhere.
+    """
+
+    granted: tuple[Queue, ...]
+    returned: tuple[Queue, ...]
+
+
+def decide(asked: Sequence[Queue], grants: Mapping[str, Iterable[Queue]], quorum: int) -> Outcome:
+    """Count the grants.
+
+    Args:
+        asked: what the client wants.
+        grants: replica to the queues it granted; a replica that did not answer is missing.
+        quorum: how many replicas must grant a queue.
+    """
+    sets = [frozenset(granted) for granted in grants.values()]
+    votes = {queue: sum(queue in granted for granted in sets) for queue in asked}
+    return Outcome(
+        tuple(queue for queue in asked if votes[queue] >= quorum),
+        tuple(queue for queue in asked if 0 < votes[queue] < quorum),
+    )

@@ -1,0 +1,38 @@
+"""Strict locks: a majority grants, and an attempt that fails leaves nothing behind."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.broker.lock_quorum import decide, quorum_of
+
+QUEUES = [("t", "g0", number) for number in range(4)]
+queues = st.lists(st.sampled_from(QUEUES), unique=True)
+
+
+def test_a_majority_of_the_configured_replicas_is_needed() -> None:
+    assert [quorum_of(replicas) for replicas in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
+
+
+@given(queues, st.dictionaries(st.sampled_from("abc"), queues), st.integers(1, 3))
+def test_a_queue_is_granted_by_enough_replicas_or_given_back(
+    asked: list[tuple[str, str, int]], grants: dict[str, list[tuple[str, str, int]]], quorum: int
+) -> None:
+    outcome = decide(asked, grants, quorum)
+    for queue in asked:
+        votes = sum(queue in granted for granted in grants.values())
+        assert (queue in outcome.granted) == (votes >= quorum)
+        assert (queue in outcome.returned) == (0 < votes < quorum)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=3, max_size=3))
+def test_two_clients_never_hold_one_queue(winner_at: list[str]) -> None:
+    """Each replica grants one client; two majorities of three would share a replica."""
+    queue = QUEUES[0]
+    holders = [
+        client
+        for client in "abc"
+        if queue in decide([queue], {str(n): [queue] for n, w in enumerate(winner_at) if w == client}, 2).granted
+    ]
+    assert len(holders) <= 1
