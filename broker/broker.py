@@ -190,9 +190,10 @@ class Broker:
             raise
         try:
             async with trio.open_nursery() as nursery:
-                serving = trio.CancelScope(shield=True)
+                serving = trio.CancelScope()
                 try:
                     await nursery.start(self._serve, serving)
+                    await trio.lowlevel.checkpoint_if_cancelled()
                     task_status.started()
                     await trio.sleep_forever()
                 finally:
@@ -383,6 +384,8 @@ class Broker:
                         address=self.identity.address,
                         name_servers=";".join(self.registration.name_servers) or "none",
                     )
+                    await trio.lowlevel.checkpoint_if_cancelled()
+                    scope.shield = True  # only now: a stop during the start ends it at once, a later one in its order
                     task_status.started()
                     await trio.sleep_forever()
 

@@ -95,8 +95,8 @@ class HostedBroker:
 
     identity: BrokerIdentity
     broker: Broker
-    # Shielded: the end of the container stops its brokers in their order, not all at once.
-    scope: trio.CancelScope = attrs.field(factory=lambda: trio.CancelScope(shield=True), repr=False)
+    # Shielded once it has started: the end of the container stops its brokers in their order, not all at once.
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
     stopped: trio.Event = attrs.field(factory=trio.Event, repr=False)
     failure: str = ""
     serves: bool = False
@@ -182,7 +182,7 @@ class BrokerContainer:
         register_all(self)
         await self.server.bind()
         # The client and the server are shielded: brokers still need them to say goodbye to the name servers.
-        infrastructure = trio.CancelScope(shield=True)
+        infrastructure = trio.CancelScope()
         async with trio.open_nursery() as root:
             try:
                 await root.start(self._serve, infrastructure)
@@ -207,6 +207,8 @@ class BrokerContainer:
                 self._refresh_name_servers()
                 services.start("remoting", self.server.run)
                 services.start("name server addresses", self._keep_name_servers_fresh)
+                await trio.lowlevel.checkpoint_if_cancelled()
+                scope.shield = True
                 task_status.started()
                 await trio.sleep_forever()
 
@@ -249,7 +251,7 @@ class BrokerContainer:
         return await self.add_broker(properties, source=path)
 
     async def add_broker(self, properties: Mapping[str, str], *, source: str = "configuration") -> Broker:
-        """Start a broker.
+        """Start a broker. Once begun it goes on even if the caller is cancelled; only the end of the container ends it.
 
         Args:
             properties: its configuration, the reference's keys to text.
@@ -261,6 +263,24 @@ class BrokerContainer:
         Raises:
             AddBrokerError: the message says why; nothing runs then.
         """
+        if self._nursery is None:
+            raise AddBrokerError("the container is stopping")
+        adding = _Adding()
+        self._nursery.start_soon(self._add, properties, source, adding)
+        await adding.done.wait()
+        if adding.broker is None:
+            raise adding.error
+        return adding.broker
+
+    async def _add(self, properties: Mapping[str, str], source: str, adding: _Adding) -> None:
+        try:
+            adding.broker = await self._add_now(properties, source)
+        except AddBrokerError as error:
+            adding.error = error
+        finally:
+            adding.done.set()
+
+    async def _add_now(self, properties: Mapping[str, str], source: str) -> Broker:
         async with self._changing:
             options = self._broker_options(properties, source)
             config = options.broker
@@ -271,12 +291,14 @@ class BrokerContainer:
                 raise AddBrokerError("the container is stopping")
             broker = host_broker(self.world, options, self._client, self.bridge)
             hosted = HostedBroker(identity, broker)
-            self._hosted[identity] = hosted
             self._failed.pop(identity, None)
             kind = "slave" if options.store.brokerRole == "SLAVE" else "master"
             try:
                 for hook in self.hooks:
                     await hook.before_start(broker, properties)
+                if self._nursery is None:
+                    raise AddBrokerError("the container is stopping")
+                self._hosted[identity] = hosted
                 await self._nursery.start(self._host, hosted)
                 hosted.serves = True
                 for hook in self.hooks:
@@ -307,7 +329,6 @@ class BrokerContainer:
             hosted.serves = False
             hosted.scope.cancel()
             await hosted.stopped.wait()
-            self._hosted.pop(identity, None)
             log.info("broker removed", broker=identity)
             return True
 
@@ -349,7 +370,7 @@ class BrokerContainer:
 
     async def _host(self, hosted: HostedBroker, *, task_status: trio.TaskStatus[None]) -> None:
         """Run one broker; after its start nothing of it leaves this task."""
-        started = _Started(task_status)
+        started = _Started(task_status, hosted.scope)
         try:
             with hosted.scope:
                 await hosted.broker.run(task_status=started)
@@ -361,10 +382,11 @@ class BrokerContainer:
             cause = single_cause(error)
             hosted.failure = f"{type(cause).__name__}: {cause}"
             self._failed[hosted.identity] = hosted.failure
-            self._hosted.pop(hosted.identity, None)
             log.error("broker failed, its neighbours go on", exc=error, broker=hosted.identity, error=hosted.failure)
         finally:
             hosted.serves = False
+            if self._hosted.get(hosted.identity) is hosted:
+                del self._hosted[hosted.identity]
             hosted.stopped.set()
 
     # --- name servers ------------------------------------------------------------------------------------------
@@ -382,13 +404,24 @@ class BrokerContainer:
             await self.world.clock.sleep(self.options.container.updateNamesrvAddrInterval / 1000)
 
 
-class _Started:
-    """A task status that remembers whether the start was reported."""
+@attrs.define
+class _Adding:
+    """What became of a broker that was to be added, for the task that asked."""
 
-    def __init__(self, inner: trio.TaskStatus[None]) -> None:
+    done: trio.Event = attrs.field(factory=trio.Event)
+    broker: Broker | None = None
+    error: AddBrokerError = attrs.field(factory=lambda: AddBrokerError("the container is stopping"))
+
+
+class _Started:
+    """A task status that remembers whether the start was reported, and shields *scope* from then on."""
+
+    def __init__(self, inner: trio.TaskStatus[None], scope: trio.CancelScope) -> None:
         self._inner = inner
+        self._scope = scope
         self.happened = False
 
     def started(self, value: None = None) -> None:
         self.happened = True
+        self._scope.shield = True
         self._inner.started(value)
