@@ -107,6 +107,7 @@ class Lane:
         self.refused = 0
         self._clock = clock
         self._waiting: deque[tuple[float, Connection, Command, AsyncHandler]] = deque()
+        self._waiting_bytes = 0
         self._watching = False
 
     @property
@@ -119,9 +120,11 @@ class Lane:
         if self.running < self.limits.running:
             self._start(connection, command, handler)
             return None
-        if len(self._waiting) >= self.limits.waiting:
+        held = self._waiting_bytes + len(command.body)
+        if len(self._waiting) >= self.limits.waiting or held > self.limits.waiting_bytes:
             self.refused += 1
             return response(command, ResponseCode.SYSTEM_BUSY, _OVERLOAD)
+        self._waiting_bytes = held
         self._waiting.append((self._clock.monotonic(), connection, command, handler))
         if not self._watching:
             self._watching = connection.start_soon(self._watch)
@@ -147,6 +150,7 @@ class Lane:
     def _next(self) -> None:
         while self._waiting and self.running < self.limits.running:
             since, connection, command, handler = self._waiting.popleft()
+            self._waiting_bytes -= len(command.body)
             if not connection.alive:
                 continue
             waited = self._clock.monotonic() - since
@@ -165,6 +169,7 @@ class Lane:
                     await self._clock.sleep(self.limits.wait_seconds - waited)
                     continue
                 self._waiting.popleft()
+                self._waiting_bytes -= len(command.body)
                 self._refuse_waited(connection, command, waited)
         finally:
             self._watching = False

@@ -39,9 +39,11 @@ class LaneLimits:
     Attributes:
         running: handlers at work at the same time.
         waiting: requests that may wait for one; the next is refused with SYSTEM_BUSY.
+        waiting_bytes: bodies that may wait for one, all together; the next is refused with SYSTEM_BUSY.
         wait_seconds: age at which a waiting request is refused with SYSTEM_BUSY.
     """
 
     running: int = 16
     waiting: int = 10_000
     wait_seconds: float = 5.0
+    waiting_bytes: int = 64 * 1024 * 1024

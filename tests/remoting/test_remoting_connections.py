@@ -181,6 +181,25 @@ async def test_a_flood_of_one_kind_is_refused_early_and_leaves_others_alone(
         assert 5 == codes.count((2, "[OVERLOAD]"))
 
 
+@pytest.mark.covers("R321")
+async def test_waiting_requests_are_bounded_in_bytes_too(network: SimNetwork, autojump_clock: MockClock) -> None:
+    async with serving(world_of(network, "s")) as server, open_client(world_of(network, "c")) as client:
+        lane = server.lane("slow", LaneLimits(running=1, waiting=100, wait_seconds=100, waiting_bytes=2500))
+        codes: list[int] = []
+
+        async def ask() -> None:
+            codes.append((await client.invoke("s:7000", request(SLOW, {"seconds": "5"}, bytes(1000)), 60_000)).code)
+
+        for _ in range(2):  # the second round finds the room of the first one given back
+            async with trio.open_nursery() as nursery:
+                for _ in range(5):
+                    nursery.start_soon(ask)
+                await trio.sleep(1)
+                assert (1, 2) == (lane.running, lane.waiting)
+
+        assert (6, 4) == (codes.count(0), codes.count(2))
+
+
 @pytest.mark.covers("R324")
 async def test_the_oldest_waiting_request_is_refused_after_its_wait_limit(
     network: SimNetwork, autojump_clock: MockClock
