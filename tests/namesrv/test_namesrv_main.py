@@ -87,7 +87,7 @@ def test_it_says_that_it_serves_and_stops_on_a_signal(tmp_path: Path, number: si
     warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 2
     assert "serverWorkerThreads has no effect" in warnings[0]
-    assert "did you mean listenPort?" in warnings[1]
+    assert "the nearest known key is listenPort" in warnings[1]
     assert "Traceback" not in errors
 
 
