@@ -62,10 +62,17 @@ class Liveness:
         self._grace = unknown_grace_seconds
         self._records: dict[str, dict[int, tuple[BrokerKey, Heartbeat]]] = {}
         self._by_connection: dict[Hashable, set[BrokerKey]] = {}
+        self._expected: dict[tuple[str, int], float] = {}
+
+    def expect(self, broker_name: str, broker_id: int, now: float) -> None:
+        """Take a request of a broker as a sign that its first heartbeat is on the way."""
+        if self.record(broker_name, broker_id) is None:
+            self._expected[broker_name, broker_id] = now
 
     def heartbeat(self, key: BrokerKey, heartbeat: Heartbeat) -> bool:
         """Take a heartbeat; returns whether the broker was not alive before."""
         group = self._records.setdefault(key.broker_name, {})
+        self._expected.pop((key.broker_name, key.broker_id), None)
         former = group.get(key.broker_id)
         if former is not None and former[1].connection != heartbeat.connection:
             self._leave(former[0], former[1].connection)
@@ -130,7 +137,8 @@ class Liveness:
         """Whether a broker lives, or may live because this controller has not listened long enough to know."""
         record = self.record(broker_name, broker_id)
         if record is None:
-            return now - self._started < self._grace
+            since = max(self._started, self._expected.get((broker_name, broker_id), self._started))
+            return now - since < self._grace
         return record.alive and now - record.heard <= record.timeout_seconds
 
     def count(self) -> int:

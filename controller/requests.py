@@ -217,6 +217,8 @@ class ControllerRequests:
         asked = required_int(command, "brokerId")
         designate = optional_bool(command, "designateElect") or False
         broker_id = None if asked == -1 else asked
+        if broker_id is not None and not designate and self._registered(name, broker_id):
+            self._liveness.expect(name, broker_id, self._clock.monotonic())
         cause = f"{'operator' if designate else 'broker'} at {connection.address} asked for {asked}"
         outcome = await self._failover.elect(name, broker_id, designate and broker_id is not None, cause)
         if outcome.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
@@ -236,6 +238,10 @@ class ControllerRequests:
             }
         body["syncStateSet"] = outcome.sync_state_set
         return response(command, outcome.code, outcome.remark or None, fields, msgspec.json.encode(body))
+
+    def _registered(self, name: str, broker_id: int) -> bool:
+        group = self._metadata.groups.get(name)
+        return group is not None and broker_id in group.replicas
 
     async def _register_broker(self, connection: Connection, command: Command) -> Command:
         cluster, name = optional(command, "clusterName") or "", required(command, "brokerName")

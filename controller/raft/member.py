@@ -271,8 +271,8 @@ class QuorumMember:
         except OSError as error:
             # what reached the disk is not known after a failed sync: never try again, a restart reads what is there
             raise FatalError(
-                f"cannot write to {self.settings.folder}: {error.strerror or error}; make room or repair the disk, then "
-                "start this controller again"
+                f"cannot write to {self.settings.folder}: {error.strerror or error}; make room or repair the disk, "
+                "then start this controller again"
             ) from error
 
     def _let_out(self, consensus: Consensus, answers: list[tuple[_Waiter[Any], Any, Exception | None]]) -> None:

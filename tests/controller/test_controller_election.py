@@ -96,6 +96,15 @@ class TestLiveness:
         assert liveness.maybe_alive("a", 1, 105.0)
         assert not liveness.maybe_alive("a", 1, 111.0)
 
+    def test_a_broker_that_just_asked_is_given_time_for_its_first_heartbeat(self) -> None:
+        liveness = Liveness(0.0, unknown_grace_seconds=10.0)
+        assert not liveness.maybe_alive("a", 1, 50.0)
+        liveness.expect("a", 1, 50.0)
+        assert liveness.maybe_alive("a", 1, 55.0)
+        assert not liveness.maybe_alive("a", 1, 61.0)
+        liveness.heartbeat(KEY, heartbeat(62.0, "c", timeout=2.0))
+        assert not liveness.maybe_alive("a", 1, 65.0)
+
     def test_forgotten_brokers_leave_no_trace(self) -> None:
         liveness = Liveness(0.0)
         liveness.heartbeat(KEY, heartbeat(1.0, "c"))

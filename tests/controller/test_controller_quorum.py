@@ -11,6 +11,7 @@ import pytest
 import trio
 import trio.testing
 
+from understudy.controller.raft.consensus import Consensus
 from understudy.controller.raft.errors import CommandRefusedError, NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.member import QuorumMember, QuorumSettings
 from understudy.controller.raft.messages import (
@@ -137,6 +138,23 @@ async def test_an_isolated_member_disturbs_nobody_when_it_returns() -> None:
         await trio.sleep(3)
         assert running(leader).leads()
         assert running(leader).term() == term
+
+
+@pytest.mark.covers("R278", "R298")
+@pytest.mark.parametrize("sticky", [True, False])
+async def test_one_cut_link_costs_the_leader_only_without_stickiness(
+    sticky: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with quorum_of() as quorum:
+        leader = await leader_of(quorum)
+        if not sticky:
+            monkeypatch.setattr(Consensus, "_hears_leader", lambda self: False)
+        follower = next(host for host in quorum.hosts.values() if host is not leader)
+        term = running(leader).term()
+        quorum.network.partition([leader.name], [follower.name])
+        await trio.sleep(6)
+        assert running(leader).leads() == sticky
+        assert (running(leader).term() == term) == sticky
 
 
 @pytest.mark.covers("R274", "R275", "R285")
