@@ -10,6 +10,8 @@ import sys
 import time
 from typing import TextIO
 
+_VALUE_LIMIT_CHARACTERS = 2000  # values may come from the network; a line must stay a line
+
 
 class Logger:
     """A thin front of one ``logging.Logger`` under the name ``understudy.<name>``."""
@@ -62,6 +64,10 @@ def _line(event: str, fields: dict[str, object]) -> str:
 
 def _value(value: object) -> str:
     text = str(value)
+    if len(text) > _VALUE_LIMIT_CHARACTERS:
+        text = f"{text[:_VALUE_LIMIT_CHARACTERS]}... ({len(text)} characters)"
+    if not text.isprintable():
+        text = "".join(each if each.isprintable() or each == "\n" else f"\\x{ord(each):02x}" for each in text)
     if text and not any(c in ' "\n=' for c in text):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

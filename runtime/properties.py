@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+LIMIT_CHARACTERS = 256 * 1024
+"""Longest text that is read: updates come over the network, and a long one would keep everybody else waiting."""
+
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -26,8 +29,10 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
         Key to text without blanks around it; the last of equal keys wins.
 
     Raises:
-        ConfigError: a unicode escape without four hexadecimal digits.
+        ConfigError: a unicode escape without four hexadecimal digits, or a text above :data:`LIMIT_CHARACTERS`.
     """
+    if len(text) > LIMIT_CHARACTERS:
+        raise ConfigError(f"{source}: {len(text)} characters are above the limit of {LIMIT_CHARACTERS}")
     try:
         return _parse(text)
     except ConfigError as error:
