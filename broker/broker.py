@@ -41,6 +41,7 @@ from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import BrokerStartError, config_path, load, store_settings
 from understudy.broker.topics import SystemTopicPlan, TopicTable
+from understudy.broker.twin import refuse_twin
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.connection import Connection
@@ -355,6 +356,8 @@ class Broker:
             async with open_client(self.world) as own_client:
                 self.client = self._shared_client if self._shared_client is not None else own_client
                 self._register_handlers()
+                if not self.options.broker.enableControllerMode:
+                    await refuse_twin(clock, self.member_group, self.client, self.identity)
                 async with open_supervisor(clock, self.identity.canonical_name) as services:
                     self.services = services
                     services.start("store", self.store.run)

@@ -140,6 +140,11 @@ class MemberGroup:
                 return found
         return None
 
+    async def views(self) -> list[dict[int, str]]:
+        """Ask every name server now and return what they answer; changes nothing here."""
+        answers = [await self._ask_at(address) for address in self._registration.name_servers]
+        return [found for found in answers if found is not None]
+
     def pushed(self, notice: MinBrokerNotice) -> None:
         """Take NOTIFY_MIN_BROKER_ID_CHANGE into the view."""
         found = after_notice(self.members, notice)

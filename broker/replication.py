@@ -138,6 +138,8 @@ class Replication:
         listener, self._listener = self._listener, None
         if listener is not None:
             await listener.aclose()
+        if self.master is not None:
+            await self.master.unbind()
 
     def open(self, store: MessageStore) -> None:
         """Take *store*, once it is recovered, as the log to give or to continue."""

@@ -131,6 +131,13 @@ class HaMaster:
             self._listener = await self._world.network.listen(*self._bind_to)
         return self._listener.address
 
+    async def unbind(self) -> None:
+        """Give the port back; without effect when it was given back."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            with trio.CancelScope(shield=True):
+                await listener.aclose()
+
     async def run(self) -> None:
         """Serve slaves until cancelled; gives the port back then."""
         await self.bind()
@@ -139,10 +146,7 @@ class HaMaster:
             async with trio.open_nursery() as nursery:
                 await accept_loop(self._listener, self._serve, nursery)
         finally:
-            listener, self._listener = self._listener, None
-            if listener is not None:
-                with trio.CancelScope(shield=True):
-                    await listener.aclose()
+            await self.unbind()
 
     def log_grew(self) -> None:
         """Wake the writers that wait for bytes; call it after each append, it costs nothing when nobody waits."""

@@ -9,11 +9,14 @@ import pytest
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.container.config import ContainerOptions
+from understudy.container.container import AddBrokerError, BrokerContainer, BrokerIdentity
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import LocalCluster
@@ -64,7 +67,7 @@ async def test_a_master_with_two_slaves() -> None:
             await until(lambda: slave.store.max_physical_offset == end)  # noqa: B023
             await until(lambda: slave.offsets.query("readers", "orders", 0) == 5)  # noqa: B023
             assert bytes(slave.store.slice(0, end)) == bytes(master.store.slice(0, end))
-            assert slave.topics.get("orders") == master.topics.get("orders")
+            await until(lambda: slave.topics.get("orders") == master.topics.get("orders"))  # noqa: B023
         await until(lambda: master.replication.copied(3) == end)
         status = await status_of(master)
         assert [end, end] == [each["slaveAckOffset"] for each in status["haConnectionInfo"]]
@@ -98,3 +101,39 @@ async def test_a_slave_that_is_ahead_is_cut_off_and_counts_for_nothing() -> None
         assert 0 == fresh.replication.copied(2)
         assert [] == (await status_of(fresh))["haConnectionInfo"]
         assert kept == bytes(slave.store.slice(0, slave.store.max_physical_offset))
+
+
+@pytest.mark.parametrize("compatible", ["true", "false"])
+async def test_a_second_broker_with_the_same_name_and_id_does_not_start_and_the_first_keeps_serving(
+    compatible: str,
+) -> None:
+    async with LocalCluster(0) as cluster:
+        keys = {"compatibleWithOldNameSrv": compatible}
+        first = await cluster.add_broker("broker-a", keys)
+        await first.registration.settled()
+        options, _ = ContainerOptions.from_properties(
+            {"listenPort": "0", "bindAddress": "127.0.0.1", "namesrvAddr": cluster.namesrv_address}
+        )
+        other = BrokerContainer(real_world(), options)
+        folder = f"{cluster._folder}/twin"
+        twin = {
+            **keys,
+            "brokerName": "broker-a",
+            "brokerId": "0",
+            "brokerIP1": "127.0.0.1",
+            "listenPort": "0",
+            "storePathRootDir": folder,
+            "storePathCommitLog": f"{folder}/commitlog",
+        }
+        async with open_background() as nursery:
+            await nursery.start(other.run)
+            with pytest.raises(AddBrokerError, match=f"is alive at {first.identity.address}"):
+                await other.add_broker(twin)
+            async with open_producer(real_world(), cluster.namesrv_address, "writers") as producer:
+                result = await producer.send(Message("orders", b"first"), timeout_ms=10_000)
+            assert "SEND_OK" == result.status.value
+            assert first.store.max_queue_offset("orders", result.queue.queue_id) == 1
+            # but whoever takes the place of a dead one is welcome
+            await cluster.container.remove_broker(BrokerIdentity("DefaultCluster", "broker-a", 0))
+            assert (await other.add_broker(twin)).identity.name == "broker-a"
+            nursery.cancel_scope.cancel()
