@@ -229,6 +229,10 @@ class MessageStore:
         """Wait until :attr:`flushed_offset` reaches *offset*; False after *timeout_ms*. One sync serves all waiters."""
         return await self._flusher.wait_flushed(offset, timeout_ms)
 
+    async def flush(self) -> bool:
+        """Make everything written so far durable now, whether :meth:`run` runs or not; False when the disk refused."""
+        return await self._flusher.flush()
+
     # Reading
 
     def get(

@@ -136,6 +136,16 @@ async def test_stop_under_load_loses_no_acknowledged_message(tmp_path: Path) -> 
         assert kept == set(acknowledged)
 
 
+@pytest.mark.covers("SL-08")
+async def test_progress_of_delayed_messages_is_saved_at_a_stop_that_cuts_the_flushing_short(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), {"flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "60000"}) as rig:
+        await rig.broker.services.stop("store")
+        rig.broker.store.append("T", 0, b"x", b"", 1, rig.broker.store_host)
+        rig.broker.schedule_progress.update(3, 7)
+    assert table(tmp_path, "delayOffset.json")["offsetTable"] == {"3": 7}
+    assert not (tmp_path / "abort").exists()
+
+
 def _send() -> dict[str, str]:
     return {"a": "pg", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0"}
 
