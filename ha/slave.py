@@ -65,6 +65,7 @@ class HaSlave:
         self._master_changed = trio.Event()
         self._connection_scope: trio.CancelScope | None = None
         self._connected_to: str | None = None
+        self._unreached: str | None = None
         self._last_read_ms = 0
         self._last_write_ms = 0
         self._second = (0, 0, 0)
@@ -122,8 +123,11 @@ class HaSlave:
             timeout = self._settings.connect_timeout_ms / 1000
             stream = await self._world.network.connect(host, int(port), timeout)
         except (OSError, ValueError) as error:
-            log.warning("master not reached", address=address, error=error)
+            if address != self._unreached:  # once, not at every try
+                log.warning("master not reached, trying again", address=address, error=error)
+                self._unreached = address
             return
+        self._unreached = None
         why = ""
         self._connected_to = address
         try:
