@@ -8,6 +8,7 @@ sleep when nothing changed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 import trio
@@ -60,6 +61,8 @@ class Flusher:
         self._urgent = trio.Event()
         self._lock = trio.Lock()
         self._durable_end = -1
+        #: Called now and then while the log grows: a disk may fill up between two looks of the retention.
+        self.on_progress: Callable[[], None] = lambda: None
         #: Raised when the log is cut or queues are deleted, so that a mark taken before is not written after.
         self.generation = 0
 
@@ -114,6 +117,7 @@ class Flusher:
                 continue
             await core.clock.sleep(LIVE_MARK_MS / 1000)
             core.marks.write_live(core.mark())
+            self.on_progress()
             if core.clock.monotonic() - last_durable >= thorough_s:
                 await self.make_durable()
                 last_durable = core.clock.monotonic()

@@ -73,6 +73,7 @@ class MessageStore:
         self._lookup = Lookup(core)
         self._flusher = Flusher(core)
         self._retention = Retention(core)
+        self._flusher.on_progress = self._retention.guard
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._closed = False
         self.arrived: list[Arrival] = core.arrived

@@ -101,6 +101,10 @@ class Retention:
         self._refuse_or_accept(verdict)
         return self.delete_files(now, verdict.delete_any) if verdict.delete_expired else 0
 
+    def guard(self) -> None:
+        """Refuse or accept writes by the space there is now, without deleting anything."""
+        self._refuse_or_accept(self._verdict(self._core.clock.wall_ms()))
+
     def _verdict(self, now_ms: int) -> Verdict:
         hour = time.localtime(now_ms / 1000).tm_hour
         return judge(self._core.config, self.used_ratio(), hour, self._manual_rounds > 0)

@@ -115,6 +115,19 @@ async def test_a_full_disk_refuses_writes_and_accepts_them_again(autojump_clock:
         assert put(store, TOPIC, b"b").queue_offset == 1
 
 
+async def test_a_disk_that_fills_up_between_two_looks_refuses_writes_within_a_second(autojump_clock: object) -> None:
+    world = simulated_world()
+    disk = disk_of(world)
+    async with running_store(world, small_config(clean_file_forcibly_enable=False)) as store:
+        await trio.sleep(1)  # the first look is a minute away
+        disk.used_bytes = int(disk.total_bytes * 0.93)
+        put(store, TOPIC, b"a")
+        await trio.sleep(1)
+        assert not store.writable
+        with pytest.raises(PutRejected, match="diskSpaceWarningLevelRatio"):
+            put(store, TOPIC, b"b")
+
+
 async def test_topics_are_deleted_and_unused_ones_cleaned(autojump_clock: object) -> None:
     world = simulated_world()
     async with running_store(world) as store:
