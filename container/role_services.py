@@ -62,7 +62,7 @@ class RoleServices:
             broker.slave_sync.on_synced.append(self._look)
         broker.registration.withheld = self.isolated
         if self._watched:
-            broker.registration.away = self._absent
+            broker.registration.away = self._out_of_touch
             broker.member_group.on_contact.append(self._contact)
         broker.member_group.on_view.append(self._look)
         broker.replication.master_changed.append(self._look)
@@ -192,6 +192,10 @@ class RoleServices:
         """
         return self._may_isolate and gap_ms(self._moment, self._now()) > self._limit_ms
 
+    def _out_of_touch(self) -> bool:
+        """Return whether name servers may have dropped this broker: it must not register before it knows more."""
+        return self._absent() or (self._may_isolate and self._silent_ms() > self._limit_ms)
+
     async def _watch(self) -> None:
         while True:
             await self._clock.sleep(self._broker.options.broker.brokerHeartbeatInterval / 1000)
@@ -217,8 +221,10 @@ class RoleServices:
         """A name server answers: when the last answer is too old, somebody may have acted for this broker meanwhile."""
         silent = self._silent_ms()
         others = [broker_id for broker_id in found if broker_id != self._broker.identity.broker_id]
-        if silent > self._limit_ms and others:
-            self.isolate(f"no name server was reached for {silent:.0f} ms")
+        if silent > self._limit_ms:
+            if others:
+                self.isolate(f"no name server was reached for {silent:.0f} ms")
+            self._broker.registration.trigger()
 
     # --- due messages ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 # name: (module with main(argv), one line)
 DRILLS = {
+    "acting-master": ("understudy.testkit.acting_drill", "a slave acts for its dead master and gives everything back"),
     "controller": ("understudy.controller.drill", "kills the active controller and a broker master"),
 }
 
@@ -26,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: understudy drill NAME [OPTIONS]\n")
         for name, (_, text) in DRILLS.items():
-            print(f"  {name:12} {text}")
+            print(f"  {name:14} {text}")
         return 0 if arguments else 2
     name, *rest = arguments
     if name not in DRILLS:

@@ -11,6 +11,8 @@ import pytest
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.broker.inner import InnerMessage
+from understudy.container.escape.bridge import Bridge, Found
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.queue import MessageQueue
@@ -19,6 +21,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.json_dialect import dumps, loads
 from understudy.store.record import Record, decode_records
+from understudy.store.status import PutStatus
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.ring import GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.sim_cluster import SimCluster
@@ -149,7 +152,6 @@ def test_exactly_one_slave_acts_while_its_master_is_dead() -> None:
 # --- what escapes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("EB-01")
 @pytest.mark.parametrize("also", [None, "c2"], ids=["to the master beside it", "to a master elsewhere"])
 def test_due_delayed_messages_of_an_acting_slave_arrive_once_with_their_identity(also: str | None) -> None:
     async def scenario(source: random.Random) -> None:
@@ -181,6 +183,54 @@ def test_due_delayed_messages_of_an_acting_slave_arrive_once_with_their_identity
             await ring.online()
             await trio.sleep(15)
             assert records(ring.broker("g0", 0)) == []
+
+    run(scenario)
+
+
+def inner_message(topic: str, body: bytes) -> InnerMessage:
+    return InnerMessage(topic, 1, body, b"UNIQ_KEY\x01key\x02", 1_600_000_000_000, b"\x0a\0\0\x09\0\0\x1f\x90")
+
+
+@pytest.mark.covers("EB-01", "EB-03", "EB-07", "EB-09", "EB-11", "EB-13", "EB-14")
+def test_the_bridge_puts_and_reads_here_and_elsewhere() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            slave, beside = ring.broker("g0", 1), ring.broker("g1", 0)
+            alone = Bridge(list, lambda name: None)
+            stored = {group: len(records(ring.broker(group, 0))) for group in GROUPS}
+
+            def more() -> dict[str, int]:
+                return {group: len(records(ring.broker(group, 0))) - stored[group] for group in GROUPS}
+
+            # without a master beside it, and nobody who has the topic: refused, again and again
+            assert await alone.put(slave, inner_message("nowhere", b"x")) is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            assert await alone.put(slave, inner_message("nowhere", b"x")) is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            # with one: in that one's log, with key and birth time
+            local = Bridge(lambda: [beside], {"g1": beside}.get)
+            assert await local.put(slave, inner_message(TOPIC, b"here")) is PutStatus.PUT_OK
+            assert more() == {"g0": 0, "g1": 1, "g2": 0}
+            kept = records(beside)[-1]
+            assert (kept.properties["UNIQ_KEY"], kept.born_ms) == ("key", 1_600_000_000_000)
+            # elsewhere: exactly one send, never to the own group
+            assert await alone.put(slave, inner_message(TOPIC, b"there")) is PutStatus.PUT_OK
+            assert (more()["g0"], sum(more().values())) == (0, 2)
+            # to a named group: not the own, not an unknown one, else exactly one
+            assert await alone.put_to(slave, inner_message(TOPIC, b"x"), "g0") is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            assert await alone.put_to(slave, inner_message(TOPIC, b"x"), "g9") is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            assert sum(more().values()) == 2
+            before = more()["g2"]
+            assert await alone.put_to(slave, inner_message(TOPIC, b"named"), "g2") is PutStatus.PUT_OK
+            assert more()["g2"] == before + 1
+            # reads: from a log of this container, from elsewhere, from nobody
+            for bridge in (local, alone):
+                found = await bridge.read(slave, "g1", TOPIC, 1, 0)
+                assert found.record is not None
+                assert (found.record.body, found.retry) == (b"here", False)
+            assert await alone.read(slave, "g2", TOPIC, 1, 9_999) == Found(None, "no msg", False)
+            assert await local.read(slave, "g1", TOPIC, 1, 9_999) == Found(None, "getMessageResult is null", False)
+            assert await alone.read(slave, "g9", TOPIC, 1, 0) == Found(None, "brokerAddress not found", True)
+            refused = await alone.read(slave, "g2", TOPIC, 77, 0)
+            assert (refused.record, refused.why, refused.retry) == (None, "other resp code", True)
 
     run(scenario)
 

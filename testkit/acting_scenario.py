@@ -1,0 +1,336 @@
+"""A ring loses a master under traffic and gets it back: one run in virtual time, from one seed.
+
+Senders and a consumer group work all the time. The run notes when each step of the failover happened, what the
+returning master took over, and lets the history checker judge what clients saw.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.container.preonline.report import Report
+from understudy.container.role_services import RoleServices
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
+from understudy.mqclient.message import Message, ReceivedMessage
+from understudy.mqclient.producer import Producer, open_producer
+from understudy.mqclient.push_consumer import open_push_consumer
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import loads
+from understudy.testkit.history import History, Verdict
+from understudy.testkit.ring import GROUPS, broker_of, container_of, start_ring
+from understudy.testkit.sim_cluster import NAME_SERVER_PORT, SimCluster
+from understudy.testkit.sim_network import LinkQuality
+
+TOPIC, READERS = "orders", "readers"
+FAULTS = ("kill", "power", "cut", "cut-out", "cut-in", "suspend", "slow", "clock")
+"""Crash of the process, loss of power, a network cut in both or one direction, a machine that is suspended, a slow link
+and a clock that jumps while the process is killed."""
+SEND_SECONDS = 0.2
+_DRAIN_SECONDS = 90.0
+_LOOK_SECONDS = 0.01
+
+
+@attrs.frozen
+class Step:
+    """One step of the timeline; *seconds* after the fault."""
+
+    name: str
+    seconds: float
+
+
+@attrs.define
+class Outcome:
+    """What a run showed.
+
+    Attributes:
+        seed, fault, group: what was played.
+        steps: the timeline.
+        report: what the returning master took over, ``None`` when it never went through pre-online.
+        verdict: of what clients saw.
+        problems: promises broken by the brokers themselves.
+    """
+
+    seed: int
+    fault: str
+    group: str
+    steps: list[Step]
+    report: Report | None
+    verdict: Verdict
+    problems: list[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was broken."""
+        return self.verdict.ok and not self.problems
+
+
+class Run:
+    """One run; call :meth:`play`.
+
+    Args:
+        source: where everything random comes from.
+        seed: for the outcome.
+        fault: one of :data:`FAULTS`; drawn from *source* when ``None``.
+        quiet_seconds: traffic before the fault and after the return.
+    """
+
+    def __init__(
+        self, source: random.Random, seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0
+    ) -> None:
+        self._source = source
+        self._seed = seed
+        self._fault = fault if fault is not None else source.choice(FAULTS)
+        self._group = source.choice(GROUPS)
+        self._quiet = quiet_seconds
+        self._history = History()
+        self._sending = True
+        self._senders_left = 0
+        self._steps: list[Step] = []
+        self._problems: list[str] = []
+        self._fault_at = 0.0
+        self._cluster: SimCluster
+        self._client: RemotingClient
+
+    async def play(self) -> Outcome:
+        """Play it."""
+        flush = "SYNC_FLUSH" if self._fault == "power" else "ASYNC_FLUSH"
+        async with SimCluster(self._source) as self._cluster:
+            await start_ring(self._cluster, {"flushDiskType": flush})
+            servers = self._cluster.name_servers
+            options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)
+            async with (
+                open_client(self._cluster.client_world("watcher")) as self._client,
+                open_producer(self._cluster.client_world("writer"), servers, "writers") as producer,
+                open_push_consumer(
+                    self._cluster.client_world("reader"), servers, READERS, {TOPIC: "*"}, self._listen, options
+                ),
+                trio.open_nursery() as nursery,
+            ):
+                await self._until("the ring is complete", self._complete, 60)
+                await self._make_topic()
+                await trio.sleep(5)
+                for number in range(3):
+                    nursery.start_soon(self._send, producer, f"sender-{number}", 0)
+                nursery.start_soon(self._send, producer, "delayed", 1)
+                nursery.start_soon(self._watch_actors)
+                await trio.sleep(self._quiet)
+                await self._fail()
+                await trio.sleep(self._quiet)
+                report = await self._return()
+                await trio.sleep(self._quiet)
+                self._sending = False
+                await self._until("senders end", lambda: self._senders_left == 0, 60)
+                await self._drain()
+                nursery.cancel_scope.cancel()
+        verdict = self._history.check([READERS])
+        return Outcome(self._seed, self._fault, self._group, self._steps, report, verdict, self._problems)
+
+    # --- traffic -----------------------------------------------------------------------------------------------
+
+    async def _make_topic(self) -> None:
+        ext = {
+            "topic": TOPIC,
+            "defaultTopic": "TBW102",
+            "readQueueNums": "2",
+            "writeQueueNums": "2",
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "order": "false",
+        }
+        for group in GROUPS:
+            master = self._broker(group, 0)
+            assert master is not None
+            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+            await self._client.invoke(master.identity.address, command, 5_000)
+
+    async def _send(self, producer: Producer, sender: str, level: int) -> None:
+        self._senders_left += 1
+        number = 0
+        while self._sending:
+            key = f"{sender}-{number}"
+            properties = {"DELAY": str(self._source.randint(1, 2))} if level else {}
+            number += 1
+            try:
+                sent = await producer.send(Message(TOPIC, key.encode(), properties))
+            except ClientError:
+                self._history.sent(key, key if level else sender, None, acknowledged=False)
+            else:
+                queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
+                # Delayed messages arrive when they are due: each is a sender of its own.
+                self._history.sent(key, key if level else sender, queue, acknowledged=True)
+            await trio.sleep(SEND_SECONDS)
+        self._senders_left -= 1
+
+    async def _listen(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        queue = (context.queue.topic, context.queue.broker_name, context.queue.queue_id)
+        for each in batch:
+            self._history.delivered(each.body.decode(), READERS, queue, each.queue_offset)
+
+    async def _drain(self) -> None:
+        wanted = {sent.key for sent in self._history.sends if sent.acknowledged}
+        with trio.move_on_after(_DRAIN_SECONDS):
+            while wanted - {each.key for each in self._history.deliveries}:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.5)
+
+    # --- the fault ---------------------------------------------------------------------------------------------
+
+    async def _fail(self) -> None:
+        cluster, home = self._cluster, container_of(self._group, 0)
+        self._fault_at = trio.current_time()
+        self._note("T0 fault")
+        others = [name for name in ("c1", "c2", "c3", "n1") if name != home]
+        if self._fault == "cut-in":  # it is heard, so nobody acts: what it misses is the answers
+            for name in others:
+                cluster.network.cut(cluster.address(name), cluster.address(home))
+            return
+        if self._fault in ("kill", "clock"):
+            await cluster.kill(home)
+        elif self._fault == "power":
+            await cluster.kill(home, power=True)
+        elif self._fault in ("cut", "suspend"):
+            cluster.partition([home], others)
+        elif self._fault == "cut-out":
+            for name in others:
+                cluster.network.cut(cluster.address(home), cluster.address(name))
+        else:
+            for name in others:
+                slow = LinkQuality(delay_seconds=(0.2, 0.4))
+                cluster.network.set_link(cluster.address(home), cluster.address(name), slow)
+            return
+        acting = await self._acting()
+        if acting is None:
+            return
+        self._note("T3 services on")
+        await self._until("the route is served", lambda: False, 30, self._served)
+        self._note("T5 first good request")
+
+    async def _acting(self) -> Broker | None:
+        """Note the steps until somebody acts; return who."""
+
+        def seen() -> bool:
+            server = self._cluster.host("n1").name_server
+            return server is not None and 0 not in server.table.groups[self._group].members
+
+        await self._until("the name server sees it", seen, 40)
+        self._note("T1 seen by the name server")
+
+        def decided() -> bool:
+            return any(self._acts(number) for number in (1, 2))
+
+        await self._until("a slave decides", decided, 40)
+        self._note("T2 decided by the slave")
+        await self._until("its services run", lambda: self._actor() is not None, 20)
+        return self._actor()
+
+    def _acts(self, number: int) -> bool:
+        slave = self._broker(self._group, number)
+        return slave is not None and slave.role is not None and slave.role.active
+
+    def _actor(self) -> Broker | None:
+        for number in (1, 2):
+            slave = self._broker(self._group, number)
+            if slave is not None and "schedule" in slave.services.running():
+                return slave
+        return None
+
+    async def _served(self) -> bool:
+        """Ask as a client does: the route, then the place it names."""
+        server = f"{self._cluster.address('n1')}:{NAME_SERVER_PORT}"
+        try:
+            answer = await self._client.invoke(
+                server, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}), 1_000
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                return False
+            groups = {each["brokerName"]: each["brokerAddrs"] for each in loads(answer.body)["brokerDatas"]}
+            addresses = {int(number): address for number, address in groups.get(self._group, {}).items()}
+            actor = self._actor()
+            if actor is None or addresses.get(0) != actor.identity.address:
+                return False
+            if not any(step.name.startswith("T4") for step in self._steps):
+                self._note("T4 route served")
+            ext = {"topic": TOPIC, "queueId": "0"}
+            answer = await self._client.invoke(addresses[0], request(RequestCode.GET_MAX_OFFSET, ext), 1_000)
+            return answer.code == ResponseCode.SUCCESS
+        except RemotingError:
+            return False
+
+    # --- the return --------------------------------------------------------------------------------------------
+
+    async def _return(self) -> Report | None:
+        cluster, home = self._cluster, container_of(self._group, 0)
+        host = cluster.host(home)
+        self._note("R0 fault ends")
+        if self._fault in ("suspend", "clock"):
+            host.clock.jump(20_000)
+        cluster.heal()
+        for name in ("c1", "c2", "c3", "n1"):
+            cluster.network.set_link(cluster.address(home), cluster.address(name), LinkQuality())
+        if host.process is None:
+            await cluster.restart(home)
+            self._note("R1 process serves")
+
+        def online() -> bool:
+            master = self._broker(self._group, 0)
+            return master is not None and not master.registration.isolated and self._complete()
+
+        await self._until("the master is online", online, 90)
+        self._note("R2 master registered, ring complete")
+        await self._until("its slaves have stopped acting", lambda: self._actor() is None, 10)
+        master = self._broker(self._group, 0)
+        role = None if master is None else master.role
+        return role.report if isinstance(role, RoleServices) else None
+
+    # --- looking on --------------------------------------------------------------------------------------------
+
+    def _broker(self, group: str, broker_id: int) -> Broker | None:
+        return broker_of(self._cluster, group, broker_id)
+
+    def _complete(self) -> bool:
+        for group in GROUPS:
+            for broker_id in range(3):
+                broker = self._broker(group, broker_id)
+                if broker is None or broker.registration.isolated or len(broker.member_group.members or {}) < 3:
+                    return False
+                if broker.slave_sync is not None and not broker.slave_sync.synced:
+                    return False
+        return True
+
+    async def _watch_actors(self) -> None:
+        """Two slaves never act at once for longer than a view may be old."""
+        both_since: float | None = None
+        while True:
+            both = self._acts(1) and self._acts(2)
+            both_since = (both_since if both_since is not None else trio.current_time()) if both else None
+            if both_since is not None and trio.current_time() - both_since > 12:
+                self._problems.append("two slaves acted at once for longer than the timeout of their group")
+                return
+            await trio.sleep(0.1)
+
+    async def _until(
+        self,
+        what: str,
+        condition: Callable[[], bool],
+        seconds: float,
+        question: Callable[[], object] | None = None,
+    ) -> None:
+        with trio.move_on_after(seconds):
+            while not condition():
+                if question is not None and await question():  # type: ignore[misc]  # an async question
+                    return
+                await trio.sleep(_LOOK_SECONDS)
+            return
+        self._problems.append(f"not within {seconds:g} s: {what}")
+
+    def _note(self, name: str) -> None:
+        self._steps.append(Step(name, trio.current_time() - self._fault_at))

@@ -1,0 +1,100 @@
+"""The way of a broker from its start to its registration, step by step and with everything that may fail."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.container.absence import Moment, gap_ms, limit_ms
+from understudy.container.preonline.handshake import Done, Failed, Members, Phase, State, step
+from understudy.container.preonline.merge import Place, Reason, merge, places, within
+
+MASTER = State(0, "m:1")
+SLAVE = State(1, "s1:1")
+
+
+def test_a_master_asks_each_slave_in_order_and_then_registers() -> None:
+    state = step(MASTER, Members({2: "s2:1", 0: "m:1", 1: "s1:1"}))
+    seen = []
+    while state.phase is not Phase.ONLINE:
+        assert state.target is not None
+        seen.append((state.phase, state.target.broker_id))
+        state = step(state, Done())
+    phases = (Phase.ANNOUNCE, Phase.AWAIT_COPY, Phase.TAKE_OVER)
+    assert seen == [(phase, broker_id) for broker_id in (1, 2) for phase in phases]
+
+
+@pytest.mark.parametrize("found", [{}, {0: "m:1"}, {0: "m:2"}, {3: "m:1"}])
+def test_a_master_never_waits_for_its_own_old_entry(found: dict[int, str]) -> None:
+    assert step(MASTER, Members(found)).phase is Phase.ONLINE
+
+
+def test_a_slave_follows_a_living_master_first() -> None:
+    state = step(SLAVE, Members({0: "m:1", 2: "s2:1"}))
+    assert (state.phase, state.target and state.target.address) == (Phase.ASK_MASTER, "m:1")
+    state = step(state, Done())
+    assert state.phase is Phase.AWAIT_FOLLOWING
+    assert step(state, Done()).phase is Phase.ONLINE
+
+
+@pytest.mark.parametrize("found", [{}, {1: "s1:1"}, {2: "s2:1"}])
+def test_a_slave_without_a_master_goes_online(found: dict[int, str]) -> None:
+    assert step(SLAVE, Members(found)).phase is Phase.ONLINE
+
+
+def test_a_slave_that_fails_in_the_middle_begins_a_new_round() -> None:
+    state = step(step(MASTER, Members({1: "s1:1", 2: "s2:1"})), Failed("no connection"))
+    assert (state.phase, state.tries, state.trouble) == (Phase.PAUSE, 1, "no connection")
+    # the slave is gone from the group by then
+    state = step(step(state, Done()), Members({2: "s2:1"}))
+    assert (state.phase, state.target and state.target.broker_id) == (Phase.ANNOUNCE, 2)
+
+
+def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_same() -> None:
+    waiting = step(step(MASTER, Members({1: "s1:1"})), Done())
+    state = step(waiting, Failed("did not begin to copy"))
+    assert (state.phase, state.trouble) == (Phase.TAKE_OVER, "did not begin to copy")
+    assert step(state, Done()).phase is Phase.ONLINE
+
+
+events = st.one_of(
+    st.builds(Done),
+    st.builds(Failed, st.just("why")),
+    st.builds(Members, st.dictionaries(st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"]))),
+)
+
+
+@given(st.sampled_from([MASTER, SLAVE]), st.lists(events, max_size=30))
+def test_whatever_happens_the_way_leads_on(state: State, happened: list[Done | Failed | Members]) -> None:
+    for event in happened:
+        if state.phase is Phase.ONLINE:
+            return
+        if isinstance(event, Members) != (state.phase is Phase.ASK_MEMBERS):
+            event = Members({}) if state.phase is Phase.ASK_MEMBERS else Done()
+        state = step(state, event)
+        assert state.target is None or state.target.address != state.own_address
+    # From everywhere, good answers lead online.
+    for _ in range(20):
+        if state.phase is not Phase.ONLINE:
+            state = step(state, Members({}) if state.phase is Phase.ASK_MEMBERS else Done())
+    assert state.phase is Phase.ONLINE
+
+
+def test_places_behind_the_end_of_a_shorter_log_are_cut() -> None:
+    rows = within(merge(places({"t@g": {0: 5, 1: 5}}), places({"t@g": {0: 9, 1: 7}})), lambda key, queue: 7)
+    assert [(row.merged, row.reason) for row in rows] == [
+        (Place(0, 7), Reason.BEYOND_LOG),
+        (Place(0, 7), Reason.OTHER_AHEAD),
+    ]
+
+
+@given(st.integers(0, 100_000), st.integers(-100_000, 100_000))
+def test_an_absence_shows_on_either_clock(monotonic_ms: int, wall_ms: int) -> None:
+    gap = gap_ms(Moment(1_000, 50_000), Moment(1_000 + monotonic_ms, 50_000 + wall_ms))
+    assert gap == max(monotonic_ms, wall_ms)
+
+
+def test_an_absence_is_noticed_before_the_name_server_can_have_dropped_the_broker() -> None:
+    assert limit_ms(10_000, 1_000, 1_000) == 8_000
+    assert limit_ms(1_000, 1_000) == 500

@@ -1,0 +1,23 @@
+"""The drill of a failover: what it prints, and that a seed tells the same story twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from understudy.testkit.acting_drill import main, play
+
+
+@pytest.mark.parametrize("fault", ["kill", "suspend"])
+def test_a_failover_loses_and_disorders_nothing(fault: str) -> None:
+    first = play(5, fault, quiet_seconds=3.0)
+    assert first.ok, (first.verdict.violations, first.problems)
+    assert first.verdict.sent > 100
+    names = [step.name[:2] for step in first.steps]
+    assert names[:6] == ["T0", "T1", "T2", "T3", "T4", "T5"]
+    assert first.report is not None
+    assert first.report.slaves
+
+
+def test_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "0"]) == 2
+    assert "--seeds must be at least 1" in capsys.readouterr().err
