@@ -18,6 +18,7 @@ log = get_logger("ha.slave")
 
 _RECEIVE_BYTES = 1024 * 1024
 _CLOSE_GRACE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
 
 
 class HaState(Enum):
@@ -66,6 +67,7 @@ class HaSlave:
         self._connection_scope: trio.CancelScope | None = None
         self._connected_to: str | None = None
         self._unreached: str | None = None
+        self._refusals = 0
         self._last_read_ms = 0
         self._last_write_ms = 0
         self._second = (0, 0, 0)
@@ -90,6 +92,7 @@ class HaSlave:
         log.info("master changed", before=self._master, now=address)
         self._master = address
         self._refusal = ""
+        self._refusals = 0
         self._master_changed.set()
         self._master_changed = trio.Event()
         if self._connection_scope is not None and address not in (None, self._connected_to):
@@ -111,10 +114,14 @@ class HaSlave:
                 await self._follow(address)
                 changed = self._master_changed
                 if self._master == address:
-                    with self._world.clock.move_on_after(self._settings.retry_ms / 1000):
+                    with self._world.clock.move_on_after(self._pause_seconds()):
                         await changed.wait()
         finally:
             self._enter(HaState.SHUTDOWN)
+
+    def _pause_seconds(self) -> float:
+        """Return the wait before the next try: short, but growing while master and slave refuse each other."""
+        return min(self._settings.retry_ms / 1000 * (1 << min(self._refusals, 10)), _LONGEST_PAUSE_SECONDS)
 
     async def _follow(self, address: str) -> None:
         """Connect to *address* and copy until the connection ends."""
@@ -136,6 +143,7 @@ class HaSlave:
                 why = await self._copy(stream)
         except (wire.WireError, MismatchError) as error:
             self._refusal = why = str(error)
+            self._refusals += 1
             log.error("master refused", address=address, why=why)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             why = "broken by the peer or the network"
@@ -152,7 +160,7 @@ class HaSlave:
         reader = wire.TransferReader()
         reported = store.max_physical_offset
         await stream.send_all(wire.report(reported))  # at once; the reference waits for its first heartbeat
-        last_read = last_write = clock.monotonic()
+        began = last_read = last_write = clock.monotonic()
         self._last_write_ms = clock.wall_ms()
         while True:
             now = clock.monotonic()
@@ -168,6 +176,13 @@ class HaSlave:
             if data is None:
                 continue
             if not data:
+                if last_read == began:
+                    self._refusals += 1
+                    self._refusal = (
+                        f"the master closed the connection at once: it refuses a slave whose log ends at {reported}. "
+                        "Its log says why; mostly this slave has more than it"
+                    )
+                    log.error("refused by the master", address=self._connected_to, why=self._refusal)
                 return "closed by the master"
             last_read = clock.monotonic()
             self._last_read_ms = clock.wall_ms()
@@ -198,6 +213,7 @@ class HaSlave:
                 "and start again"
             )
         self.continued_at = self._world.clock.monotonic()
+        self._refusals = 0
         if transfer.body:
             try:
                 self._store.append_raw(transfer.offset, transfer.body)

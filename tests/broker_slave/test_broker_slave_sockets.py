@@ -96,7 +96,7 @@ async def test_a_slave_that_is_ahead_is_cut_off_and_counts_for_nothing() -> None
         assert follower is not None
         follower.set_master(fresh.identity.ha_address)
         # then the slave is not counted, not one byte of it is touched, and it says why nothing moves
-        await trio.sleep(2.5)
+        await until(lambda: "refuses a slave whose log ends at" in follower.progress().refusal)
         assert 1 == fresh.replication.master.in_sync_count()  # type: ignore[union-attr]
         assert 0 == fresh.replication.copied(2)
         assert [] == (await status_of(fresh))["haConnectionInfo"]
