@@ -1,6 +1,6 @@
 """A master dies, its slave acts, the master gets everything back: played in virtual time from a seed.
 
-    understudy drill acting-master [--seed N] [--fault KIND] [--seeds COUNT]
+    understudy drill acting-master [--seed N] [--fault KIND] [--seeds COUNT] [--real]
 
 Three containers, each with one master and one slave of both other groups; senders and a consumer group work all the
 time. Prints the timeline, what the returning master took over queue by queue, and the verdict over what clients saw.
@@ -15,9 +15,12 @@ import sys
 import time
 from collections.abc import Sequence
 
+import trio
+
 from understudy.container.preonline.merge import Row
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
+from understudy.testkit.acting_processes import DrillError, RealRun
 from understudy.testkit.acting_scenario import FAULTS, Outcome, Run
 from understudy.testkit.determinism import run_seed
 
@@ -44,12 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--fault", choices=(*FAULTS, "any"), help="what happens to the master (kill; with --seeds: any)"
     )
+    parser.add_argument("--real", action="store_true", help="real processes and SIGKILL instead of virtual time")
     parser.add_argument("--verbose", action="store_true", help="show the log lines of the brokers")
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         print("drill: --seeds must be at least 1", file=sys.stderr)
         return 2
     configure("INFO" if arguments.verbose else logging.getLevelName(logging.CRITICAL))
+    if arguments.real:
+        return _real(arguments.seed)
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
@@ -83,6 +89,28 @@ def _many(seeds: range, fault: str | None) -> int:
     for outcome in bad:
         print(f"play it again: understudy drill acting-master --seed {outcome.seed} --fault {outcome.fault}")
     return 1 if bad else 0
+
+
+def _real(seed: int) -> int:
+    try:
+        outcome = trio.run(RealRun(random.Random(seed)).play)
+    except DrillError as error:
+        print(f"drill: {error}", file=sys.stderr)
+        return 1
+    print(f"Ring of three container processes: the master of {outcome.group} is killed.\n")
+    print("Timeline, seconds after the fault")
+    for name, seconds in outcome.steps:
+        print(f"  {seconds:8.3f}  {name}")
+    print("\nGive-back")
+    report = outcome.report or {"slaves": [], "compared": 0, "changed": 0}
+    print(f"  compared {report['compared']} places, {report['changed']} changed")
+    rows = [row for each in report["slaves"] for row in (*each["consumerOffsets"], *each["delayLevels"])]
+    for row in [row for row in rows if row["before"] != row["merged"]][:_MOST_ROWS]:
+        print(f"  {row['key']:32} {row['queueId']:5} {row['before']} {row['slave']} {row['merged']}  {row['why']}")
+    print(f"\nVerdict: {outcome.verdict}")
+    for violation in outcome.verdict.violations[:_MOST_ROWS]:
+        print(f"  {violation.rule}: {violation.detail}")
+    return 0 if outcome.verdict.ok else 1
 
 
 def _show(outcome: Outcome) -> None:
