@@ -4,7 +4,8 @@
     python bench/sim_controller.py --replay 1234
     python bench/sim_controller.py --ablate all --seeds 40
 
-``--ablate`` switches one safety rule off and shows that the checkers notice.
+``--ablate`` switches one safety rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a quorum
+calm rather than correct; tests/controller shows them one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from understudy.controller.raft import consensus, journal, member, sessions
-from understudy.testkit.sim_quorum import Outcome, run_quorum_seed
+from understudy.testkit.sim_quorum import FAULTS, Outcome, run_quorum_seed
 
 
 def _without_sync() -> None:
@@ -66,10 +67,6 @@ def _without_barrier() -> None:
     member.QuorumMember.read_barrier = read_barrier
 
 
-def _without_stickiness() -> None:
-    consensus.Consensus._hears_leader = lambda self: False
-
-
 def _without_catch_up() -> None:
     original = consensus.Consensus.__init__
 
@@ -87,9 +84,12 @@ ABLATIONS: dict[str, Callable[[], None]] = {
     "prefix": _without_prefix_rule,
     "sessions": _without_sessions,
     "barrier": _without_barrier,
-    "stickiness": _without_stickiness,
     "catch-up": _without_catch_up,
 }
+
+
+# This rule matters only under one kind of fault, which a mixture draws too rarely for a short run.
+FOCUS = {"prefix": ("replay",)}
 
 
 def _run(seed: int, size: int, seconds: float, ablation: str) -> Outcome:
@@ -98,7 +98,7 @@ def _run(seed: int, size: int, seconds: float, ablation: str) -> Outcome:
         _applied.add(ablation)
         ABLATIONS[ablation]()
     try:
-        return run_quorum_seed(seed, size, seconds)
+        return run_quorum_seed(seed, size, seconds, FOCUS.get(ablation, FAULTS))
     except BaseException as error:
         return Outcome(seed, [f"the run itself failed: {_leaf(error)!r}"])
 

@@ -6,7 +6,8 @@ links, partitions, jumping wall clocks, replayed messages, compactions, handover
 
 * an acknowledged command lost or applied twice
 * a read behind a barrier that misses an acknowledged command
-* two leaders in one term, two valid leases at one time
+* two leaders in one term, two valid leases at one time, an election while a lease is valid
+* a member that holds less than it confirmed to its leader
 * members whose states differ at the end, or a quorum that does not recover
 """
 
@@ -191,6 +192,24 @@ class SimQuorum:
             first = self.leaders.setdefault(event.term, event.member)
             if first != event.member:
                 self.violation(f"two leaders in term {event.term}: {first} and {event.member}")
+            for host in self.hosts.values():
+                # whoever votes has not heard a leader for longer than any lease lasts
+                if host.name != event.member and host.member is not None and host.member.facts().lease:
+                    self.violation(f"{event.member} was elected in term {event.term} during the lease of {host.name}")
+
+    def check_confirmed(self) -> None:
+        """Look whether a member holds less than its leader was told."""
+        for leader in self.leading():
+            if leader.member is None:
+                continue
+            view = leader.member.facts()
+            for peer, confirmed in view.match.items():
+                member = self.hosts[peer].member
+                if member is None:
+                    continue
+                held = member.facts()
+                if held.role != "DOWN" and held.term == view.term and held.last_index < confirmed:
+                    self.violation(f"{peer} holds {held.last_index} entries but confirmed {confirmed} to {leader.name}")
 
     def leading(self) -> list[QuorumHost]:
         """Return the hosts whose member believes to lead."""
@@ -341,6 +360,9 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
         if member is not None and heard:
             for peer, message in source.choices(heard, k=40):
                 QuorumMember.deliver(member, peer, message)
+            for _ in range(20):
+                await trio.sleep(0.0003)
+                quorum.check_confirmed()
     elif fault == "lose_disk":
         await _lose_disk(quorum, hosts[name], [hosts[other] for other in others])
     else:
@@ -369,7 +391,9 @@ async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHos
     quorum.outcome.counts["disks lost"] += 1
 
 
-async def quorum_history(source: random.Random, seed: int, size: int, seconds: float) -> Outcome:
+async def quorum_history(
+    source: random.Random, seed: int, size: int, seconds: float, faults: tuple[str, ...] = FAULTS
+) -> Outcome:
     """Run one history with random faults and check it."""
     outcome = Outcome(seed)
     async with trio.open_nursery() as nursery:
@@ -387,7 +411,7 @@ async def quorum_history(source: random.Random, seed: int, size: int, seconds: f
         end = trio.current_time() + seconds
         while trio.current_time() < end:
             await trio.sleep(source.uniform(0.2, 1.2))
-            await inject(quorum, source.choice(FAULTS), source)
+            await inject(quorum, source.choice(faults), source)
         clients.stopping = True
         await _check_the_end(quorum, clients)
         outcome.counts["terms"] = len(quorum.leaders)
@@ -423,12 +447,13 @@ async def _check_the_end(quorum: SimQuorum, clients: _Clients) -> None:
             quorum.violation(f"acknowledged command {count} of {name} is lost")
 
 
-def run_quorum_seed(seed: int, size: int = 3, seconds: float = 12.0) -> Outcome:
+def run_quorum_seed(seed: int, size: int = 3, seconds: float = 12.0, faults: tuple[str, ...] = FAULTS) -> Outcome:
     """Run the history of *seed*: equal seeds give equal histories.
 
     Args:
         seed: of everything.
         size: members of the quorum.
         seconds: virtual seconds of faults.
+        faults: kinds to draw from.
     """
-    return run_seed(lambda source: quorum_history(source, seed, size, seconds), seed)
+    return run_seed(lambda source: quorum_history(source, seed, size, seconds, faults), seed)
