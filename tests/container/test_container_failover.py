@@ -13,6 +13,7 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
 from understudy.container.escape.bridge import Bridge, Found
+from understudy.container.role_services import RoleServices
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.queue import MessageQueue
@@ -352,5 +353,58 @@ def test_a_master_that_was_away_comes_back_through_pre_online(how: str) -> None:
             assert master.offsets.query("readers", TOPIC, 0) == 40
             await until(lambda: "schedule" not in slave.services.running(), 5)
             assert "ms" in (await ring.info(master))["preOnline"]
+
+    run(scenario)
+
+
+def test_a_silent_slave_delays_the_return_only_until_it_is_dropped() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            await ring.commit(ring.broker("g0", 0), 5)
+            await trio.sleep(5)
+            await ring.cluster.kill("c1")
+            await until(lambda: "schedule" in ring.broker("g0", 1).services.running(), 5)
+            # given a second slave that knows more than the master, and a first one that has just lost its power
+            await ring.cluster.kill("c2", power=True)
+            await ring.commit(ring.broker("g0", 2), 30)
+            # when the master comes back while the name server still lists the dead slave
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            assert 1 in ring.cluster.host("n1").name_server.table.groups["g0"].members  # type: ignore[union-attr]
+            took = await until(lambda: not master.registration.isolated, 40)
+            # then it is online soon after that slave was dropped, with what the living one knew
+            assert took < 15
+            assert master.offsets.query("readers", TOPIC, 0) == 30
+            assert isinstance(master.role, RoleServices)
+            assert master.role.report is not None
+            assert [each.broker_id for each in master.role.report.slaves] == [2]
+
+    run(scenario)
+
+
+def test_without_any_name_server_masters_go_on_and_come_back_by_themselves() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            # when the only name server is away for longer than every timeout
+            await ring.cluster.kill("n1")
+            for _ in range(60):
+                await trio.sleep(0.5)
+                # then the master's delayed messages go on and no slave acts
+                assert "schedule" in master.services.running()
+                assert "schedule" not in slave.services.running()
+            # and everybody is back a few seconds after the name server
+            await ring.cluster.restart("n1")
+            server = ring.cluster.host("n1").name_server
+            assert server is not None
+
+            def complete() -> bool:
+                return all(sorted(server.table.groups[name].members) == [0, 1, 2] for name in GROUPS)
+
+            await until(lambda: set(GROUPS) <= set(server.table.groups) and complete(), 15)
+            await trio.sleep(10)
+            assert complete()
+            assert not master.registration.isolated
+            assert "schedule" in master.services.running()
 
     run(scenario)

@@ -229,3 +229,12 @@ def test_all_keys_and_the_important_ones_are_printed(tmp_path: Path, start: obje
         assert 0 == printing.process.returncode
         assert least <= len(output.splitlines()) <= most
         assert "brokerName=broker\n" in output
+
+
+def test_a_broker_for_a_controller_is_refused_with_the_way_out(tmp_path: Path, start: object) -> None:
+    file = conf(tmp_path, enableControllerMode="true", brokerId="-1")
+    code, errors = start("mqbroker", "-c", file).finish()  # type: ignore[operator]
+    assert 1 == code
+    assert (
+        "enableControllerMode=true: brokers of this version cannot be led by a controller; take the key out" in errors
+    )
