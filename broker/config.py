@@ -181,14 +181,19 @@ class BrokerOptions:
     def _settle(self, source: str) -> None:
         """Derive and check what depends on several keys (BrokerStartup.java)."""
         broker, store = self.broker, self.store
-        if not broker.enableControllerMode:
-            if store.brokerRole == "SLAVE":
-                if broker.brokerId <= 0:
-                    raise ConfigError(
-                        f"{source}: brokerId={broker.brokerId}: expected more than 0, because brokerRole is SLAVE"
-                    )
-            else:
-                broker.brokerId = 0
+        if broker.enableControllerMode:
+            # Started as an ordinary broker it would be a second master beside the one its controller chose.
+            raise ConfigError(
+                f"{source}: enableControllerMode=true: brokers of this version cannot be led by a controller; take the "
+                "key out and give brokerRole and brokerId, with enableSlaveActingMaster for failover"
+            )
+        if store.brokerRole == "SLAVE":
+            if broker.brokerId <= 0:
+                raise ConfigError(
+                    f"{source}: brokerId={broker.brokerId}: expected more than 0, because brokerRole is SLAVE"
+                )
+        else:
+            broker.brokerId = 0
         if store.haListenPort <= 0 and self.server.listenPort > 0:
             store.haListenPort = self.server.listenPort + 1
         if store.brokerRole == "SLAVE":

@@ -46,7 +46,7 @@ _AT_LEAST_ZERO = ("0 or more", lambda value: value >= 0)
 _BOUNDS: dict[str, tuple[str, Callable[[int], bool]]] = {
     "listenPort": _PORT,
     "haListenPort": _PORT,
-    "brokerId": _AT_LEAST_ZERO,
+    "brokerId": ("-1 or more", lambda value: value >= -1),
     "brokerPermission": ("0 to 7 (4 read, 2 write, 1 inherit)", lambda value: 0 <= value <= 7),
     "defaultTopicQueueNums": _POSITIVE,
     "mappedFileSizeCommitLog": ("at least 4096 bytes", lambda value: value >= 4096),

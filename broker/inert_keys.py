@@ -166,7 +166,7 @@ _GROUPS: dict[str, str] = {
         controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup haMaxTimeSlaveNotCatchup maxChecksumRange
         maxSlaveResendLength replicasPerDiskPartition storePathBrokerIdentity storePathEpochFile
         syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile""",
-    _ACTING: "cleanOfflineBrokerInterval enableRemoteEscape lockInStrictMode skipPreOnline",
+    _ACTING: "cleanOfflineBrokerInterval",
     _FLUSH: "flushCommitLogTimed",
 }
 

@@ -353,7 +353,7 @@ class BrokerContainer:
         store = options.store
         if store.enableDLegerCommitLog:
             raise AddBrokerError(
-                f"{source}: enableDLegerCommitLog=true is not supported; set enableControllerMode for failover"
+                f"{source}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
             )
         if store.duplicationEnable:
             raise AddBrokerError(f"{source}: duplicationEnable=true is not supported in a container")
