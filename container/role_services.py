@@ -23,6 +23,8 @@ from understudy.runtime.log import get_logger
 log = get_logger("container.role")
 
 STARTED = "the process has started"
+LOOKS_PER_LIMIT = 4
+"""How often the clocks are looked at within the time that must not pass unnoticed."""
 
 
 class RoleServices:
@@ -180,10 +182,16 @@ class RoleServices:
 
     @property
     def _limit_ms(self) -> float:
+        """The longest pause of this process after which it still trusts what it knows."""
         keys = self._broker.options.broker
-        return limit_ms(
-            keys.brokerNotActiveTimeoutMillis, keys.brokerHeartbeatInterval, keys.syncBrokerMemberGroupPeriod
-        )
+        return limit_ms(keys.brokerNotActiveTimeoutMillis, keys.brokerHeartbeatInterval)
+
+    @property
+    def _silence_limit_ms(self) -> float:
+        """The same for answers of name servers; two questions may go wrong, however seldom they are asked."""
+        keys = self._broker.options.broker
+        period = keys.syncBrokerMemberGroupPeriod
+        return max(limit_ms(keys.brokerNotActiveTimeoutMillis, period), 2 * period)
 
     def _absent(self) -> bool:
         """Return whether this process has done nothing for so long that what it knows is out of date.
@@ -194,11 +202,12 @@ class RoleServices:
 
     def _out_of_touch(self) -> bool:
         """Return whether name servers may have dropped this broker: it must not register before it knows more."""
-        return self._absent() or (self._may_isolate and self._silent_ms() > self._limit_ms)
+        return self._absent() or (self._may_isolate and self._silent_ms() > self._silence_limit_ms)
 
     async def _watch(self) -> None:
         while True:
-            await self._clock.sleep(self._broker.options.broker.brokerHeartbeatInterval / 1000)
+            pause_ms = min(self._broker.options.broker.brokerHeartbeatInterval, self._limit_ms / LOOKS_PER_LIMIT)
+            await self._clock.sleep(pause_ms / 1000)
             self._notice()
 
     def _notice(self) -> None:
@@ -208,7 +217,7 @@ class RoleServices:
         self._moment = now
         if gap > self._limit_ms:
             self.isolate(f"this process did nothing for {gap:.0f} ms")
-        lost = self._silent_ms() > self._limit_ms
+        lost = self._silent_ms() > self._silence_limit_ms
         if lost != self._contact_lost or self._broker.is_slave:
             self._contact_lost = lost
             self._look()
@@ -221,7 +230,7 @@ class RoleServices:
         """A name server answers: when the last answer is too old, somebody may have acted for this broker meanwhile."""
         silent = self._silent_ms()
         others = [broker_id for broker_id in found if broker_id != self._broker.identity.broker_id]
-        if silent > self._limit_ms:
+        if silent > self._silence_limit_ms:
             if others:
                 self.isolate(f"no name server was reached for {silent:.0f} ms")
             self._broker.registration.trigger()

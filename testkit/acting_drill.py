@@ -55,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     configure("INFO" if arguments.verbose else logging.getLevelName(logging.CRITICAL))
     if arguments.real:
-        return _real(arguments.seed)
+        if arguments.fault not in (None, "kill", "suspend") or arguments.seeds != 1:
+            print("drill: --real plays one run with --fault kill or suspend", file=sys.stderr)
+            return 2
+        return _real(arguments.seed, arguments.fault or "kill")
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
@@ -91,13 +94,13 @@ def _many(seeds: range, fault: str | None) -> int:
     return 1 if bad else 0
 
 
-def _real(seed: int) -> int:
+def _real(seed: int, fault: str) -> int:
     try:
-        outcome = trio.run(RealRun(random.Random(seed)).play)
+        outcome = trio.run(RealRun(random.Random(seed), suspend=fault == "suspend").play)
     except DrillError as error:
         print(f"drill: {error}", file=sys.stderr)
         return 1
-    print(f"Ring of three container processes: the master of {outcome.group} is killed.\n")
+    print(f"Ring of three container processes: the master of {outcome.group} meets {fault!r}.\n")
     print("Timeline, seconds after the fault")
     for name, seconds in outcome.steps:
         print(f"  {seconds:8.3f}  {name}")

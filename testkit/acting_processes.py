@@ -66,10 +66,12 @@ class RealRun:
 
     Args:
         source: chooses the group whose master dies.
+        suspend: freeze the process (SIGSTOP) and let it go on, instead of killing and starting it.
         quiet_seconds: traffic before the fault, while the slave acts, and after the return.
     """
 
-    def __init__(self, source: random.Random, *, quiet_seconds: float = 5.0) -> None:
+    def __init__(self, source: random.Random, *, suspend: bool = False, quiet_seconds: float = 5.0) -> None:
+        self._suspend = suspend
         self._group = source.choice(GROUPS)
         self._quiet = quiet_seconds
         self._folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
@@ -285,8 +287,12 @@ class RealRun:
             return await self._ask(actor, RequestCode.GET_MAX_OFFSET, ext) is not None
 
         self._fault_at = trio.current_time()
-        self._kill(container_of(self._group, 0))
-        self._note("T0 SIGKILL")
+        home = container_of(self._group, 0)
+        if self._suspend:
+            self._processes[home].send_signal(signal.SIGSTOP)
+        else:
+            self._kill(home)
+        self._note("T0 SIGSTOP" if self._suspend else "T0 SIGKILL")
         await self._until("the name server drops the master", dropped, 30)
         self._note("T1 seen by the name server")
         await self._until("the slave acts", acts, 30)
@@ -303,8 +309,12 @@ class RealRun:
         async def given_back() -> bool:
             return not await self._active(self._group, 1)
 
-        self._start(container_of(self._group, 0))
-        self._note("R0 process started")
+        home = container_of(self._group, 0)
+        if self._suspend:
+            self._processes[home].send_signal(signal.SIGCONT)
+        else:
+            self._start(home)
+        self._note("R0 SIGCONT" if self._suspend else "R0 process started")
         await self._until("the master registers", back, 60)
         self._note("R1 master registered")
         await self._until("the slave stops acting", given_back, 30)

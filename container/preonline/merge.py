@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from typing import NamedTuple
 
-import attrs
 
-
-@attrs.frozen(order=True)
-class Place:
+class Place(NamedTuple):
     """How far a group is in one queue.
 
     Attributes:
@@ -47,8 +45,7 @@ class Reason(Enum):
     BEYOND_LOG = "the slave's place lies behind the end of the master's queue: the master's log is shorter"
 
 
-@attrs.frozen
-class Row:
+class Row(NamedTuple):
     """One queue of one group in the report.
 
     Attributes:

@@ -408,3 +408,28 @@ def test_without_any_name_server_masters_go_on_and_come_back_by_themselves() -> 
             assert "schedule" in master.services.running()
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    "periods",
+    [
+        {"brokerHeartbeatInterval": "30000", "brokerNotActiveTimeoutMillis": "100000"},
+        {"syncBrokerMemberGroupPeriod": "15000"},
+        {
+            "brokerHeartbeatInterval": "300",
+            "brokerNotActiveTimeoutMillis": "1000",
+            "syncBrokerMemberGroupPeriod": "300",
+        },
+    ],
+)
+def test_no_setting_makes_an_undisturbed_broker_isolate_itself(periods: dict[str, str]) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, periods) as ring:
+            brokers = [ring.broker(group, broker_id) for group in GROUPS for broker_id in range(3)]
+            reports = [broker.role.report for broker in brokers if isinstance(broker.role, RoleServices)]
+            await trio.sleep(35)
+            assert len(reports) == 9
+            assert reports == [broker.role.report for broker in brokers if isinstance(broker.role, RoleServices)]
+            assert not any(broker.registration.isolated for broker in brokers)
+
+    run(scenario)
