@@ -4,8 +4,8 @@
     python bench/sim_controller.py --replay 1234
     python bench/sim_controller.py --ablate all --seeds 40
 
-``--ablate`` switches one safety rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a quorum
-calm rather than correct; tests/controller shows them one by one.
+``--ablate`` switches one safety rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a
+quorum calm rather than correct; tests/controller shows them one by one.
 """
 
 from __future__ import annotations
