@@ -156,6 +156,9 @@ async def test_one_cut_link_costs_the_leader_only_without_stickiness(
         await trio.sleep(6)
         assert (running(leader).term() == term) == sticky
         assert running(leader).leads() or not sticky
+        if not sticky:
+            assert any("during the lease of" in violation for violation in quorum.outcome.violations)
+            quorum.outcome.violations.clear()
 
 
 @pytest.mark.covers("R274", "R275", "R285")
