@@ -121,6 +121,8 @@ class RoleServices:
         self.decisions = decided = services(self.situation())
         self._tell(before, decided)
         if not (broker.is_slave and decided[Service.SCHEDULE].run):
+            if self.acting_since_ms is not None:
+                broker.hold.wake_all()  # whoever waits here hears that the master serves again
             self.acting_since_ms = None
         elif self.acting_since_ms is None:
             self.acting_since_ms = self._clock.wall_ms()

@@ -1,4 +1,4 @@
-"""The drill of a failover: what it prints, and that a seed tells the same story twice."""
+"""The drill of a failover: its timeline is complete and its verdict is right."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import pytest
 from understudy.testkit.acting_drill import main, play
 
 
-@pytest.mark.parametrize("fault", ["kill", "suspend"])
-def test_a_failover_loses_and_disorders_nothing(fault: str) -> None:
-    first = play(5, fault, quiet_seconds=3.0)
+def test_a_failover_loses_and_disorders_nothing() -> None:
+    first = play(5, "kill", quiet_seconds=3.0)
     assert first.ok, (first.verdict.violations, first.problems)
     assert first.verdict.sent > 100
     names = [step.name[:2] for step in first.steps]
