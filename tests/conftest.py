@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines that run tests are shared and slow at times: a deadline per example would fail tests for being unlucky.
@@ -17,3 +20,13 @@ settings.register_profile(
     max_examples=100,
 )
 settings.load_profile("understudy")
+
+
+@pytest.fixture(autouse=True)
+def log_lines_stay_where_they_belong() -> Iterator[None]:
+    """Undo what a program that ran inside a test configured: its stream is gone with the test."""
+    logger = logging.getLogger("understudy")
+    handlers, level, propagate = list(logger.handlers), logger.level, logger.propagate
+    yield
+    logger.handlers[:], logger.propagate = handlers, propagate
+    logger.setLevel(level)

@@ -58,6 +58,7 @@ def peer_environment() -> dict[str, str]:
     """The environment of everything a peer runs: a home of their own keeps logs and caches out of the user's."""
     home = peers_home()
     environment = dict(os.environ)
+    environment.pop("JDK_JAVA_OPTIONS", None)  # every server is started with options of its own
     if not environment.get("HOME") or not os.access(environment["HOME"], os.W_OK):
         environment["HOME"] = str(home / "home")
         environment.setdefault("UNDERSTUDY_PEERS_HOME", str(home))

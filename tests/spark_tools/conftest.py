@@ -3,5 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+import pytest
+
+OPTIONS = "JDK_JAVA_OPTIONS"
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quick_jvm() -> Iterator[None]:
+    """For this package only: the options of other tests' JVMs are their own."""
+    before = os.environ.get(OPTIONS)
+    if before is None:
+        os.environ[OPTIONS] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    yield
+    if before is None:
+        del os.environ[OPTIONS]
