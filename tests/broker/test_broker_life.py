@@ -66,6 +66,7 @@ async def test_tables_are_saved_while_running(tmp_path: Path) -> None:
             )
 
         await until(saved)
+        assert table(tmp_path, "consumerOffset.json")["offsetTable"]["T@cg"] == {"0": 1}
 
 
 async def test_empty_or_torn_table_falls_back_to_its_previous_copy(tmp_path: Path) -> None:
@@ -262,6 +263,9 @@ class TestRegistration:
         settings = options(str(tmp_path / "b"), {"namesrvAddr": dead})
         settings.server.listenPort = 0
         async with trio.open_nursery() as nursery:
+            broker = Broker(world, settings)
             with trio.fail_after(8):
-                await nursery.start(Broker(world, settings).run)
+                await nursery.start(broker.run)
+            assert broker.registration.name_servers == [dead]
+            assert not await broker.registration.settled(0)
             nursery.cancel_scope.cancel()

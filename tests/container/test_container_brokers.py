@@ -97,7 +97,6 @@ async def test_a_master_is_added_and_removed_live(tmp_path: Path) -> None:
         assert 1 == cluster.brokers["broker-x"].store.max_queue_offset("T", 0)
 
 
-@pytest.mark.covers("CT-02")
 @pytest.mark.parametrize(
     ("keys", "remark"),
     [

@@ -146,7 +146,6 @@ def test_sigterm_ends_a_start_that_waits_for_a_mute_name_server(tmp_path: Path, 
     assert (0, True) == (code, "Traceback" not in errors)
 
 
-@pytest.mark.covers("R101")
 def test_a_killed_broker_starts_again(tmp_path: Path, start: object) -> None:
     file = conf(tmp_path)
     first = start("mqbroker", "-c", file)  # type: ignore[operator]

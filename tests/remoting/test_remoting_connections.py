@@ -296,7 +296,7 @@ async def test_the_next_name_server_is_asked_when_the_chosen_one_fails(
             await client.invoke_name_server(request(ECHO), 1000)
 
 
-@pytest.mark.covers("R319", "R320")
+@pytest.mark.covers("R319")
 async def test_thousand_idle_connections_do_not_delay_a_new_one() -> None:
     world = real_world()
     server = RemotingServer(world, "127.0.0.1", 0)
