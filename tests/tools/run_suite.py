@@ -20,6 +20,7 @@ sys.path.insert(0, str(PEER_TESTS))
 import peer_installation  # noqa: E402 - lives beside the tests that use it
 
 HANG_DUMP_S = 300
+MOST_WORKERS = 4
 
 
 def say(text: str) -> None:
@@ -37,6 +38,16 @@ def needs_peers(arguments: list[str]) -> bool:
     paths = names_paths(arguments)
     related = (path == PEER_TESTS or path in PEER_TESTS.parents or PEER_TESTS in path.parents for path in paths)
     return not paths or any(related)
+
+
+def workers(arguments: list[str]) -> list[str]:
+    """Returns pytest's options that spread the whole suite over the processors, a file to a worker, unless told otherwise."""
+    if any(
+        argument.startswith(("-n", "--numprocesses", "--dist", "-x", "--pdb", "--last-failed"))
+        for argument in arguments
+    ):
+        return []
+    return ["-n", str(min(len(os.sched_getaffinity(0)), MOST_WORKERS)), "--dist", "loadfile"]
 
 
 def install_peers() -> None:
@@ -64,6 +75,7 @@ def main(arguments: list[str]) -> None:
         install_peers()
     if not names_paths(arguments):
         os.chdir(ROOT)
+        arguments = [*workers(arguments), *arguments]
     options = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-o", f"faulthandler_timeout={HANG_DUMP_S}"]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *arguments])
 
