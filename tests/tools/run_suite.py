@@ -41,7 +41,7 @@ def needs_peers(arguments: list[str]) -> bool:
 
 
 def workers(arguments: list[str]) -> list[str]:
-    """Returns pytest's options that spread the whole suite over the processors, a file to a worker, unless told otherwise."""
+    """Returns pytest's options that spread the whole suite over the processors, by file, unless told otherwise."""
     if any(
         argument.startswith(("-n", "--numprocesses", "--dist", "-x", "--pdb", "--last-failed"))
         for argument in arguments
