@@ -15,6 +15,7 @@ import trio
 
 from understudy.broker import admin
 from understudy.broker.acknowledgement import Acknowledgements
+from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.groups import GroupTable
@@ -90,7 +91,7 @@ class Broker:
     Attributes (those without a type here exist once :meth:`run` has started):
         options: the configuration.
         identity: names and addresses, with the real port.
-        topics, groups, offsets, producers, consumers, locks, hold, stats, schedule_progress: the tables.
+        topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
         replication: copies to slaves, or from the master.
         store: the messages.
         schedule: the service of delayed messages.
@@ -140,6 +141,12 @@ class Broker:
         self.offsets = OffsetTable(now_ms, config.consumerOffsetUpdateVersionStep)
         self.producers: ProducerTable[Connection] = ProducerTable()
         self.consumers: ConsumerTable[Connection] = ConsumerTable()
+        self.broadcasts = BroadcastOffsets(
+            world.clock,
+            self.offsets,
+            lambda: config.broadcastOffsetExpireSecond,
+            lambda: config.broadcastOffsetExpireMaxSecond,
+        )
         self.locks = QueueLocks()
         self.hold = PullHold(world.clock, lambda: config.pullThreadPoolQueueCapacity)
         self.stats = BrokerStatistics(world.clock, config.brokerClusterName)
@@ -369,6 +376,7 @@ class Broker:
                         services.start("acknowledgements", self.acknowledgements.run, reason=reason)
                     self.replication.start(services)
                     services.start("housekeeping", self.members.run)
+                    services.start("broadcast offsets", lambda: self.broadcasts.run(self.members.is_connected))
                     services.start("statistics", self.stats.run)
                     services.start("server", self.server.run)
                     if self.fast_server is not None:

@@ -24,7 +24,6 @@ _JVM = "it belongs to the Java process"
 _CONTROLLER = "replicas are paired by configuration, without a controller"
 _ACTING = "members leave with the view of the name server"
 _FLUSH = "asynchronous flushes are always timed"
-_BROADCAST = "offsets of broadcasting groups stay with their members"
 _SQL = "messages are filtered by tags only"
 _SLOW = "slow groups are not switched off"
 _REGISTRATION = "name servers are told of every topic at once, in the form that all of them read"
@@ -40,7 +39,6 @@ _OUTGOING = "connections to other servers have fixed limits"
 _CONTAINER = "the broker knows by itself where it runs"
 
 _GROUPS: dict[str, str] = {
-    _BROADCAST: "broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond enableBroadcastOffsetStore",
     _SQL: "enablePropertyFilter filterDataCleanTimeSpan filterSupportRetry",
     _SLOW: "consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly diskFallRecorded",
     _REGISTRATION: "enableSplitRegistration splitRegistrationSize",

@@ -1,5 +1,7 @@
 """How far each consumer group has come in each queue.
 
+Topics have no ``@`` in their names, so that the first one of a key ends the topic.
+
 Source: ConsumerOffsetManager.java.
 """
 
@@ -9,6 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from understudy.broker.data_version import DataVersion
+
+BROADCAST_SUFFIX = "@broadcast"
+"""Behind a group's name: the slowest place of its broadcasting members. No group can be named so."""
 
 
 class OffsetTable:
@@ -119,15 +124,16 @@ class OffsetTable:
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which *group* has committed offsets."""
-        return [topic for topic, _, name in (key.rpartition("@") for key in self.committed) if name == group]
+        return [topic for topic, _, name in (key.partition("@") for key in self.committed) if name == group]
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have committed offsets in *topic*."""
-        return [group for name, _, group in (key.rpartition("@") for key in self.committed) if name == topic]
+        pairs = (key.partition("@") for key in self.committed)
+        return [group for name, _, group in pairs if name == topic and "@" not in group]
 
     def remove_group(self, group: str) -> None:
         """Forget every offset of *group*."""
-        self._remove(lambda topic, name: name == group)
+        self._remove(lambda topic, name: name in (group, group + BROADCAST_SUFFIX))
 
     def remove_topic(self, topic: str) -> None:
         """Forget every offset in *topic*."""
@@ -216,7 +222,7 @@ class OffsetTable:
 
     def _remove(self, doomed: Callable[[str, str], bool]) -> None:
         for table in (self.committed, self.stamps, self.touched, self.reset, self.pulled):
-            for key in [key for key in table if doomed(key.rpartition("@")[0], key.rpartition("@")[2])]:
+            for key in [key for key in table if doomed(key.partition("@")[0], key.partition("@")[2])]:
                 del table[key]
         self._changed()
 

@@ -148,8 +148,9 @@ class ReplicationAdmin:
         content = offsets.to_json()
         topics: dict[str, list[str]] = {}
         for key in content["offsetTable"]:
-            topic, _, group = key.rpartition("@")
-            topics.setdefault(group, []).append(topic)
+            topic, _, group = key.partition("@")
+            if "@" not in group:  # places of broadcasting members belong to no group
+                topics.setdefault(group, []).append(topic)
         return json_answer(command, {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content})
 
     def _tables(self) -> str:

@@ -106,6 +106,11 @@ class MemberProcessor:
         # Differs because the reference lets a client go on without subscriptions after the broker was restarted.
         return not unknown
 
+    def is_connected(self, group: str, client_id: str) -> bool:
+        """Tell whether *client_id* is a member of *group* on some connection."""
+        info = self._broker.consumers.get(group)
+        return info is not None and info.channel_of(client_id) is not None
+
     def tell_members(self, group: str) -> None:
         """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of *group* that shares queues with others."""
         info = self._broker.consumers.get(group)

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from understudy.broker import filters, names
+from understudy.broker.clients import BROADCASTING
 from understudy.broker.groups import GroupConfig
 from understudy.broker.hold import ParkedPull
+from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
@@ -53,6 +55,7 @@ class PullProcessor:
         self._stats = broker.stats
         self._clock = broker.world.clock
         self._slave = broker.is_slave
+        self._broadcast = BroadcastPulls(broker)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""
@@ -128,6 +131,15 @@ class PullProcessor:
             answer = _EXT % (0, row.sys_flag, pending, high, low, place.sys_flag)
             offsets.record_pull(group, topic, queue_id, pending)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
+
+        info = broker.consumers.groups.get(group)
+        if (info is not None and info.message_model == BROADCASTING) or "requestSource" in ext:
+            moved = self._broadcast.follow(connection, ext, group, topic, queue_id, offset)
+            if moved >= 0:
+                low = self._store.min_queue_offset(topic, queue_id)
+                high = self._store.max_queue_offset(topic, queue_id)
+                answer = _EXT % (0, row.sys_flag, moved, high, low, place.sys_flag)
+                return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
         found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, accept)
         status = found.status

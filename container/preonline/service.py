@@ -194,7 +194,7 @@ class PreOnline:
         return Done()
 
     def _end_of_queue(self, key: str, queue_id: int) -> int:
-        return self._broker.store.max_queue_offset(key.rpartition("@")[0], queue_id)
+        return self._broker.store.max_queue_offset(key.partition("@")[0], queue_id)
 
     def _end_of_level(self, key: str, queue_id: int) -> int:
         queue = delay.queue_of_level(int(key.removeprefix(_LEVEL)))
