@@ -19,8 +19,8 @@ NOT_BENCHMARKS = {"main", "__init__"}
 
 def benchmarks() -> dict[str, str]:
     """Returns {name: module} of the benchmarks that are there."""
-    found = {path.stem: f"bench.{path.stem}" for path in sorted(HERE.glob("*.py")) if path.stem not in NOT_BENCHMARKS}
-    return found | {COMPARISON: "bench.comparison.main"}
+    stems = [path.stem for path in sorted(HERE.glob("*.py")) if path.stem not in NOT_BENCHMARKS]
+    return {stem.replace("_", "-"): f"bench.{stem}" for stem in stems} | {COMPARISON: "bench.comparison.main"}
 
 
 def description(module: str) -> str:
@@ -31,7 +31,7 @@ def description(module: str) -> str:
 
 def usage() -> str:
     lines = ["usage: ./understudy bench [NAME] [OPTIONS]      (NAME --help lists a benchmark's options)", ""]
-    lines += [f"  {name:8} {description(module)}" for name, module in benchmarks().items()]
+    lines += [f"  {name:14} {description(module)}" for name, module in benchmarks().items()]
     return "\n".join([*lines, "", f"  without a name: {', then '.join(BY_DEFAULT)}"])
 
 

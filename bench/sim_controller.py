@@ -1,8 +1,8 @@
 """Many simulated quorums: one seed each, in parallel processes; a failing seed prints how to replay it.
 
-    python bench/sim_controller.py --seeds 2000
-    python bench/sim_controller.py --replay 1234
-    python bench/sim_controller.py --ablate all --seeds 40
+    ./understudy bench sim-controller --seeds 2000
+    ./understudy bench sim-controller --replay 1234
+    ./understudy bench sim-controller --ablate all --seeds 40
 
 ``--ablate`` switches one safety rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a
 quorum calm rather than correct; tests/controller shows them one by one.
@@ -11,16 +11,13 @@ quorum calm rather than correct; tests/controller shows them one by one.
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
-import logging
-import os
+import functools
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from understudy.controller.raft import consensus, journal, member, sessions
+from understudy.testkit.seeds import SeedOutcome, play_quietly, play_seeds, processors
 from understudy.testkit.sim_quorum import FAULTS, Outcome, run_quorum_seed
 
 
@@ -93,68 +90,55 @@ FOCUS = {"prefix": ("replay",)}
 
 
 def _run(seed: int, size: int, seconds: float, ablation: str) -> Outcome:
-    logging.disable(logging.CRITICAL)
     if ablation not in _applied:
         _applied.add(ablation)
         ABLATIONS[ablation]()
-    try:
-        return run_quorum_seed(seed, size, seconds, FOCUS.get(ablation, FAULTS))
-    except BaseException as error:
-        return Outcome(seed, [f"the run itself failed: {_leaf(error)!r}"])
+    return run_quorum_seed(seed, size, seconds, FOCUS.get(ablation, FAULTS))
 
 
 _applied: set[str] = set()
 
 
-def _leaf(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+def _play(size: int, seconds: float, ablation: str) -> Callable[[int], SeedOutcome]:
+    return functools.partial(_run, size=size, seconds=seconds, ablation=ablation)
 
 
-def _batch(first: int, count: int, size: int, seconds: float, processes: int, ablation: str) -> list[Outcome]:
-    """Run the seeds and print each failing one at once."""
-    totals: Counter[str] = Counter()
-    failing: list[Outcome] = []
-    started = time.monotonic()
-    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
-        runs = [pool.submit(_run, seed, size, seconds, ablation) for seed in range(first, first + count)]
-        for done, run in enumerate(concurrent.futures.as_completed(runs), 1):
-            outcome = run.result()
-            totals.update(outcome.counts)
-            if outcome.violations:
-                failing.append(outcome)
-                if ablation == "none":
-                    print(f"VIOLATION seed {outcome.seed}: {outcome.violations[0][:300]}")
-                    print(f"  replay: python bench/sim_controller.py --replay {outcome.seed} --size {size}", flush=True)
-            if done % 100 == 0:
-                print(f"{done} seeds, {len(failing)} failing, {time.monotonic() - started:.0f} s", flush=True)
-    faults = {key.removeprefix("fault "): totals[key] for key in sorted(totals) if key.startswith("fault ")}
-    rest = {key: totals[key] for key in sorted(totals) if not key.startswith("fault ")}
+def _batch(first: int, count: int, size: int, seconds: float, processes: int, ablation: str) -> list[SeedOutcome]:
+    """Run the seeds and print each failing one at once, unless a rule is switched off on purpose."""
+    whole = ablation == "none"
+    summary = play_seeds(
+        _play(size, seconds, ablation),
+        range(first, first + count),
+        processes,
+        (lambda seed: f"./understudy bench sim-controller --replay {seed} --size {size}") if whole else None,
+    )
     print(
-        f"without {ablation}: " if ablation != "none" else "",
-        f"{count} seeds of {size} members x {seconds:g} virtual s: {len(failing)} with violations, "
-        f"{time.monotonic() - started:.0f} s; {rest}; faults {faults}",
+        "" if whole else f"without {ablation}: ",
+        f"{count} seeds of {size} members x {seconds:g} virtual s: {len(summary.failing)} with violations, "
+        f"{summary.seconds:.0f} s; {summary.rest}; faults {summary.faults}",
         sep="",
         flush=True,
     )
-    return failing
+    return summary.failing
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play seeds; *arguments* are those of the process when ``None``. Return 1 when a promise was broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--size", type=int, default=3, choices=(1, 3, 5))
     parser.add_argument("--seconds", type=float, default=12.0)
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=int, default=processors())
     parser.add_argument("--replay", type=int, metavar="SEED")
     parser.add_argument("--ablate", choices=[*ABLATIONS, "all"], default="none")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.replay is not None:
-        outcome = _run(options.replay, options.size, options.seconds, options.ablate)
-        print("\n".join(outcome.newest))
-        print(f"seed {outcome.seed} digest {outcome.digest} violations {outcome.violations} {dict(outcome.counts)}")
+        outcome = play_quietly(_play(options.size, options.seconds, options.ablate), options.replay)
+        if isinstance(outcome, Outcome):
+            print("\n".join(outcome.newest))
+            print(f"digest {outcome.digest}")
+        print(f"seed {outcome.seed} violations {outcome.violations} {dict(outcome.counts)}")
         return bool(outcome.violations)
     if options.ablate == "none":
         failing = _batch(options.first, options.seeds, options.size, options.seconds, options.processes, "none")
