@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.remoting.client import open_client
@@ -19,8 +20,6 @@ from understudy.testkit.sim_quorum_controllers import (
     run_controllers_seed,
 )
 from understudy.testkit.sim_quorum_wait import until
-
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 @asynccontextmanager
@@ -61,7 +60,7 @@ def epoch_of(cluster: SimControllers, group: str) -> int:
 
 
 @pytest.mark.covers("R164", "R165", "R167", "R169", "R313", "CC-02")
-async def test_a_killed_master_is_replaced_at_once_and_the_group_is_told() -> None:
+async def test_a_killed_master_is_replaced_at_once_and_the_group_is_told(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         master, epoch = cluster.master_host("a"), epoch_of(cluster, "a")
         other = next(host for host in cluster.brokers.values() if host is not master)
@@ -77,7 +76,7 @@ async def test_a_killed_master_is_replaced_at_once_and_the_group_is_told() -> No
 
 
 @pytest.mark.covers("R200", "R305", "CC-01", "CC-15")
-async def test_a_silent_master_is_replaced_after_its_timeout() -> None:
+async def test_a_silent_master_is_replaced_after_its_timeout(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         master, epoch = cluster.master_host("a"), epoch_of(cluster, "a")
         others = [name for name in [*cluster.names, *cluster.brokers] if name != master.name]
@@ -87,7 +86,7 @@ async def test_a_silent_master_is_replaced_after_its_timeout() -> None:
 
 
 @pytest.mark.covers("R306", "R307", "R328")
-async def test_only_the_groups_of_a_dead_master_change() -> None:
+async def test_only_the_groups_of_a_dead_master_change(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2, "b": 2, "alone": 1}) as cluster:
         epochs = {group: epoch_of(cluster, group) for group in ("a", "b", "alone")}
         slave = next(h for n, h in cluster.brokers.items() if n.startswith("b-") and h is not cluster.master_host("b"))
@@ -104,7 +103,7 @@ async def test_only_the_groups_of_a_dead_master_change() -> None:
 
 
 @pytest.mark.covers("R334", "R186", "CC-04")
-async def test_a_group_without_master_gets_one_when_a_member_of_the_set_returns() -> None:
+async def test_a_group_without_master_gets_one_when_a_member_of_the_set_returns(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         first = cluster.master_host("a")
         slave = next(host for host in cluster.brokers.values() if host is not first)
@@ -126,7 +125,7 @@ async def test_a_group_without_master_gets_one_when_a_member_of_the_set_returns(
 
 
 @pytest.mark.covers("R185", "R310")
-async def test_unclean_election_promotes_whoever_lives() -> None:
+async def test_unclean_election_promotes_whoever_lives(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}, unclean=True) as cluster:
         first = cluster.master_host("a")
         slave = next(host for host in cluster.brokers.values() if host is not first)
@@ -140,7 +139,7 @@ async def test_unclean_election_promotes_whoever_lives() -> None:
 
 
 @pytest.mark.covers("R127", "R161", "R204", "R244", "R338", "R340", "R163")
-async def test_a_new_active_controller_knows_everything_and_elects_nobody_wrongly() -> None:
+async def test_a_new_active_controller_knows_everything_and_elects_nobody_wrongly(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 3, "b": 2}) as cluster:
         before = cluster.metadata()
         active = await cluster.wait_active()
@@ -155,7 +154,9 @@ async def test_a_new_active_controller_knows_everything_and_elects_nobody_wrongl
 
 
 @pytest.mark.covers("R339", "R341", "R335")
-async def test_a_master_that_dies_with_the_active_controller_is_replaced_by_the_next_one() -> None:
+async def test_a_master_that_dies_with_the_active_controller_is_replaced_by_the_next_one(
+    autojump_clock: MockClock,
+) -> None:
     async with cluster_of({"a": 3}) as cluster:
         active, master, epoch = await cluster.wait_active(), cluster.master_host("a"), epoch_of(cluster, "a")
         await master.kill()
@@ -166,7 +167,7 @@ async def test_a_master_that_dies_with_the_active_controller_is_replaced_by_the_
 
 
 @pytest.mark.covers("R312")
-async def test_a_deposed_controller_decides_nothing() -> None:
+async def test_a_deposed_controller_decides_nothing(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         active, epoch = await cluster.wait_active(), epoch_of(cluster, "a")
         rest = [name for name in [*cluster.names, *cluster.brokers] if name != active.name]
@@ -183,7 +184,7 @@ async def test_a_deposed_controller_decides_nothing() -> None:
 
 
 @pytest.mark.covers("R124", "R205", "R128")
-async def test_without_majority_there_are_no_elections_and_brokers_keep_their_roles() -> None:
+async def test_without_majority_there_are_no_elections_and_brokers_keep_their_roles(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         active = await cluster.wait_active()
         roles = {name: host.broker.is_master for name, host in cluster.brokers.items() if host.broker is not None}
@@ -199,7 +200,7 @@ async def test_without_majority_there_are_no_elections_and_brokers_keep_their_ro
 
 
 @pytest.mark.covers("R132", "R258")
-async def test_roles_and_epochs_survive_the_loss_of_power_of_all_controllers() -> None:
+async def test_roles_and_epochs_survive_the_loss_of_power_of_all_controllers(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         before = cluster.metadata()
         assert before is not None
@@ -216,7 +217,7 @@ async def test_roles_and_epochs_survive_the_loss_of_power_of_all_controllers() -
 
 
 @pytest.mark.covers("R168", "R188")
-async def test_brokers_learn_their_role_without_notifications_too() -> None:
+async def test_brokers_learn_their_role_without_notifications_too(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         for host in cluster.controllers.values():
             async with open_client(cluster.brokers["a-1"].world) as client:
@@ -232,7 +233,7 @@ async def test_brokers_learn_their_role_without_notifications_too() -> None:
 
 
 @pytest.mark.covers("R166", "R343", "CC-11")
-async def test_an_operator_moves_the_role() -> None:
+async def test_an_operator_moves_the_role(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}) as cluster:
         master = cluster.master_host("a")
         other = next(host for host in cluster.brokers.values() if host is not master)
@@ -252,7 +253,7 @@ async def test_an_operator_moves_the_role() -> None:
 
 
 @pytest.mark.covers("R128")
-async def test_one_controller_alone_does_failover_too() -> None:
+async def test_one_controller_alone_does_failover_too(autojump_clock: MockClock) -> None:
     async with cluster_of({"a": 2}, size=1) as cluster:
         master, epoch = cluster.master_host("a"), epoch_of(cluster, "a")
         await master.kill()

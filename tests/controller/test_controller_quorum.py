@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from understudy.controller.raft.consensus import Consensus
 from understudy.controller.raft.errors import CommandRefusedError, NotLeaderError, OutcomeUnknownError
@@ -35,8 +35,6 @@ from understudy.testkit.sim_quorum import (
     run_quorum_seed,
 )
 from understudy.testkit.sim_quorum_wait import until
-
-pytestmark = pytest.mark.usefixtures("autojump_clock")
 
 
 class Quorum(SimQuorum):
@@ -82,7 +80,7 @@ def counters(host: QuorumHost) -> dict[str, int]:
 
 
 @pytest.mark.covers("R265", "R267", "R268", "R336")
-async def test_a_fresh_quorum_gets_one_leader_in_bounded_time() -> None:
+async def test_a_fresh_quorum_gets_one_leader_in_bounded_time(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         roles = sorted(running(host).facts().role for host in quorum.hosts.values())
         assert roles == ["FOLLOWER", "FOLLOWER", "LEADER"]
@@ -91,7 +89,7 @@ async def test_a_fresh_quorum_gets_one_leader_in_bounded_time() -> None:
 
 
 @pytest.mark.covers("R335", "R337", "R266", "R303", "R342", "R127")
-async def test_each_killed_leader_is_followed_by_one_in_a_later_term() -> None:
+async def test_each_killed_leader_is_followed_by_one_in_a_later_term(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         terms = []
         for round_number in range(4):
@@ -109,7 +107,7 @@ async def test_each_killed_leader_is_followed_by_one_in_a_later_term() -> None:
 
 
 @pytest.mark.covers("R267", "R284", "R302")
-async def test_a_leader_without_majority_steps_down_and_nobody_follows() -> None:
+async def test_a_leader_without_majority_steps_down_and_nobody_follows(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         for host in quorum.hosts.values():
@@ -125,7 +123,7 @@ async def test_a_leader_without_majority_steps_down_and_nobody_follows() -> None
 
 
 @pytest.mark.covers("R276", "R278", "R282", "R300")
-async def test_an_isolated_member_disturbs_nobody_when_it_returns() -> None:
+async def test_an_isolated_member_disturbs_nobody_when_it_returns(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         term = running(leader).term()
@@ -143,7 +141,7 @@ async def test_an_isolated_member_disturbs_nobody_when_it_returns() -> None:
 @pytest.mark.covers("R278", "R298")
 @pytest.mark.parametrize("sticky", [True, False])
 async def test_one_cut_link_costs_the_leader_only_without_stickiness(
-    sticky: bool, monkeypatch: pytest.MonkeyPatch
+    sticky: bool, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
@@ -162,7 +160,7 @@ async def test_one_cut_link_costs_the_leader_only_without_stickiness(
 
 
 @pytest.mark.covers("R274", "R275", "R285")
-async def test_a_member_with_a_shorter_log_is_refused_with_the_reason() -> None:
+async def test_a_member_with_a_shorter_log_is_refused_with_the_reason(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         stale, fresh = (host for host in quorum.hosts.values() if host is not leader)
@@ -187,12 +185,13 @@ async def test_a_member_with_a_shorter_log_is_refused_with_the_reason() -> None:
 
 
 @pytest.mark.covers("R283", "R286", "R296")
-async def test_leadership_is_handed_over_on_request() -> None:
+async def test_leadership_is_handed_over_on_request(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         target = next(host for host in quorum.hosts.values() if host is not leader)
         await until(lambda: all(len(running(host).facts().connected) == 2 for host in quorum.hosts.values()))
         await running(leader).propose("client", 1, b"x")
+        await until(lambda: running(leader).facts().match[target.name] == running(leader).facts().last_index)
         began = trio.current_time()
         assert await running(leader).hand_over(target.name) is None
         await until(lambda: running(target).leads(), 2)
@@ -201,7 +200,7 @@ async def test_leadership_is_handed_over_on_request() -> None:
         assert await running(leader).hand_over("zz") in ("zz is no member", "this member does not lead")
 
 
-async def test_a_repeated_command_is_applied_once_even_across_leaders() -> None:
+async def test_a_repeated_command_is_applied_once_even_across_leaders(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         assert await running(leader).propose("client", 1, b"x") == b"1"
@@ -214,7 +213,7 @@ async def test_a_repeated_command_is_applied_once_even_across_leaders() -> None:
             await running(follower).propose("client", 1, b"x")
 
 
-async def test_a_command_that_fails_is_refused_alike_and_the_next_one_works() -> None:
+async def test_a_command_that_fails_is_refused_alike_and_the_next_one_works(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         with pytest.raises(CommandRefusedError, match="UnicodeDecodeError"):
@@ -226,7 +225,7 @@ async def test_a_command_that_fails_is_refused_alike_and_the_next_one_works() ->
 
 
 @pytest.mark.covers("R132", "R204", "R161")
-async def test_everything_is_there_after_the_whole_quorum_lost_power() -> None:
+async def test_everything_is_there_after_the_whole_quorum_lost_power(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         for number in range(300):  # beyond one compaction
@@ -241,7 +240,7 @@ async def test_everything_is_there_after_the_whole_quorum_lost_power() -> None:
         assert running(leader).facts().snapshot_index > 0
 
 
-async def test_a_member_far_behind_gets_a_snapshot() -> None:
+async def test_a_member_far_behind_gets_a_snapshot(autojump_clock: MockClock) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
         behind = next(host for host in quorum.hosts.values() if host is not leader)
@@ -254,7 +253,7 @@ async def test_a_member_far_behind_gets_a_snapshot() -> None:
 
 
 class TestDisks:
-    async def test_a_lost_disk_is_refused_until_the_operator_says_so(self) -> None:
+    async def test_a_lost_disk_is_refused_until_the_operator_says_so(self, autojump_clock: MockClock) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             victim = next(host for host in quorum.hosts.values() if host is not leader)
@@ -275,7 +274,9 @@ class TestDisks:
             await until(lambda: running(victim).facts().voter)
             assert counters(victim) == counters(await leader_of(quorum))
 
-    async def test_a_new_disk_has_no_vote_while_no_majority_without_it_follows_a_leader(self) -> None:
+    async def test_a_new_disk_has_no_vote_while_no_majority_without_it_follows_a_leader(
+        self, autojump_clock: MockClock
+    ) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             victim, other = (host for host in quorum.hosts.values() if host is not leader)
@@ -294,7 +295,7 @@ class TestDisks:
             await running(other).forget(victim.name)
             await until(lambda: running(victim).facts().voter)
 
-    async def test_a_shortened_log_is_found_by_the_leader(self) -> None:
+    async def test_a_shortened_log_is_found_by_the_leader(self, autojump_clock: MockClock) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             victim = next(host for host in quorum.hosts.values() if host is not leader)
@@ -312,7 +313,9 @@ class TestDisks:
     @pytest.mark.parametrize(
         ("name", "what"), [("raft.log", "raft.log"), ("raft.snapshot", "the snapshot fails its checksum")]
     )
-    async def test_a_damaged_file_stops_the_member_with_the_way_back(self, name: str, what: str) -> None:
+    async def test_a_damaged_file_stops_the_member_with_the_way_back(
+        self, name: str, what: str, autojump_clock: MockClock
+    ) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             for number in range(300):
@@ -326,7 +329,7 @@ class TestDisks:
             assert what in victim.stopped
             assert "to rejoin" in victim.stopped
 
-    async def test_a_full_disk_stops_the_member_before_anything_leaves_it(self) -> None:
+    async def test_a_full_disk_stops_the_member_before_anything_leaves_it(self, autojump_clock: MockClock) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             victim = next(host for host in quorum.hosts.values() if host is not leader)
@@ -344,7 +347,7 @@ class TestDisks:
             assert victim.stopped.startswith(f"cannot write to {FOLDER}: No space left on device")
             assert counters(leader)["x"] == 1
 
-    async def test_two_processes_cannot_share_a_folder(self) -> None:
+    async def test_two_processes_cannot_share_a_folder(self, autojump_clock: MockClock) -> None:
         async with quorum_of() as quorum:
             host = quorum.hosts["n0"]
             second = QuorumMember(host.world, quorum.settings("n0"), CounterMachine())
@@ -374,7 +377,9 @@ class TestPeers:
             ({"incarnation": "forged"}, "comes with another disk"),
         ],
     )
-    async def test_strangers_are_refused_and_told_why(self, change: dict[str, object], why: str) -> None:
+    async def test_strangers_are_refused_and_told_why(
+        self, change: dict[str, object], why: str, autojump_clock: MockClock
+    ) -> None:
         async with quorum_of() as quorum:
             term = running(quorum.hosts["n0"]).term()
             hello = Hello("sim", "n1", "n0", "whatever", 1, 1)
@@ -406,7 +411,7 @@ class TestPeers:
             b"",
         ],
     )
-    async def test_junk_ends_its_connection_and_nothing_else(self, data: bytes) -> None:
+    async def test_junk_ends_its_connection_and_nothing_else(self, data: bytes, autojump_clock: MockClock) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             stream = await quorum.network.host("stranger").connect(leader.name, RAFT_PORT, 1)
@@ -416,7 +421,7 @@ class TestPeers:
             assert running(leader).leads()
             assert await running(leader).propose("client", 1, b"x") == b"1"
 
-    async def test_replayed_messages_of_an_old_connection_change_nothing(self) -> None:
+    async def test_replayed_messages_of_an_old_connection_change_nothing(self, autojump_clock: MockClock) -> None:
         async with quorum_of() as quorum:
             leader = await leader_of(quorum)
             follower = next(host for host in quorum.hosts.values() if host is not leader)
@@ -441,7 +446,7 @@ class TestPeers:
 
 
 class TestFeatures:
-    async def test_a_new_version_is_activated_once_every_member_has_it(self) -> None:
+    async def test_a_new_version_is_activated_once_every_member_has_it(self, autojump_clock: MockClock) -> None:
         async with quorum_of(start=False) as quorum:
             quorum.features = {"n0": 2, "n1": 2, "n2": 1}
             for host in quorum.hosts.values():
