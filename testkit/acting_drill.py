@@ -1,6 +1,7 @@
 """A master dies, its slave acts, the master gets everything back: played in virtual time from a seed.
 
-    understudy drill acting-master [--seed N] [--fault KIND] [--seeds COUNT] [--real]
+    understudy drill acting-master [--seed N] [--fault KIND] [--seeds COUNT]
+    understudy drill acting-master --real [--clients java] [--fault suspend] [--quiet SECONDS]
 
 Three containers, each with one master and one slave of both other groups; senders and a consumer group work all the
 time. Prints the timeline, what the returning master took over queue by queue, and the verdict over what clients saw.
@@ -20,9 +21,11 @@ import trio
 from understudy.container.preonline.merge import Row
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
-from understudy.testkit.acting_processes import DrillError, RealRun
+from understudy.testkit.acting_processes import CLIENTS, RealRun
 from understudy.testkit.acting_scenario import FAULTS, Outcome, Run
 from understudy.testkit.determinism import run_seed
+from understudy.testkit.java_tools import missing
+from understudy.testkit.ring_processes import DrillError
 
 _MOST_ROWS = 20
 
@@ -48,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--fault", choices=(*FAULTS, "any"), help="what happens to the master (kill; with --seeds: any)"
     )
     parser.add_argument("--real", action="store_true", help="real processes and SIGKILL instead of virtual time")
+    parser.add_argument("--clients", choices=tuple(CLIENTS), help="with --real: whose clients send and consume (ours)")
+    parser.add_argument(
+        "--quiet", type=float, metavar="SECONDS", help="with --real: traffic before, during and after the outage (5)"
+    )
     parser.add_argument("--verbose", action="store_true", help="show the log lines of the brokers")
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
@@ -58,7 +65,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.fault not in (None, "kill", "suspend") or arguments.seeds != 1:
             print("drill: --real plays one run with --fault kill or suspend", file=sys.stderr)
             return 2
-        return _real(arguments.seed, arguments.fault or "kill")
+        if arguments.quiet is not None and arguments.quiet <= 0:
+            print("drill: --quiet must be above 0 seconds", file=sys.stderr)
+            return 2
+        return _real(arguments.seed, arguments.fault or "kill", arguments.clients or "ours", arguments.quiet or 5.0)
+    if arguments.clients is not None or arguments.quiet is not None:
+        print("drill: --clients and --quiet need --real; in virtual time there are only our clients", file=sys.stderr)
+        return 2
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
@@ -94,13 +107,19 @@ def _many(seeds: range, fault: str | None) -> int:
     return 1 if bad else 0
 
 
-def _real(seed: int, fault: str) -> int:
+def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
+    lack = missing() if clients == "java" else None
+    if lack is not None:
+        print(f"drill: no Java clients: {lack}", file=sys.stderr)
+        return 2
+    run = RealRun(random.Random(seed), suspend=fault == "suspend", clients=clients, quiet_seconds=quiet_seconds)
     try:
-        outcome = trio.run(RealRun(random.Random(seed), suspend=fault == "suspend").play)
+        outcome = trio.run(run.play)
     except DrillError as error:
         print(f"drill: {error}", file=sys.stderr)
         return 1
-    print(f"Ring of three container processes: the master of {outcome.group} meets {fault!r}.\n")
+    whose = "the real Java clients" if clients == "java" else "our clients"
+    print(f"Ring of three container processes, {whose}: the master of {outcome.group} meets {fault!r}.\n")
     print("Timeline, seconds after the fault")
     for name, seconds in outcome.steps:
         print(f"  {seconds:8.3f}  {name}")

@@ -8,6 +8,7 @@ order it sent them. Repeated deliveries are counted, and are a violation only wh
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import attrs
 
@@ -100,7 +101,12 @@ class History:
         self.deliveries.append(Delivered(key, group, queue, offset))
 
     def check(
-        self, groups: list[str], *, complete: bool = True, ordered: bool = True, allow_repeats: bool = True
+        self,
+        groups: list[str],
+        *,
+        complete: bool = True,
+        ordered: bool | Collection[str] = True,
+        allow_repeats: bool = True,
     ) -> Verdict:
         """Judge the run.
 
@@ -108,7 +114,7 @@ class History:
             groups: consumer groups that were subscribed during the whole run.
             complete: the groups had time to consume everything, so what is missing is lost.
             ordered: messages of one sender in one queue must be first delivered in the order they were sent (not so
-                for groups that retry).
+                for groups that retry or consume concurrently); ``True`` for all groups, or which.
             allow_repeats: a message may be delivered more than once to a group.
         """
         violations: list[Violation] = []
@@ -134,18 +140,20 @@ class History:
                     if count > 1:
                         violations.append(Violation("repeated", f"{key} was delivered {count} times to {group}"))
         if ordered:
-            violations.extend(self._disorder())
+            violations.extend(self._disorder(None if ordered is True else ordered))
         delivered = sum(len(counter) for counter in seen_by.values())
         repeated = sum(counter.total() - len(counter) for counter in seen_by.values())
         return Verdict(len(acknowledged), delivered, repeated, tuple(violations))
 
-    def _disorder(self) -> list[Violation]:
+    def _disorder(self, groups: Collection[str] | None) -> list[Violation]:
         place = {sent.key: index for index, sent in enumerate(self.sends)}
         sender = {sent.key: sent.sender for sent in self.sends}
         newest: dict[tuple[str, tuple[str, str, int], str], tuple[int, str]] = {}
         first_seen: set[tuple[str, str]] = set()
         found = []
         for delivery in self.deliveries:
+            if groups is not None and delivery.group not in groups:
+                continue
             if delivery.key not in place or (delivery.group, delivery.key) in first_seen:
                 continue
             first_seen.add((delivery.group, delivery.key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
+from understudy.testkit.acting_processes import RealRun
 
 TOPIC = "failover"
 JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
@@ -165,3 +167,15 @@ def test_what_the_slave_of_the_other_kind_committed_is_given_back(group: Group) 
     # then it has the slave's commits, and the slave stops
     assert committed(group.master) == 15
     await_true(lambda: not active(group.slave), 20, "the slave stops acting")
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R4")
+def test_java_clients_go_through_a_failover_without_loss_repeat_or_disorder(java_home: Path) -> None:
+    # when the container of a master is killed while Java clients send and consume, concurrently and in order
+    outcome = trio.run(RealRun(random.Random(11), clients="java", quiet_seconds=3.0).play)
+    # then they got everything that was acknowledged, once (a send that the client itself repeats may be there twice)
+    assert outcome.verdict.ok, outcome.verdict.violations
+    assert outcome.verdict.sent > 100
+    assert outcome.verdict.delivered >= 2 * outcome.verdict.sent
+    assert outcome.verdict.repeated <= 5

@@ -1,0 +1,136 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * Steady traffic across a failover: senders that wait for each answer, a concurrent consumer and an orderly one.  Every send
+ * and every delivery is one JSON line, for somebody else to judge; nothing here knows what happens to the servers.
+ *
+ * <pre>
+ * Traffic --namesrv A --topic T [--senders 3] [--delay-level 2] [--pause-ms 20] [--poll-ms 1000]
+ *         [--concurrent-group G] [--orderly-group G]
+ * </pre>
+ * Lines: {"event":"ready"}, {"event":"sent", key, sender, ok, and when ok: broker, queue}, {"event":"delivered", group, key,
+ * broker, queue, offset}, {"event":"stopped"}.  The line "stop" on standard input ends the sending; its end ends the program.
+ * A sender's name is in its keys; each message of the sender "delayed" has a delay level and is an order of its own.
+ */
+public final class Traffic {
+    private static volatile boolean sending = true;
+
+    public static void main(String[] args) throws Exception {
+        Cli cli = new Cli(args);
+        List<Thread> senders = new ArrayList<>();
+        try {
+            consumer(cli, "concurrent").start();
+            consumer(cli, "orderly").start();
+            DefaultMQProducer producer = new DefaultMQProducer("traffic-writers");
+            producer.setNamesrvAddr(cli.required("namesrv"));
+            producer.setInstanceName("writers" + System.nanoTime());
+            producer.setPollNameServerInterval(cli.number("poll-ms", 1000));
+            producer.start();
+            for (int i = 0; i < cli.number("senders", 3); i++) {
+                String name = "sender-" + i;
+                senders.add(new Thread(() -> send(cli, producer, name, 0)));
+            }
+            senders.add(new Thread(() -> send(cli, producer, "delayed", cli.number("delay-level", 2))));
+        } catch (Exception e) {
+            print("failed", "why", String.valueOf(e));
+            Runtime.getRuntime().halt(1);
+        }
+        senders.forEach(Thread::start);
+        print("ready");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = in.readLine()) != null; ) {
+            if (line.trim().equals("stop")) {
+                sending = false;
+                for (Thread sender : senders) {
+                    sender.join();
+                }
+                print("stopped");
+            }
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void send(Cli cli, DefaultMQProducer producer, String sender, int level) {
+        for (int number = 0; sending; number++) {
+            String key = sender + "-" + number;
+            Message message = new Message(cli.text("topic", "orders"), key.getBytes(StandardCharsets.UTF_8));
+            if (level > 0) {
+                message.setDelayTimeLevel(level);
+            }
+            String order = level > 0 ? key : sender;
+            try {
+                SendResult result = producer.send(message);
+                MessageQueue queue = result.getMessageQueue();
+                // Stored, though not everywhere yet, is still no acknowledgement.
+                boolean ok = result.getSendStatus() == SendStatus.SEND_OK;
+                print("sent", "key", key, "sender", order, "ok", ok, "broker", queue.getBrokerName(), "queue", queue.getQueueId());
+            } catch (Exception e) {
+                print("sent", "key", key, "sender", order, "ok", false, "why", String.valueOf(e.getMessage()));
+            }
+            try {
+                Thread.sleep(cli.number("pause-ms", 20));
+            } catch (InterruptedException e) {
+                return;
+            }
+        }
+    }
+
+    private static DefaultMQPushConsumer consumer(Cli cli, String kind) throws Exception {
+        String group = cli.text(kind + "-group", kind + "-readers");
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(cli.required("namesrv"));
+        consumer.setInstanceName(kind + System.nanoTime());
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPollNameServerInterval(cli.number("poll-ms", 1000));
+        consumer.subscribe(cli.text("topic", "orders"), "*");
+        if (kind.equals("orderly")) {
+            consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+                delivered(group, context.getMessageQueue(), messages);
+                return ConsumeOrderlyStatus.SUCCESS;
+            });
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+                delivered(group, context.getMessageQueue(), messages);
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+        }
+        return consumer;
+    }
+
+    private static void delivered(String group, MessageQueue queue, List<MessageExt> messages) {
+        for (MessageExt message : messages) {
+            print("delivered", "group", group, "key", new String(message.getBody(), StandardCharsets.UTF_8),
+                "broker", queue.getBrokerName(), "queue", queue.getQueueId(), "offset", message.getQueueOffset());
+        }
+    }
+
+    private static synchronized void print(String event, Object... pairs) {
+        Map<String, Object> line = new LinkedHashMap<>();
+        line.put("event", event);
+        for (int i = 0; i < pairs.length; i += 2) {
+            line.put((String) pairs[i], pairs[i + 1]);
+        }
+        Cli.print(line);
+    }
+
+    private Traffic() {
+    }
+}

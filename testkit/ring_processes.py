@@ -1,0 +1,284 @@
+"""Containers in processes of their own, with a name server, on this machine: ours, or those of the real system."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from understudy.remoting.client import RemotingClient
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import loads
+from understudy.testkit.java_tools import LAUNCHER
+from understudy.testkit.ring import CONTAINERS, brokers_of
+
+HOST, CLUSTER, NAME_SERVER = "127.0.0.1", "drill", "n1"
+_LOOK_SECONDS = 0.005
+_SMALL_FILES = {
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 10_000),
+    "maxHashSlotNum": "20000",
+    "maxIndexNum": "80000",
+}
+_ACTING_NAME_SERVER = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
+_HEAPS = {"namesrv": "128m", "container": "768m"}
+_MODULES = {"namesrv": "understudy.namesrv.main", "container": "understudy.container.mqbrokercontainer"}
+
+Layout = Mapping[str, Sequence[Mapping[str, str]]]
+"""Name of each container: the keys of its brokers, at most four."""
+
+
+class DrillError(Exception):
+    """Something did not happen in time; the message says what was waited for."""
+
+
+class ProcessRing:
+    """A name server and containers; nothing runs before :meth:`start_all`, and nothing is left after :meth:`close`.
+
+    Args:
+        client: asks them.
+        layout: the brokers of each container; the ring of three when ``None``.
+        extra: further keys of every broker.
+        java: run the real system; its launcher and jars must be there.
+    """
+
+    def __init__(
+        self,
+        client: RemotingClient,
+        layout: Layout | None = None,
+        extra: Mapping[str, str] | None = None,
+        *,
+        java: bool = False,
+    ) -> None:
+        self._client = client
+        self._java = java
+        self._folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._commands: dict[str, list[str]] = {}
+        self._addresses: dict[tuple[str, int], str] = {}
+        self._homes: dict[tuple[str, int], str] = {}
+        self._layout = layout if layout is not None else {name: brokers_of(name) for name in CONTAINERS}
+        ports = free_ports(1 + len(self._layout))
+        self.name_server = f"{HOST}:{ports[0]}"
+        self._configure(ports, dict(extra or {}))
+
+    def _configure(self, ports: Sequence[int], extra: dict[str, str]) -> None:
+        folder = self._folder
+        place = {
+            "listenPort": str(ports[0]),
+            "kvConfigPath": str(folder / NAME_SERVER / "kvConfig.json"),
+            "configStorePath": str(folder / NAME_SERVER / "namesrv.properties"),
+        }
+        (folder / NAME_SERVER).mkdir()
+        self._command(NAME_SERVER, "namesrv", {**_ACTING_NAME_SERVER, **place})
+        for name, base in zip(self._layout, ports[1:], strict=True):
+            files = []
+            for number, keys in enumerate(self._layout[name]):
+                identity = (keys["brokerName"], int(keys["brokerId"]))
+                port = base + 10 * (number + 1)
+                self._addresses[identity] = f"{HOST}:{port}"
+                self._homes[identity] = name
+                store = self.store(*identity)
+                own = {
+                    "brokerClusterName": CLUSTER,
+                    "brokerIP1": HOST,
+                    "brokerIP2": HOST,
+                    "namesrvAddr": self.name_server,
+                    "listenPort": str(port),
+                    "haListenPort": str(port + 1),
+                    "storePathRootDir": str(store),
+                    "storePathCommitLog": str(store / "commitlog"),
+                }
+                files.append(self._file(f"{name}-{number}.conf", {**_SMALL_FILES, **keys, **own, **extra}))
+            own = {"listenPort": str(base), "namesrvAddr": self.name_server, "brokerConfigPaths": ":".join(files)}
+            self._command(name, "container", own)
+
+    def _command(self, name: str, role: str, keys: Mapping[str, str]) -> None:
+        path = self._file(f"{name}.conf", keys)
+        if self._java:
+            home = str(self._folder / f"{name}-home")
+            self._commands[name] = [str(LAUNCHER), role, "--conf", path, "--heap", _HEAPS[role], "--home", home]
+        else:
+            self._commands[name] = [sys.executable, "-m", _MODULES[role], "-c", path]
+
+    def _file(self, name: str, keys: Mapping[str, str]) -> str:
+        path = self._folder / name
+        path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()), encoding="latin-1")
+        return str(path)
+
+    # --- processes ---------------------------------------------------------------------------------------------
+
+    async def start_all(self) -> None:
+        """Start the name server, then the containers. Raises :class:`DrillError`."""
+        self.start(NAME_SERVER)
+        await self.until("the name server answers", self._name_server_answers, 60)
+        for name in self._layout:
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start one process; its output is kept until :meth:`close`."""
+        with (self._folder / f"{name}.log").open("ab") as output:
+            environment = {**os.environ, "ROCKETMQ_HOME": str(self._folder)}
+            self._processes[name] = subprocess.Popen(
+                self._commands[name],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """End one process with SIGKILL and wait for it."""
+        process = self._processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def freeze(self, name: str) -> None:
+        """Stop a process where it stands (SIGSTOP)."""
+        os.killpg(self._processes[name].pid, signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen process go on (SIGCONT)."""
+        os.killpg(self._processes[name].pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """End every process and remove every file."""
+        for name in list(self._processes):
+            self.kill(name)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- where things are --------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """Name of each broker group and the ids in it."""
+        found: dict[str, list[int]] = {}
+        for group, number in sorted(self._addresses):
+            found.setdefault(group, []).append(number)
+        return found
+
+    def address(self, group: str, broker_id: int) -> str:
+        """Return where a broker listens, ``host:port``."""
+        return self._addresses[group, broker_id]
+
+    def home(self, group: str, broker_id: int) -> str:
+        """Return the container a broker is in."""
+        return self._homes[group, broker_id]
+
+    def store(self, group: str, broker_id: int) -> Path:
+        """Return the folder of a broker's store."""
+        return self._folder / f"{group}-{broker_id}"
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, address: str, code: int, ext: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Command | None:
+        """Return the good answer of *address*; ``None`` for a refusal, or none within a second."""
+        try:
+            answer = await self._client.invoke(address, request(code, dict(ext) if ext else None, body), 1_000)
+        except RemotingError:
+            return None
+        return answer if answer.code == 0 else None
+
+    async def _name_server_answers(self) -> bool:
+        return await self.ask(self.name_server, RequestCode.GET_BROKER_CLUSTER_INFO) is not None
+
+    async def members(self, group: str) -> dict[int, str]:
+        """Return which brokers of *group* the name server knows."""
+        ext = {"clusterName": CLUSTER, "brokerName": group}
+        answer = await self.ask(self.name_server, RequestCode.GET_BROKER_MEMBER_GROUP, ext)
+        if answer is None:
+            return {}
+        found = loads(answer.body).get("brokerMemberGroup") or {}
+        return {int(number): str(address) for number, address in (found.get("brokerAddrs") or {}).items()}
+
+    async def runtime(self, group: str, broker_id: int) -> dict[str, str]:
+        """Return the figures of one broker, none while it does not answer."""
+        answer = await self.ask(self.address(group, broker_id), RequestCode.GET_BROKER_RUNTIME_INFO)
+        return {} if answer is None else dict(loads(answer.body)["table"])
+
+    async def active(self, group: str, broker_id: int) -> bool:
+        """Return whether one broker looks after its group's due messages."""
+        return (await self.runtime(group, broker_id)).get("brokerActive") == "true"
+
+    async def complete(self) -> bool:
+        """Return whether every broker is registered and every master serves."""
+        for group, numbers in self.groups.items():
+            if sorted(await self.members(group)) != numbers or not await self.active(group, 0):
+                return False
+        return True
+
+    async def route(self, topic: str) -> dict[str, dict[int, str]]:
+        """Return the addresses of each group in the route of *topic*, as a client gets it."""
+        answer = await self.ask(self.name_server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        rows: list[Any] = [] if answer is None else loads(answer.body).get("brokerDatas") or []
+        return {
+            each["brokerName"]: {int(number): str(address) for number, address in each["brokerAddrs"].items()}
+            for each in rows
+        }
+
+    async def routed_to(self, topic: str, group: str, broker_id: int) -> bool:
+        """Return whether clients of *topic* take this broker for the master of its group."""
+        return (await self.route(topic)).get(group, {}).get(0) == self.address(group, broker_id)
+
+    async def make_topic(self, topic: str, queues: int = 2) -> None:
+        """Create *topic* in every group. Raises :class:`DrillError`."""
+        ext = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        for group in self.groups:
+            if await self.ask(self.address(group, 0), RequestCode.UPDATE_AND_CREATE_TOPIC, ext) is None:
+                raise DrillError(f"the topic could not be made at {group}")
+
+    async def until(self, what: str, question: Callable[[], Awaitable[bool]], seconds: float) -> None:
+        """Ask again and again until the answer is yes. Raises :class:`DrillError` after *seconds*."""
+        with trio.move_on_after(seconds):
+            while not await question():  # noqa: ASYNC110 - the condition is in other processes
+                await trio.sleep(_LOOK_SECONDS)
+            return
+        raise DrillError(f"not within {seconds:g} s: {what}; {self._ended()}")
+
+    def _ended(self) -> str:
+        """Return which processes have ended by themselves, with the end of what they printed."""
+        ended = [name for name, process in self._processes.items() if process.poll() is not None]
+        if not ended:
+            return "every process runs"
+        output = (self._folder / f"{ended[0]}.log").read_text(errors="replace").split()
+        return f"{', '.join(ended)} ended: {' '.join(output[-40:])}"
+
+
+def free_ports(count: int) -> list[int]:
+    """Return *count* ports, far enough apart for the brokers behind each."""
+    found: list[int] = []
+    source = random.Random()
+    while len(found) < count:
+        port = source.randrange(20_000, 32_000, 50)
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found
