@@ -5,8 +5,8 @@ Without a role a master runs everything a master runs and a slave what a slave r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from understudy.broker.inner import InnerMessage
 
@@ -30,6 +30,14 @@ class Role(Protocol):
     @property
     def summary(self) -> str:
         """The newest give-back in one line, ``""`` when there was none."""
+        ...
+
+    def wanted(self) -> Mapping[str, tuple[bool, str]]:
+        """Return for each service of the role whether it must run now, and why."""
+        ...
+
+    async def give_back(self) -> Mapping[str, Any] | None:
+        """Return the report of the newest give-back, of a former life if need be; ``None`` when there is none."""
         ...
 
     async def run(self) -> None:

@@ -8,17 +8,20 @@ differs, so no event can be missed and none can leave half a role behind.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
+from understudy.broker.storage import config_path
 from understudy.container.absence import Moment, gap_ms, limit_ms
 from understudy.container.acting import Decision, Service, Situation, acts, services
 from understudy.container.escape.bridge import Bridge
-from understudy.container.preonline.report import Report
+from understudy.container.preonline.report import FILE_NAME, Report
 from understudy.container.preonline.service import PreOnline
 from understudy.runtime.log import get_logger
+from understudy.runtime.table import load_table
 
 log = get_logger("container.role")
 
@@ -87,6 +90,21 @@ class RoleServices:
     def summary(self) -> str:
         """The newest give-back in one line, ``""`` when there was none."""
         return "" if self.report is None else self.report.line()
+
+    def wanted(self) -> Mapping[str, tuple[bool, str]]:
+        """Return for each service of the role whether it must run now, and why."""
+        return {service.value: (decision.run, decision.reason) for service, decision in self.decisions.items()}
+
+    async def give_back(self) -> Mapping[str, Any] | None:
+        """Return the newest report, else the one that a former life left beside the store.
+
+        Errors: :class:`~understudy.runtime.table.TableDamagedError`, ``OSError``: the file cannot be read.
+        """
+        report, disk = self.report, self._broker.world.disk
+        if report is not None and report.slaves:
+            return await disk.in_thread(report.to_json)
+        path = config_path(self._broker.options.store, FILE_NAME)
+        return (await disk.in_thread(lambda: load_table(disk, path))).data
 
     def situation(self) -> Situation:
         """Return what the decision depends on now."""

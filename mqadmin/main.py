@@ -31,6 +31,7 @@ _MODULES = (
     "statistics",
     "maintenance",
     "controllers",
+    "roles",
     "users",
     "exports",
 )

@@ -15,6 +15,7 @@ from understudy.broker.admin import (
     relays,
     replication,
     reset,
+    roles,
     runtime,
     topics,
 )
@@ -42,5 +43,6 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         maintenance,
         assignment,
         replication,
+        roles,
     ):
         module.register(broker, server)

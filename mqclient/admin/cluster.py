@@ -61,6 +61,28 @@ async def runtime_info(session: Session, address: str) -> dict[str, str]:
     return {name: str(value) for name, value in (json_body(answer).get("table") or {}).items()}
 
 
+async def roster(session: Session, address: str) -> dict[str, Any]:
+    """Return what runs on the broker at *address* and why (a request of ours)."""
+    return json_body(await session.call(address, RequestCode.GET_BROKER_ROSTER))
+
+
+async def pre_online_report(session: Session, address: str) -> dict[str, Any]:
+    """Return what the master at *address* took over when it came back, every page of it (a request of ours)."""
+    report: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
+    while True:
+        answer = await session.call(address, RequestCode.GET_PRE_ONLINE_REPORT, {"rowSeq": len(rows)})
+        page = json_body(answer)
+        if report and page["beganAt"] != report["beganAt"]:
+            rows = []  # another return meanwhile: its pages do not continue these
+            report = {}
+            continue
+        report = page
+        rows += page["rows"]
+        if not page["rows"] or len(rows) >= int((answer.ext or {}).get("totalRowNum") or 0):
+            return {**report, "rows": rows}
+
+
 async def broker_config(session: Session, address: str) -> dict[str, str]:
     """Return the configuration of the broker or container at *address*."""
     return parse_properties((await session.call(address, RequestCode.GET_BROKER_CONFIG)).body)

@@ -99,6 +99,8 @@ class NotedSaves:
 class Registered:
     """Name servers that know everything at once; none by default."""
 
+    isolated = False
+
     def __init__(self) -> None:
         self.name_servers: list[str] = []
 
@@ -174,6 +176,9 @@ class Rig:
             started_ms=clock.wall_ms(),
             is_slave=False,
             slave_sync=None,
+            role=None,
+            services=SimpleNamespace(roster=list),
+            member_group=SimpleNamespace(members=None),
         )
         self.server = Handlers()
         admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use

@@ -94,6 +94,9 @@ SERVED = {
     906: 0,
     907: 0,
     908: 1,
+    # ours
+    950: 0,
+    951: 22,
 }
 NOT_SERVED = {
     "asked from clients, never from brokers": {39, 40, 220, 221, 326},

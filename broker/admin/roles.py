@@ -1,0 +1,94 @@
+"""Questions of ours that the reference does not have: what runs here and why (950), and what was given back (951)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker.admin.answers import json_answer
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, optional_int
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.table import TableDamagedError
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+PAGE_ROWS = 10_000
+"""Most rows of one answer: a page stays far below the largest frame."""
+_KINDS = ("consumerOffsets", "delayLevels")
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer questions about the role of *broker* on *server*."""
+    handlers = RoleAdmin(broker)
+    server.register(RequestCode.GET_BROKER_ROSTER, handlers.roster)
+    server.register_async(RequestCode.GET_PRE_ONLINE_REPORT, handlers.report)
+
+
+class RoleAdmin:
+    """Handlers over one broker's role."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def roster(self, connection: Connection, command: Command) -> Command:
+        """Return every service with its state and reason, those that must not run too (950)."""
+        broker, role = self._broker, self._broker.role
+        rows = {
+            each.name: {
+                "name": each.name,
+                "state": each.state,
+                "reason": each.error or each.reason,
+                "startedAt": each.started_ms,
+            }
+            for each in broker.services.roster()
+        }
+        for name, (run, reason) in (role.wanted() if role is not None else {}).items():
+            if name in rows:
+                rows[name]["reason"] = rows[name]["reason"] if run else reason
+            elif not run:
+                rows[name] = {"name": name, "state": "off", "reason": reason, "startedAt": 0}
+        body = {
+            "brokerName": broker.identity.name,
+            "brokerId": broker.identity.broker_id,
+            "active": not broker.is_slave if role is None else role.active,
+            "activeReason": "" if role is None else role.reason,
+            "isolated": broker.registration.isolated,
+            "members": {str(number): address for number, address in (broker.member_group.members or {}).items()},
+            "services": [rows[name] for name in sorted(rows)],
+        }
+        return json_answer(command, body)
+
+    async def report(self, connection: Connection, command: Command) -> Command:
+        """Return what this broker took over when it came back, a row for each place on which both differed (951).
+
+        The rows come in pages: header field ``rowSeq`` is the first one wanted, ``totalRowNum`` of the answer tells how
+        many there are.
+        """
+        role = self._broker.role
+        try:
+            found = None if role is None else await role.give_back()
+        except (TableDamagedError, OSError) as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"the report cannot be read: {error}") from None
+        if found is None:
+            remark = "this broker has never come back: there is no pre-online report"
+            raise CommandError(ResponseCode.QUERY_NOT_FOUND, remark)
+        begin = optional_int(command, "rowSeq") or 0
+        if begin < 0:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"rowSeq must be 0 or more, not {begin}")
+        rows = _rows(found)
+        slaves = [{name: each[name] for name in each if name not in _KINDS} for each in found["slaves"]]
+        body = {**found, "slaves": slaves, "rows": rows[begin : begin + PAGE_ROWS]}
+        return json_answer(command, body, ext={"totalRowNum": str(len(rows))})
+
+
+def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"slaveId": each["brokerId"], "kind": kind, **row}
+        for each in found["slaves"]
+        for kind in _KINDS
+        for row in each[kind]
+    ]

@@ -1,0 +1,75 @@
+"""Commands of ours about roles: what runs on a broker and why, and what a returning master took over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from understudy.mqadmin.command import Context, command
+from understudy.mqadmin.options import flag, needed, value
+from understudy.mqadmin.text import millis_text
+from understudy.mqclient.admin import cluster
+
+_SERVICE_ROW = "%-28s %-9s %-23s %s"
+_PLACE_ROW = "%-5s %-44s %6s %12s %12s %12s  %s"
+
+
+@command(
+    "brokerRoster",
+    "Show what runs on a broker, what does not, and why.",
+    needed("b", "brokerAddr", "host:port of the broker"),
+)
+async def broker_roster(context: Context) -> Any:
+    roster = await cluster.roster(context.session, context.values["b"])
+    state = "active" if roster["active"] else "not active"
+    why = f" ({roster['activeReason']})" if roster["activeReason"] else ""
+    members = ", ".join(f"{number} at {address}" for number, address in roster["members"].items()) or "unknown"
+    context.output.lines(
+        [
+            f"#Broker\t{roster['brokerName']} {roster['brokerId']}, {state}{why}",
+            f"#Isolated\t{str(roster['isolated']).lower()}",
+            f"#Members\t{members}",
+            "",
+            _SERVICE_ROW % ("#Service", "#State", "#Since", "#Reason"),
+        ]
+    )
+    for row in roster["services"]:
+        since = millis_text(row["startedAt"]) if row["startedAt"] and row["state"] != "off" else "-"
+        context.output.line(_SERVICE_ROW % (row["name"], row["state"], since, row["reason"]))
+    return roster
+
+
+@command(
+    "preOnlineReport",
+    "Show what a master took over from its slaves when it came back: before, slave, merged and why, queue by queue.",
+    needed("b", "brokerAddr", "host:port of the master"),
+    value("g", "consumerGroup", "only places of this group"),
+    flag("a", "all", "places too that stayed as they were although the slave's differed"),
+)
+async def pre_online_report(context: Context) -> Any:
+    report = await cluster.pre_online_report(context.session, context.values["b"])
+    group = context.values.get("g")
+    if group is not None:
+        report["rows"] = [row for row in report["rows"] if row["key"].endswith(f"@{group}")]
+    if "a" not in context.values:
+        report["rows"] = [row for row in report["rows"] if row["before"] != row["merged"]]
+    context.output.lines(
+        [
+            f"#Broker\t{report['broker']}",
+            f"#Cause\t{report['cause']}",
+            f"#Began\t{millis_text(report['beganAt'])}",
+            f"#Ended\t{millis_text(report['endedAt'])} ({report['endedAt'] - report['beganAt']} ms)",
+            f"#Compared\t{report['compared']} places, {report['changed']} changed",
+        ]
+    )
+    if report["trouble"]:
+        context.output.line(f"#Trouble\t{report['trouble']}")
+    for slave in report["slaves"]:
+        ahead = f", its log is {slave['aheadBytes']} bytes longer" if slave["aheadBytes"] else ""
+        context.output.line(f"#Slave {slave['brokerId']}\t{slave['address']}{ahead}")
+        context.output.lines([f"\t{count:>8} {why}" for why, count in sorted(slave["reasons"].items())])
+    context.output.line()
+    context.output.line(_PLACE_ROW % ("#From", "#Place", "#Queue", "#Before", "#Slave", "#Merged", "#Why"))
+    for row in report["rows"]:
+        places = ("-" if row[side] is None else row[side] for side in ("before", "slave", "merged"))
+        context.output.line(_PLACE_ROW % (row["slaveId"], row["key"], row["queueId"], *places, row["why"]))
+    return report

@@ -1,0 +1,158 @@
+"""What operators see of roles and of a give-back: `brokerRoster` and `preOnlineReport` in virtual time."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from understudy.broker.admin import roles
+from understudy.mqadmin.command import Output
+from understudy.mqadmin.main import load_commands, run_command
+from understudy.mqadmin.options import parse
+from understudy.mqclient.errors import BrokerError
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.testkit.determinism import run_seed
+from understudy.testkit.ring import broker_of, start_ring
+from understudy.testkit.sim_cluster import SimCluster
+
+TOPIC = "orders"
+
+
+async def shell(cluster: SimCluster, line: str, *, as_json: bool = False) -> str:
+    stream = io.StringIO()
+    words = line.split()
+    command = load_commands()[words[0]]
+    values = parse(command.all_options, words[1:])
+    world = cluster.client_world("operator")
+    await run_command(command, values, cluster.name_servers, Output(as_json, stream), world)
+    return stream.getvalue()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(60):
+        while not condition():  # noqa: ASYNC110 - virtual time, and a condition inside a broker
+            await trio.sleep(0.01)
+
+
+def ready(cluster: SimCluster) -> bool:
+    for broker_id in range(3):
+        broker = broker_of(cluster, "g0", broker_id)
+        if broker is None or broker.registration.isolated or len(broker.member_group.members or {}) < 3:
+            return False
+        if broker.slave_sync is not None and not broker.slave_sync.synced:
+            return False
+    return True
+
+
+async def commit(cluster: SimCluster, broker_id: int, offset: int, group: str = "readers") -> None:
+    broker = broker_of(cluster, "g0", broker_id)
+    assert broker is not None
+    broker.groups.get(group)
+    ext = {"consumerGroup": group, "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
+    async with open_client(cluster.client_world("reader")) as client:
+        create = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
+                  "topicFilterType": "SINGLE_TAG", "order": "false"}  # fmt: skip
+        if broker_id == 0:
+            create_command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, create)
+            assert (await client.invoke(broker.identity.address, create_command, 5_000)).code == 0
+        answer = await client.invoke(broker.identity.address, request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), 5_000)
+        assert answer.code == 0, answer.remark
+
+
+async def failover(cluster: SimCluster) -> tuple[str, str]:
+    """Play one up to the moment when the slave acts; return the addresses of master and slave."""
+    await start_ring(cluster)
+    await until(lambda: ready(cluster))
+    await commit(cluster, 0, 3)
+    await trio.sleep(4)
+    master, slave = broker_of(cluster, "g0", 0), broker_of(cluster, "g0", 1)
+    assert master is not None
+    assert slave is not None
+    await cluster.kill("c1")
+    await until(lambda: "schedule" in slave.services.running())
+    return master.identity.address, slave.identity.address
+
+
+def run(scenario: Callable[[random.Random], Any]) -> None:
+    run_seed(scenario, 3)
+
+
+def test_the_roster_tells_what_runs_what_does_not_and_why() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            # given a slave that acts
+            _, slave = await failover(cluster)
+            # when
+            printed = await shell(cluster, f"brokerRoster -b {slave}")
+            roster = json.loads(await shell(cluster, f"brokerRoster -b {slave}", as_json=True))
+            # then
+            assert "g0 1, active" in printed
+            services = {row["name"]: row for row in roster["services"]}
+            assert services["schedule"]["state"] == "running"
+            assert services["schedule"]["reason"] == "acting: no master, and the smallest id of the group"
+            assert services["metadata sync"]["state"] != "running"
+            assert services["metadata sync"]["reason"] == "acting: nobody to copy"
+            assert services["pre-online"]["state"] == "ended"
+            assert roster["members"].keys() == {"1", "2"}
+            # and the other slave says whom it leaves the work to
+            other = broker_of(cluster, "g0", 2)
+            assert other is not None
+            printed = await shell(cluster, f"brokerRoster -b {other.identity.address}")
+            assert "not active (slave 1 has a smaller id)" in printed
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("page_rows", [1, 10_000])
+def test_the_report_shows_before_slave_merged_and_why(page_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roles, "PAGE_ROWS", page_rows)
+
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            # given a group that went on at the acting slave
+            master, _ = await failover(cluster)
+            await commit(cluster, 1, 9)
+            await commit(cluster, 1, 2, "others")
+            # when the master is back
+            await cluster.restart("c1")
+            await until(lambda: ready(cluster))
+            # then
+            printed = await shell(cluster, f"preOnlineReport -b {master}")
+            (row,) = [line.split(maxsplit=6) for line in printed.splitlines() if "orders@readers" in line]
+            assert ["1", "orders@readers", "0", "3", "9", "9", "the group went on at the acting slave"] == row
+            assert "orders@others" in printed
+            report = json.loads(await shell(cluster, f"preOnlineReport -b {master} -g readers", as_json=True))
+            (row,) = report["rows"]
+            assert (row["before"], row["slave"], row["merged"]) == (3, 9, 9)
+            assert [each["brokerId"] for each in report["slaves"]] == [1, 2]
+            # and still after a restart without a slave to ask
+            for name in ("c1", "c2", "c3"):
+                await cluster.kill(name)
+            await trio.sleep(15)
+            await cluster.restart("c1")
+            again = broker_of(cluster, "g0", 0)
+            assert again is not None
+            await until(lambda: not again.registration.isolated)
+            assert "orders@readers" in await shell(cluster, f"preOnlineReport -b {master}")
+
+    run(scenario)
+
+
+def test_a_broker_that_never_came_back_has_no_report() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "a"}])
+            address = f"{cluster.address('c1')}:10911"
+            with pytest.raises(BrokerError, match="never come back"):
+                await shell(cluster, f"preOnlineReport -b {address}")
+
+    run(scenario)
