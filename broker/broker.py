@@ -176,6 +176,12 @@ class Broker:
         append(self.store, message)
         return True
 
+    def forget_topic(self, topic: str) -> None:
+        """Delete what belongs to a topic whose row is gone: queues, offsets, statistics."""
+        self.offsets.remove_topic(topic)
+        self.store.delete_topic(topic)
+        self.stats.topic_deleted(topic)
+
     # --- life --------------------------------------------------------------------------------------------------
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -428,6 +434,7 @@ class Broker:
             )
             self.slave_sync.synced = self._was_synced
             self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
+            self.slave_sync.on_topic_gone.append(self.forget_topic)
         if self._open_role is not None:
             self.role = self._open_role(self)
             self.schedule.target = self.role.redeliver

@@ -129,7 +129,7 @@ def offsets_to_take(own: OffsetTable, seen: OffsetsAnswer | None, theirs: Offset
     for key, queues in theirs.table.items():
         ours = own.committed.get(key, {})
         before = None if seen is None else seen.table.get(key, {})
-        if before == queues:
+        if before == queues and queues.keys() <= ours.keys():
             continue
         stamps, own_stamps = theirs.stamps.get(key, {}), own.stamps.get(key, {})
         for queue_id, offset in queues.items():

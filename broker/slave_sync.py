@@ -75,6 +75,7 @@ class SlaveSync:
         request_modes: the master's consumption modes, as they were answered.
         timer_checkpoint, timer_metrics: the master's, as they were answered; ``None`` before.
         on_synced: called when :attr:`synced` becomes true.
+        on_topic_gone: called with each topic that was deleted at the master.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class SlaveSync:
         self.timer_checkpoint: bytes | None = None
         self.timer_metrics: bytes | None = None
         self.on_synced: list[Callable[[], None]] = []
+        self.on_topic_gone: list[Callable[[str], None]] = []
         replication.master_changed.append(self._note_change)
 
     def _note_change(self) -> None:
@@ -208,7 +210,10 @@ class SlaveSync:
         topics = [TopicConfig.from_json(row, name) for name, row in rows.items()]
         self._tell_older(plan.adopt, "topics", master, self._topics.version, version)
         delete = plan.delete and self._replication.continued_since(self._looking_since)
-        self._topics.take(topics, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
+        gone = self._topics.take(topics, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
+        for topic in gone:
+            for callback in self.on_topic_gone:
+                callback(topic)
         if delete == plan.delete:
             self._seen[code] = version
 

@@ -248,7 +248,9 @@ class TopicTable:
         )
         self.update(changed)
 
-    def take(self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool) -> None:
+    def take(
+        self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
+    ) -> list[str]:
         """Take over another replica's rows.
 
         Args:
@@ -256,6 +258,9 @@ class TopicTable:
             version: becomes the version here; ``None`` keeps the own one.
             delete: rows it does not have go, except those of the system.
             overwrite: its rows win over those of the same name here.
+
+        Returns:
+            The names of the rows that went.
         """
         theirs = {row.name: row for row in rows}
         changed = tuple(
@@ -273,6 +278,7 @@ class TopicTable:
             self._notify(changed)
         if gone or (newer and not changed):
             self._notify(())
+        return gone
 
     def touch(self) -> None:
         """Count a change of what the rows mean (permission of the whole broker) without changing one."""

@@ -18,6 +18,7 @@ from understudy.broker.storage import config_path
 from understudy.container.absence import Moment, gap_ms, limit_ms
 from understudy.container.acting import Decision, Service, Situation, acts, services
 from understudy.container.escape.bridge import Bridge
+from understudy.container.log_topics import LogTopics
 from understudy.container.preonline.report import FILE_NAME, Report
 from understudy.container.preonline.service import PreOnline
 from understudy.runtime.log import get_logger
@@ -26,6 +27,7 @@ from understudy.runtime.table import load_table
 log = get_logger("container.role")
 
 STARTED = "the process has started"
+LOG_TOPICS = "topics of the log"
 LOOKS_PER_LIMIT = 4
 """How often the clocks are looked at within the time that must not pass unnoticed."""
 
@@ -47,6 +49,7 @@ class RoleServices:
     def __init__(self, broker: Broker, bridge: Bridge) -> None:
         self._broker = broker
         self._bridge = bridge
+        self._log_topics = LogTopics(broker)
         self._clock = broker.world.clock
         self._wake = trio.Event()
         self._moment = self._now()
@@ -141,9 +144,12 @@ class RoleServices:
         if not (broker.is_slave and decided[Service.SCHEDULE].run):
             if self.acting_since_ms is not None:
                 broker.hold.wake_all()  # whoever waits here hears that the master serves again
+                await broker.services.stop(LOG_TOPICS)
             self.acting_since_ms = None
         elif self.acting_since_ms is None:
             self.acting_since_ms = self._clock.wall_ms()
+            if self._log_topics.missing():
+                broker.services.start(LOG_TOPICS, self._log_topics.run, reason="acting", essential=False)
         online = decided[Service.REGISTRATION].run
         if online == broker.registration.withheld:
             broker.registration.withheld = not online

@@ -202,12 +202,18 @@ class ConsumeQueues:
     def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
         """Write one unit at its place, whatever is or is not there; for recovery and replication.
 
-        A unit that is there already and points to the same record or a later one stays.
+        A unit that is there already and points to the same record or a later one stays. When every unit is older than
+        the record, the queue was deleted and made again where the record comes from: what lies behind it goes.
         """
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
             if present is not None and present[1] != FILLER_SIZE and present[0] >= physical:
                 return
+            newest = self.unit(queue, queue.next_offset - 1)
+            if newest is not None and newest[1] != FILLER_SIZE and newest[0] < physical:
+                queue.next_offset = offset
+                queue.max_offset = min(queue.max_offset, offset)
+                self.clear_after_end(queue)
             if offset < queue.min_offset:
                 queue.min_checked_for = -2
         elif offset > queue.next_offset:

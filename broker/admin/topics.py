@@ -95,9 +95,7 @@ class TopicAdmin:
                 doomed += [retry for retry in retries if broker.topics.get(retry) is not None]
         for name in doomed:
             broker.topics.delete(name)
-            broker.offsets.remove_topic(name)
-            broker.store.delete_topic(name)
-            broker.stats.topic_deleted(name)
+            broker.forget_topic(name)
         await broker.persistence.save("topics")
         await broker.persistence.save("offsets")
         await broker.registration.settled()

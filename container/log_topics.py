@@ -1,0 +1,97 @@
+"""Topics of which an acting slave has messages but no row: their master died before the row was copied.
+
+Messages are copied at once, tables a moment later. What is missing then is asked of the name servers, which knew the
+topic before anybody was told that it exists; a topic that they do not know either was made by the last sends, and its
+queues in the log say what it is. The rows give way to the master's as soon as it is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from understudy.broker import names
+from understudy.broker.topics import TopicConfig
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import loads
+from understudy.runtime.log import get_logger
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+log = get_logger("container.log_topics")
+
+QUESTION_TIMEOUT_MS = 3_000
+AGAIN_SECONDS = 1.0
+LIGHT_PREFIX = "%LMQ%"
+"""Light message queues have no rows."""
+
+
+def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> dict[str, int]:
+    """Return the topics that have queues but no row, each with the number of queues that its highest id tells."""
+    found: dict[str, int] = {}
+    for topic, queue_id in queues:
+        if topic not in rows and not topic.startswith(LIGHT_PREFIX) and not names.is_system_topic(topic):
+            found[topic] = max(found.get(topic, 0), queue_id + 1)
+    return dict(sorted(found.items()))
+
+
+def row_of(topic: str, queues: int, route: Mapping[str, Any], broker_name: str) -> TopicConfig:
+    """Return the row of a topic.
+
+    Args:
+        topic: its name.
+        queues: how many queues the log has at least.
+        route: what a name server answered; empty when it does not know the topic.
+        broker_name: whose part of the route counts.
+    """
+    row = TopicConfig(topic, queues, queues)
+    listed = route.get("queueDatas")
+    for each in listed if isinstance(listed, list) else []:
+        if isinstance(each, Mapping) and each.get("brokerName") == broker_name:
+            known = TopicConfig.from_json(each, topic)
+            row.read_queue_nums = max(queues, known.read_queue_nums)
+            row.write_queue_nums = max(queues, known.write_queue_nums)
+            row.perm = known.perm | names.PERM_WRITE  # name servers take it from a group without a master
+            row.sys_flag = known.sys_flag
+    return row
+
+
+class LogTopics:
+    """Finds and adds the missing rows of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def missing(self) -> dict[str, int]:
+        """Return the topics without a row and their known queues."""
+        return without_row(self._broker.store.queues(), self._broker.topics.rows)
+
+    async def run(self) -> None:
+        """Add rows until none is missing; ends then."""
+        broker = self._broker
+        while missing := self.missing():
+            answers = [await self._row(topic, queues) for topic, queues in missing.items()]
+            found = [row for row in answers if row is not None]
+            broker.topics.take(found, None, delete=False, overwrite=False)
+            for row in found:
+                log.warning("topic was not copied from the master in time, made anew", row=row.describe())
+            if len(found) < len(missing):
+                await broker.world.clock.sleep(AGAIN_SECONDS)
+
+    async def _row(self, topic: str, queues: int) -> TopicConfig | None:
+        """Return the row of *topic*, or ``None`` when no name server answers."""
+        broker = self._broker
+        for address in broker.registration.name_servers:
+            question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            try:
+                answer = await broker.client.invoke(address, question, QUESTION_TIMEOUT_MS)
+                if answer.code not in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST):
+                    continue
+                route = loads(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+                return row_of(topic, queues, route if isinstance(route, Mapping) else {}, broker.identity.name)
+            except (RemotingError, ValueError) as error:
+                log.warning("no route from a name server", name_server=address, topic=topic, why=error)
+        return None
