@@ -17,6 +17,11 @@ import attrs
 from understudy.controller.election import Live
 
 DEFAULT_TIMEOUT_MS = 10_000
+MAX_BROKERS = 100_000
+
+
+class TooManyBrokersError(Exception):
+    """Somebody sends heartbeats of more brokers than any installation has; nothing was changed."""
 
 
 @attrs.frozen
@@ -63,6 +68,7 @@ class Liveness:
         self._records: dict[str, dict[int, tuple[BrokerKey, Heartbeat]]] = {}
         self._by_connection: dict[Hashable, set[BrokerKey]] = {}
         self._expected: dict[tuple[str, int], float] = {}
+        self._known = 0
 
     def expect(self, broker_name: str, broker_id: int, now: float) -> None:
         """Take a request of a broker as a sign that its first heartbeat is on the way."""
@@ -70,11 +76,20 @@ class Liveness:
             self._expected[broker_name, broker_id] = now
 
     def heartbeat(self, key: BrokerKey, heartbeat: Heartbeat) -> bool:
-        """Take a heartbeat; returns whether the broker was not alive before."""
+        """Take a heartbeat; returns whether the broker was not alive before.
+
+        *Errors*: :class:`TooManyBrokersError` when it is of one broker more than can be watched.
+        """
         group = self._records.setdefault(key.broker_name, {})
         self._expected.pop((key.broker_name, key.broker_id), None)
         former = group.get(key.broker_id)
-        if former is not None and former[1].connection != heartbeat.connection:
+        if former is None:
+            if self._known >= MAX_BROKERS:
+                if not group:
+                    del self._records[key.broker_name]
+                raise TooManyBrokersError(f"{MAX_BROKERS} brokers are watched already")
+            self._known += 1
+        elif former[1].connection != heartbeat.connection or former[0] != key:
             self._leave(former[0], former[1].connection)
         group[key.broker_id] = (key, heartbeat)
         self._by_connection.setdefault(heartbeat.connection, set()).add(key)
@@ -116,6 +131,7 @@ class Liveness:
         for broker_id in list(group) if broker_ids is None else broker_ids:
             entry = group.pop(broker_id, None)
             if entry is not None:
+                self._known -= 1
                 self._leave(entry[0], entry[1].connection)
         if not group:
             self._records.pop(broker_name, None)

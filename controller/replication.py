@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from understudy.controller.commands import Command, Outcome, decode_outcome, encode
+from understudy.controller.raft.consensus import MAX_COMMAND_BYTES
 from understudy.controller.raft.errors import (
     CommandRefusedError,
     NotLeaderError,
@@ -38,11 +39,12 @@ class ReplicatedMetadata:
     async def run(self, command: Command) -> Outcome:
         """Replicate *command* and return what it did.
 
-        *Errors*: :class:`CommandError`: 2007 surely not done here, 1 the outcome is unknown, 2 too many wait.
+        *Errors*: :class:`CommandError`: 2007 surely not done here, 1 the outcome is unknown, 2 too many wait, 2005 it
+        is too large or its numbers are.
         """
+        payload = _payload(command)
         client, sequence = self._idle.pop() if self._idle else self._new_session()
         sequence += 1
-        payload = encode(command)
         deadline = self._world.clock.monotonic() + ANSWER_SECONDS
         unknown = False
         while True:
@@ -93,3 +95,19 @@ class ReplicatedMetadata:
             ResponseCode.SYSTEM_ERROR,
             "the controller group did not confirm the request in time; it may or may not have taken effect, ask again",
         )
+
+
+def _payload(command: Command) -> bytes:
+    try:
+        payload: bytes = encode(command)
+    except OverflowError:
+        raise CommandError(
+            ResponseCode.CONTROLLER_INVALID_REQUEST, "a number of the request is outside the range of 64-bit integers"
+        ) from None
+    if len(payload) > MAX_COMMAND_BYTES:
+        raise CommandError(
+            ResponseCode.CONTROLLER_INVALID_REQUEST,
+            f"the request is {len(payload)} bytes long as a command of the controller group, {MAX_COMMAND_BYTES} are "
+            "accepted: use shorter names or fewer ids",
+        )
+    return payload

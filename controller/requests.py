@@ -11,7 +11,7 @@ from understudy.controller.configuration import FORGET_MEMBER_KEY, Peers, show
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
 from understudy.controller.failover import Failover
-from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness
+from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness, TooManyBrokersError
 from understudy.controller.metadata import Group, Metadata
 from understudy.controller.notification import set_body
 from understudy.controller.raft.errors import NotLeaderError
@@ -114,7 +114,11 @@ class ControllerRequests:
         timeout_ms = _number(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
         heartbeat = Heartbeat(required(command, "brokerAddr"), now, timeout_ms / 1000, connection, facts)
         self.heartbeat_count += 1
-        if self._liveness.heartbeat(key, heartbeat):
+        try:
+            came_alive = self._liveness.heartbeat(key, heartbeat)
+        except TooManyBrokersError as error:
+            raise CommandError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy, {error}") from None
+        if came_alive:
             self._failover.suspect(key.broker_name, f"broker {broker_id} came alive and the group has no master")
         return response(command, ResponseCode.SUCCESS, "Heart beat success")
 

@@ -7,7 +7,7 @@ import trio
 
 from understudy.controller.configuration import ControllerConfig, read_peers, timing, tls_files
 from understudy.controller.failover import Failover
-from understudy.controller.liveness import Liveness
+from understudy.controller.liveness import BrokerKey, Liveness
 from understudy.controller.metadata import Metadata
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.raft.member import QuorumMember, QuorumSettings
@@ -118,8 +118,7 @@ class Controller:
 
     def _connection_closed(self, connection: Connection) -> None:
         for key in self.liveness.connection_closed(connection):
-            log.info("broker lost", group=key.broker_name, broker=key.broker_id, why="its connection closed")
-            self._suspect(key.broker_name, f"the connection of broker {key.broker_id} closed")
+            self._lost(key, "its connection closed", f"the connection of broker {key.broker_id} closed")
 
     async def _expire_brokers(self) -> None:
         """Notice silent brokers at their own deadline; asleep until the earliest one."""
@@ -129,12 +128,20 @@ class Controller:
             for key in self.liveness.expire(now):
                 record = self.liveness.record(key.broker_name, key.broker_id)
                 why = "" if record is None else record.end_reason
-                log.info("broker lost", group=key.broker_name, broker=key.broker_id, why=why)
-                self._suspect(key.broker_name, f"broker {key.broker_id} was {why}")
+                self._lost(key, why, f"broker {key.broker_id} was {why}")
             longest = max(50, self.settings.current.scan_not_active_broker_interval) / 1000
             due = self.liveness.next_expiry()
             pause = longest if due is None else min(longest, max(0.02, due - now + 0.001))
             await clock.sleep(pause)
+
+    def _lost(self, key: BrokerKey, why: str, cause: str) -> None:
+        log.info("broker lost", group=key.broker_name, broker=key.broker_id, why=why)
+        group = self.metadata.groups.get(key.broker_name)
+        if group is None or key.broker_id not in group.replicas:
+            # never registered: nobody will ask why it is dead, and anybody may send heartbeats
+            self.liveness.forget(key.broker_name, [key.broker_id])
+        else:
+            self._suspect(key.broker_name, cause)
 
     def _suspect(self, broker_name: str, cause: str) -> None:
         if self.failover is not None:

@@ -80,9 +80,8 @@ def test_a_flipped_bit_in_a_synced_group_stops_the_member() -> None:
     outcomes = set()
     for _ in range(120):
         disk = make_disk()
-        _, entries = filled(disk, groups=6)
-        last_group = disk.size(PATH) - 5 * 20
-        position = source.randrange(8, last_group - 800)
+        journal, entries = filled(disk, groups=6)
+        position = source.randrange(8, journal.end_bytes - 900)
 
         def flip(data: bytes, position: int = position) -> bytes:
             changed = data[position] ^ (1 << source.randrange(8))
@@ -123,13 +122,44 @@ def test_garbage_is_refused_with_the_way_back(change: Callable[[bytes], bytes], 
 
 def test_a_zeroed_tail_of_the_newest_group_is_cut() -> None:
     disk = make_disk()
-    _, entries = filled(disk, groups=10)
-    disk.damage(PATH, lambda data: data[:-10] + b"\0" * 10)
+    journal, entries = filled(disk, groups=10)
+    end = journal.end_bytes
+    disk.damage(PATH, lambda data: data[: end - 10] + bytes(len(data) - end + 10))
 
     again = open_journal(disk)
 
-    assert again.entries == entries[:-1]
+    assert again.entries == entries[:-5]
     assert again.cut_bytes > 0
+
+
+def test_the_file_grows_ahead_of_what_is_written_and_the_room_is_no_damage() -> None:
+    disk = make_disk()
+    journal, entries = filled(disk, groups=3)
+    size = disk.size(PATH)
+    for number in range(20):
+        journal.add(bytes(100), entries[-1][1] + 1 + number, journal.term)
+        journal.sync()
+    assert disk.size(PATH) == size
+
+    again = open_journal(disk)
+    assert (again.entries, again.cut_bytes, again.end_bytes) == (journal.entries, 0, journal.end_bytes)
+
+    again.add(bytes(2 * size), again.last_index() + 1, again.term)
+    again.sync()
+    assert disk.size(PATH) > 2 * size
+    assert open_journal(disk).entries == again.entries
+
+
+def test_entries_that_are_cut_before_the_sync_do_not_come_back() -> None:
+    journal, entries = filled(disk := make_disk(), groups=2)
+    last = entries[-1][1]
+    journal.add(b"first", last + 1, journal.term)
+    journal.add(b"second", last + 2, journal.term)
+    journal.deleteEntriesFrom(len(entries) + 1)
+    journal.add(b"other", last + 2, journal.term)
+    journal.sync()
+
+    assert [entry[0] for entry in open_journal(disk).entries[-2:]] == [b"first", b"other"]
 
 
 def test_compaction_replaces_the_file_and_seals_it() -> None:
@@ -140,7 +170,7 @@ def test_compaction_replaces_the_file_and_seals_it() -> None:
 
     assert open_journal(disk).entries == entries[100:]
 
-    disk.damage(PATH, lambda data: data[: len(data) // 2])
+    disk.damage(PATH, lambda data: data[: journal.end_bytes // 2])
     with pytest.raises(DamagedFileError, match="inside the part that was synced"):
         open_journal(disk)
 

@@ -1,0 +1,143 @@
+"""The controller's request handlers over a quorum of one that is always leader: no sockets, no log."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, cast
+
+import trio
+
+from understudy.controller.configuration import ControllerConfig, read_peers
+from understudy.controller.election import Live
+from understudy.controller.failover import Failover
+from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
+from understudy.controller.metadata import Metadata
+from understudy.controller.notification import RoleNotifier
+from understudy.controller.raft.facts import Facts
+from understudy.controller.raft.member import QuorumMember
+from understudy.controller.replication import ReplicatedMetadata
+from understudy.controller.requests import ControllerRequests
+from understudy.controller.settings import ControllerSettings
+from understudy.remoting.client import RemotingClient
+from understudy.remoting.command import Command, request
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Dispatcher, failure
+from understudy.runtime.clock import VirtualClock
+from understudy.runtime.world import World
+from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim_quorum_disk import QuorumDisk
+
+MAX_COMMAND_BYTES = 60_000
+
+
+class LocalQuorum:
+    """A quorum of one that is always leader, without log or network."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self.metadata = metadata
+        self.leading = True
+
+    def leads(self) -> bool:
+        return self.leading
+
+    def leader(self) -> str | None:
+        return "n0" if self.leading else "n1"
+
+    def term(self) -> int:
+        return 1
+
+    def facts(self) -> Facts:
+        return Facts(
+            "n0", "LEADER", 1, self.leader(), None, 1, 1, 1, 1, True, True, True, (), {}, 1, 0.0, (), 0, 0,
+        )  # fmt: skip
+
+    async def forget(self, member: str) -> bool:
+        await trio.lowlevel.checkpoint()
+        if member not in ("n1", "n2"):
+            raise ValueError(f"{member} is no other member")
+        return True
+
+    class settings:
+        member = "n0"
+
+    async def propose(self, client: str, sequence: int, command: bytes, timeout_seconds: float = 5) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if len(command) > MAX_COMMAND_BYTES:
+            raise ValueError(f"command of {len(command)} bytes")  # as the member of a quorum says it
+        return self.metadata.apply(1, 0, 1, command)
+
+    async def read_barrier(self, timeout_seconds: float = 5) -> int:
+        await trio.lowlevel.checkpoint()
+        return 1
+
+
+class FakeConnection:
+    address = "127.0.0.1:4711"
+
+
+class Desk:
+    """The request handlers over a local quorum."""
+
+    def __init__(self) -> None:
+        source = random.Random(1)
+        network = SimNetwork(source)
+        self.world = World(VirtualClock(), network.host("here"), QuorumDisk(source), source)
+        self.metadata = Metadata()
+        self.quorum = LocalQuorum(self.metadata)
+        config = ControllerConfig(
+            controller_d_leger_group="w2group",
+            controller_d_leger_peers="n0-127.0.0.1:21310;n1-127.0.0.1:21311;n2-127.0.0.1:21312",
+            controller_d_leger_self_id="n0",
+            config_store_path="/conf/controller.properties",
+        )
+        self.liveness = Liveness(trio.current_time())
+        member = cast(QuorumMember, self.quorum)
+        replicated = ReplicatedMetadata(self.world, member)
+        self.notifier = RoleNotifier(cast(RemotingClient, None))
+        failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier)
+        failover.config = config
+        self.settings = ControllerSettings(config, self.world.disk)
+        self.requests = ControllerRequests(
+            self.world.clock,
+            read_peers(config),
+            member,
+            self.metadata,
+            replicated,
+            self.liveness,
+            failover,
+            self.settings,
+        )
+        self.handlers: dict[int, Any] = {}
+        self.requests.register(cast(Dispatcher, self))
+
+    @classmethod
+    def codes(cls) -> list[int]:
+        """Return every request code that has a handler."""
+
+        async def collect() -> list[int]:
+            await trio.lowlevel.checkpoint()
+            return list(cls().handlers)
+
+        return trio.run(collect)
+
+    def register(self, code: int, handler: Any) -> None:
+        async def call(connection: Connection, command: Command) -> Command:
+            await trio.lowlevel.checkpoint()
+            return cast(Command, handler(connection, command))
+
+        self.handlers[int(code)] = call
+
+    def register_async(self, code: int, handler: Any, kind: str) -> None:
+        self.handlers[int(code)] = handler
+
+    async def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        command, connection = request(code, ext, body), cast(Connection, FakeConnection())
+        try:
+            return cast(Command, await self.handlers[code](connection, command))
+        except Exception as error:
+            return failure(connection, command, error)
+
+    def alive(self, name: str, broker_ids: list[int]) -> None:
+        for broker_id in broker_ids:
+            heartbeat = Heartbeat(f"127.0.0.1:{21310 + 10 * broker_id}", trio.current_time(), 10, broker_id, Live())
+            self.liveness.heartbeat(BrokerKey("W2", name, broker_id), heartbeat)
