@@ -63,15 +63,21 @@ class _Processor:
             if fixed:
                 log.warning("update of fixed keys refused", keys=",".join(sorted(fixed)), peer=connection.address)
                 raise CommandError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+            before = container.options.properties()
             changes = container.options.update(properties)
         except UnicodeDecodeError:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is not UTF-8 text of key=value lines") from None
         except ConfigError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        self._version = self._version.next(container.world.clock.wall_ms())
-        log.info("configuration updated", peer=connection.address, changes=changes)
         path, disk = container.options.path, container.world.disk
         if path is not None:
-            text = rewrite_properties(disk.read(path).decode("latin-1"), changes)
-            await disk.in_thread(lambda: write_durably(disk, path, text.encode("latin-1", "backslashreplace")))
+            try:
+                text = rewrite_properties(disk.read(path).decode("latin-1"), changes)
+                await disk.in_thread(lambda: write_durably(disk, path, text.encode("latin-1", "backslashreplace")))
+            except OSError as error:
+                container.options.update({key: before[key] for key in changes if key in before})
+                remark = f"nothing was changed, because {path} cannot be written: {error}"
+                raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
+        self._version = self._version.next(container.world.clock.wall_ms())
+        log.info("configuration updated", peer=connection.address, changes=changes)
         return response(command, 0, None)

@@ -1,0 +1,64 @@
+"""Every code that a broker answers, asked with what no client would send."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+
+import pytest
+import trio
+from broker_rig import Peer, open_rig
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_broker_fuzz import NAMES, UNEXPECTED, bodies, json_values, texts
+from test_broker_fuzz import OWN_CODES as FUZZED_ELSEWHERE
+
+ADMIN_NAMES = """topic group groupName consumerGroup queueId offset timestamp perm readQueueNums writeQueueNums
+topicFilterType order attributes statsName statsKey clientId clientAddr msgId brokerName index count isOrder isForce
+srcGroup destGroup minBrokerId minBrokerAddr offlineBrokerAddr haBrokerAddr masterHaAddress masterAddress
+masterFlushOffset brokerId epoch READ_AHEAD_MODE E_T key maxNum beginTimestamp endTimestamp jstackEnable invisibleTime
+pollTime bornTime initMode exp expType extraInfo commitOrRollback tranStateTableOffset commitLogOffset recallHandle
+username subject policyType topicSeq maxTopicNum dataVersion knownOffsets configType cleanOffset readable"""
+numbers = st.integers(0, 2**20)
+requests = st.tuples(
+    numbers,
+    st.none() | st.dictionaries(st.sampled_from(sorted({*ADMIN_NAMES.split(), *NAMES})), texts, max_size=10),
+    bodies | json_values.map(lambda value: json.dumps(value).encode()),
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@given(st.lists(requests, min_size=20, max_size=80))
+async def test_no_registered_code_fails_in_a_way_it_did_not_mean(
+    given_requests: list[tuple[int, dict[str, str] | None, bytes]],
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_rig(folder) as rig:
+            codes = sorted(rig.broker.server.codes)
+            assert set(FUZZED_ELSEWHERE) < set(codes)
+            rig.send("T")
+            asked = []
+            for number, ext, body in given_requests:
+                code = codes[number % len(codes)]
+                if ext is not None and "suspendTimeoutMillis" in ext:
+                    ext["suspendTimeoutMillis"] = "1"  # a held pull is as good as an answered one, and takes longer
+                asked.append((code, ext, body, rig.tell(code, ext, body)))
+            for code, ext, body, command in asked:
+                answer = await rig.wait(command)
+                context = f"{code} {ext} {body!r}: {answer.code} {answer.remark}"
+                assert answer.code != 1 or answer.remark, context
+                assert not UNEXPECTED.match(answer.remark or ""), context
+            rig.broker.options.broker.brokerPermission = 6  # the requests may have changed it
+            rig.peer = Peer(rig.nursery, 50001)
+            sent = rig.send("Afterwards", b"still alive")
+            assert (sent.code, rig.stored("Afterwards")[0].body) == (0, b"still alive")
+
+
+async def test_every_code_without_anything_is_answered_at_once_in_one_line(tmp_path: object) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        for code in sorted(rig.broker.server.codes):
+            with trio.fail_after(5):
+                answer = await rig.wait(rig.tell(code))
+            assert not UNEXPECTED.match(answer.remark or ""), (code, answer.remark)
+            assert answer.code == 0 or answer.remark, code
