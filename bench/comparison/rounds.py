@@ -6,7 +6,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,18 +70,25 @@ def play(side: Cluster, step: Step, figures: Figures, settings: Settings) -> Non
     log(f"{side.name}: {step.key}: {brief(result)}")
 
 
+@contextmanager
+def measured_alone(side: Cluster, sides: Sequence[Cluster], settings: Settings) -> Iterator[None]:
+    """Takes the other sides off the processors for the time of the block, when that is wanted."""
+    others = [other for other in sides if other is not side] if settings.pause_other else []
+    for other in others:
+        other.pause(True)
+    try:
+        yield
+    finally:
+        for other in others:
+            other.pause(False)
+
+
 def play_all(sides: Sequence[Cluster], figures: dict[str, Figures], settings: Settings) -> None:
     """Plays every step against every side; the order of the sides is swapped at every step."""
     for number, step in enumerate(settings.load_steps()):
         for side in sides if number % 2 == 0 else sides[::-1]:
-            others = [other for other in sides if other is not side] if settings.pause_other else []
-            for other in others:
-                other.pause(True)
-            try:
+            with measured_alone(side, sides, settings):
                 play(side, step, figures[side.name], settings)
-            finally:
-                for other in others:
-                    other.pause(False)
 
 
 def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Figures]:
@@ -89,7 +97,8 @@ def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Fig
     try:
         for side in sides:
             shutil.rmtree(side.folder, ignore_errors=True)
-            figures[side.name]["start_to_first_ack_ms"] = side.timed_start()
+            with measured_alone(side, sides, settings):
+                figures[side.name]["start_to_first_ack_ms"] = side.timed_start()
             log(f"{side.name}: start to first ack: {figures[side.name]['start_to_first_ack_ms']} ms")
         time.sleep(SETTLE_S)
         for side in sides:
@@ -101,7 +110,8 @@ def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Fig
             log(f"{side.name}: RssAnon {idle} MB idle, {loaded} MB after the load")
         for side in sides:
             side.end(signal.SIGKILL)
-            figures[side.name]["restart_killed_ms"] = side.timed_start()
+            with measured_alone(side, sides, settings):
+                figures[side.name]["restart_killed_ms"] = side.timed_start()
             log(f"{side.name}: restart after SIGKILL: {figures[side.name]['restart_killed_ms']} ms")
             side.end()
         if settings.with_sync_flush:

@@ -93,6 +93,18 @@ def test_the_first_use_installs_and_the_second_does_not(script: ModuleType) -> N
     assert script.is_installed("compress")
 
 
+def test_the_rooms_are_compiled_by_the_installation(script: ModuleType, tmp_path: Path) -> None:
+    # given a checkout with a room behind its link, where Python writes no caches of its own
+    (tmp_path / "room").mkdir()
+    (tmp_path / "room" / "module.py").write_text("answer = 42\n")
+    (tmp_path / "src" / "understudy").mkdir(parents=True)
+    (tmp_path / "src" / "understudy" / "room").symlink_to("../../room")
+    # when it is installed
+    script.install("compress")
+    # then no start compiles it again
+    assert 1 == len(list((tmp_path / "room" / "__pycache__").glob("module.*.pyc")))
+
+
 def test_further_extras_are_added_to_the_same_environment(script: ModuleType) -> None:
     script.install("compress")
     script.install("compress,dev,spark")
