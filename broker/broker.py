@@ -456,13 +456,17 @@ class Broker:
         server.lane(
             REPLY_LANE, LaneLimits(config.processReplyMessageThreadPoolNums, config.replyThreadPoolQueueCapacity)
         )
+        administration = LaneLimits(
+            config.adminBrokerThreadPoolNums,
+            config.adminBrokerThreadPoolQueueCapacity,
+            config.waitTimeMillsInAdminBrokerQueue / 1000,
+        )
+        # Lanes of their own for questions that wait for clients or name servers, so that changes do not wait behind.
+        server.lane("admin", administration)
+        server.lane("relay", administration)
         server.lane(
-            "admin",
-            LaneLimits(
-                config.adminBrokerThreadPoolNums,
-                config.adminBrokerThreadPoolQueueCapacity,
-                config.waitTimeMillsInAdminBrokerQueue / 1000,
-            ),
+            "assignment",
+            LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
         )
         server.on_close.append(self.members.closed)
         if self.fast_server is not None:

@@ -62,7 +62,7 @@ _GROUPS: dict[str, str] = {
         clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
         consumerManageThreadPoolNums endTransactionThreadPoolNums heartbeatThreadPoolNums
         heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
-        loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests
+        maxAsyncPutMessageRequests
         pullMessageThreadPoolNums putMessageFutureThreadPoolNums putMessageTimeout putThreadPoolQueueCapacity
         queryMessageThreadPoolNums queryThreadPoolQueueCapacity recoverConcurrently recoverThreadPoolNums
         sendMessageThreadPoolNums waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue

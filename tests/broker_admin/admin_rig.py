@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 from understudy.broker import admin
+from understudy.broker.broker import Broker
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.filters import Subscription
@@ -180,6 +181,7 @@ class Rig:
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),
         )
+        self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)
         self.server = Handlers()
         admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use
 
