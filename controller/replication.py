@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from understudy.controller.commands import Command, Outcome, decode_outcome, encode
+from understudy.controller.leadership import heard_leader
 from understudy.controller.raft.consensus import MAX_COMMAND_BYTES
 from understudy.controller.raft.errors import (
     CommandRefusedError,
@@ -81,7 +82,7 @@ class ReplicatedMetadata:
 
     def leader_hint(self) -> dict[str, str]:
         """Return header fields that tell who leads, as far as this member knows."""
-        leader = self._member.leader()
+        leader = heard_leader(self._member.facts())
         return {} if leader is None or leader == self._member.settings.member else {"controllerLeaderId": leader}
 
     def _new_session(self) -> tuple[str, int]:

@@ -11,6 +11,7 @@ from understudy.controller.configuration import FORGET_MEMBER_KEY, Peers, show
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
 from understudy.controller.failover import Failover
+from understudy.controller.leadership import heard_leader
 from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness, TooManyBrokersError
 from understudy.controller.metadata import Group, Metadata
 from understudy.controller.notification import set_body
@@ -124,7 +125,7 @@ class ControllerRequests:
 
     def _controller_metadata(self, connection: Connection, command: Command) -> Command:
         fields = {"isLeader": "true" if self._member.leads() else "false"}
-        leader = self._member.leader()
+        leader = heard_leader(self._member.facts())
         if leader is not None and (leader != self._peers.own or self._member.leads()):
             fields = {
                 "controllerLeaderId": leader,
@@ -171,7 +172,7 @@ class ControllerRequests:
         lines = [
             f"#Role\t{facts.role}",
             f"#Term\t{facts.term}",
-            f"#Leader\t{facts.leader or 'unknown'}",
+            f"#Leader\t{heard_leader(facts) or 'unknown'}",
             f"#LedgerEnd\tindex {facts.last_index} term {facts.last_term}",
             f"#Commit\t{facts.commit_index} applied {facts.applied_index} snapshot {facts.snapshot_index}",
             f"#Voter\t{str(facts.voter).lower()}",
@@ -190,7 +191,7 @@ class ControllerRequests:
     def _check_leader(self, ext: dict[str, str] | None = None) -> None:
         if not self._member.leads():
             fields = dict(ext or {})
-            leader = self._member.leader()
+            leader = heard_leader(self._member.facts())
             if leader is not None and leader != self._peers.own:
                 fields["controllerLeaderAddress"] = self._peers.address(leader)
             raise CommandError(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER, fields)

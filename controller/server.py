@@ -7,6 +7,7 @@ import trio
 
 from understudy.controller.configuration import ControllerConfig, read_peers, timing, tls_files
 from understudy.controller.failover import Failover
+from understudy.controller.leadership import tell_when_nobody_leads
 from understudy.controller.liveness import BrokerKey, Liveness
 from understudy.controller.metadata import Metadata
 from understudy.controller.notification import RoleNotifier
@@ -112,6 +113,8 @@ class Controller:
                 nursery.start_soon(notifier.run)
                 nursery.start_soon(failover.run)
                 nursery.start_soon(self._expire_brokers)
+                patience = 2 * self.member.settings.timing.election_max_seconds
+                nursery.start_soon(tell_when_nobody_leads, self.member, self._world.clock, patience)
                 nursery.start_soon(server.run)
                 log.info("serving", address=self.address, members=self.peers.listed())
                 task_status.started(self.address)

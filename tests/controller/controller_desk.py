@@ -47,8 +47,9 @@ class LocalQuorum:
         return 1
 
     def facts(self) -> Facts:
+        role = "LEADER" if self.leading else "FOLLOWER"
         return Facts(
-            "n0", "LEADER", 1, self.leader(), None, 1, 1, 1, 1, True, True, True, (), {}, 1, 0.0, (), 0, 0,
+            "n0", role, 1, self.leader(), None, 1, 1, 1, 1, True, True, True, (), {}, 1, 0.3, (), 0, 0,
         )  # fmt: skip
 
     async def forget(self, member: str) -> bool:

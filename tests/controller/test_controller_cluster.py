@@ -264,3 +264,22 @@ async def test_one_controller_alone_does_failover_too(autojump_clock: MockClock)
 @pytest.mark.parametrize("seed", [0, 3])
 def test_random_histories_have_one_master_per_epoch_and_recover(seed: int) -> None:
     assert run_controllers_seed(seed, 8.0).violations == []
+
+
+@pytest.mark.covers("R124", "R267")
+async def test_the_last_controller_names_no_dead_leader(autojump_clock: MockClock) -> None:
+    async with cluster_of({"a": 2}) as cluster:
+        active = await cluster.wait_active()
+        last = next(host for host in cluster.controllers.values() if host is not active)
+        known = await ask(cluster, last.name, 1005)
+        assert (known.ext or {})["controllerLeaderId"] == active.name
+        for host in cluster.controllers.values():
+            if host is not last:
+                await host.kill(power=True)
+        await trio.sleep(2)
+        answer = await ask(cluster, last.name, 1005)
+        assert (answer.ext or {})["isLeader"] == "false"
+        assert "controllerLeaderId" not in (answer.ext or {})
+        refused = await ask(cluster, last.name, 1004, {"brokerName": "a"})
+        assert (refused.code, "controllerLeaderAddress" in (refused.ext or {})) == (2007, False)
+        assert b"#Leader\tunknown" in (await ask(cluster, last.name, QUORUM_FACTS)).body
