@@ -12,6 +12,10 @@ The rules of the room:
 * A view that is unknown (no name server answered yet) changes nothing for a master and lets no slave act.
 * A slave that has lost every name server for longer than the group's timeout stops acting: its master may be back. So
   two brokers act at once for one timeout at most, whatever part of the network is cut.
+* A master that has heard neither a name server nor one of its slaves for longer than that is **cut off**: a slave may
+  act for it. It leaves what is stored to that slave, and its heartbeats cease so that name servers that only hear it
+  let the slave act; it goes on to take the sends of whoever still reaches it. As long as it hears all slaves that it
+  knows of, none of them acts, and it goes on without any name server.
 * A slave stops acting when its master says that it comes back, before the master reads the slave's progress.
 
 In any single view at most one broker of a group acts: the condition names one id.
@@ -51,6 +55,7 @@ class Situation:
         metadata_synced: topics, groups and offsets of the group were copied, in this life or a former one.
         master_returning: the master has just said that it comes back.
         contact_lost: no name server has answered for longer than the group's timeout.
+        slaves_silent: a slave that the last view shows has not been heard for as long as that.
     """
 
     broker_id: int
@@ -61,6 +66,12 @@ class Situation:
     metadata_synced: bool = True
     master_returning: bool = False
     contact_lost: bool = False
+    slaves_silent: bool = False
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether a slave may act for this master without its knowing."""
+        return not self.is_slave and self.acting_enabled and self.contact_lost and self.slaves_silent
 
 
 @attrs.frozen
@@ -99,6 +110,10 @@ def acts(situation: Situation) -> Decision:
     return Decision(True, "no master, and the smallest id of the group")
 
 
+def _why_master(situation: Situation) -> str:
+    return "cut off: neither a name server nor every slave is heard, so one may act" if situation.cut_off else "master"
+
+
 def services(situation: Situation) -> dict[Service, Decision]:
     """Return for every service whether it must run now, with the reason a person reads in the roster."""
     slave, isolated = situation.is_slave, situation.isolated
@@ -107,16 +122,19 @@ def services(situation: Situation) -> dict[Service, Decision]:
     if slave:
         schedule = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
     else:
-        schedule = Decision(not isolated, "isolated" if isolated else "master")
+        schedule = Decision(not (isolated or situation.cut_off), "isolated" if isolated else _why_master(situation))
     told = Decision(not isolated, "isolated: nobody may find this broker yet" if isolated else "always on")
     watched = situation.acting_enabled
+    heard = told if not situation.cut_off else Decision(False, _why_master(situation))
     return {
         Service.REPLICATION_SERVER: Decision(not slave, role),
         Service.REPLICATION_CLIENT: Decision(slave, role),
         Service.METADATA_SYNC: Decision(slave and not acting.run, role if not acting.run else "acting: nobody to copy"),
         Service.SCHEDULE: schedule,
         Service.REGISTRATION: told,
-        Service.HEARTBEAT: Decision(watched and told.run, told.reason if watched else "enableSlaveActingMaster=false"),
+        Service.HEARTBEAT: Decision(
+            watched and heard.run, heard.reason if watched else "enableSlaveActingMaster=false"
+        ),
         Service.MEMBER_VIEW: Decision(watched, f"enableSlaveActingMaster={str(watched).lower()}"),
         Service.PRE_ONLINE: Decision(watched and isolated, "isolated" if isolated else "not isolated"),
     }

@@ -122,6 +122,7 @@ class RoleServices:
             metadata_synced=sync is None or sync.synced,
             master_returning=broker.is_slave and broker.replication.master_returning,
             contact_lost=self._contact_lost,
+            slaves_silent=self._slaves_silent(),
         )
 
     # --- making it true ----------------------------------------------------------------------------------------
@@ -244,13 +245,26 @@ class RoleServices:
         if gap > self._limit_ms:
             self.isolate(f"this process did nothing for {gap:.0f} ms")
         lost = self._silent_ms() > self._silence_limit_ms
-        if lost != self._contact_lost or self._broker.is_slave:
+        if lost or lost != self._contact_lost or self._broker.is_slave:
             self._contact_lost = lost
             self._look()
 
     def _silent_ms(self) -> float:
         seen = self._broker.member_group.seen_at
         return 0.0 if seen is None else (self._clock.monotonic() - seen) * 1000
+
+    def _slaves_silent(self) -> bool:
+        """Return whether a slave that the last view shows has been silent for so long that it may act."""
+        master = self._broker.replication.master
+        if master is None or not self._may_isolate:
+            return False
+        beats_ms = 1.5 * self._broker.options.store.haSendHeartbeatInterval
+        known = set(self._broker.member_group.members or {}) - {self._broker.identity.broker_id}
+        return master.heard_within(max(self._silence_limit_ms, beats_ms) / 1000) < len(known)
+
+    def _cut_off(self) -> bool:
+        """Return whether a slave may act for this master, as of now."""
+        return self._silent_ms() > self._silence_limit_ms and self._slaves_silent()
 
     def _contact(self, found: Mapping[int, str]) -> None:
         """A name server answers: when the last answer is too old, somebody may have acted for this broker meanwhile."""
@@ -272,7 +286,7 @@ class RoleServices:
         if self._absent() or self.isolated:
             return False
         if not self._broker.is_slave:
-            return await self._broker.append_to_own_log(message)
+            return not self._cut_off() and await self._broker.append_to_own_log(message)
         if not acts(self.situation()).run:
             return False
         # Bounded by the bridge. A put that is cut in the middle would be done twice.

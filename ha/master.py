@@ -108,6 +108,11 @@ class HaMaster:
             for slave in self._slaves.values()
         ]
 
+    def heard_within(self, seconds: float) -> int:
+        """Return how many connected slaves have said something in the last *seconds*."""
+        since = self._world.clock.monotonic() - seconds
+        return sum(slave.heard_at >= since for slave in self._slaves.values())
+
     def in_sync_count(self) -> int:
         """Return how many replicas, this one included, are in sync with the end of the log."""
         return replicas.in_sync_count(self._replicas(), self._store.max_physical_offset, self._settings.max_gap_bytes)
@@ -183,6 +188,7 @@ class HaMaster:
                 data = await stream.receive_some(_RECEIVE_BYTES)
                 if not data:
                     return "closed by the slave"
+                slave.heard_at = self._world.clock.monotonic()
                 try:
                     offset = reader.feed(data)
                     if offset is None:
@@ -277,6 +283,7 @@ class _Slave:
         self.replica = Replica()
         self.next_offset = -1
         self.started = trio.Event()
+        self.heard_at = float("-inf")
 
 
 class _Flow:

@@ -21,8 +21,9 @@ import trio
 from understudy.container.preonline.merge import Row
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
+from understudy.testkit.acting_faults import FAULTS
 from understudy.testkit.acting_processes import CLIENTS, RealRun
-from understudy.testkit.acting_scenario import FAULTS, Outcome, Run
+from understudy.testkit.acting_scenario import Outcome, Run
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.java_tools import missing
 from understudy.testkit.ring_processes import DrillError

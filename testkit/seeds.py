@@ -6,6 +6,7 @@ import concurrent.futures
 import gc
 import logging
 import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ FAULT = "fault "
 """Counts whose name begins like this say how often each kind of fault happened."""
 _PROGRESS_SEEDS = 100
 _SHOWN_CHARACTERS = 300
+MOST_SECONDS = 120
+"""Wall time after which one seed is given up."""
 # A simulation makes few cycles and lives for seconds: looking for them at the usual pace costs a tenth of the run.
 _GARBAGE_THRESHOLD = 50_000
 
@@ -25,8 +28,12 @@ class SeedOutcome(Protocol):
     """What one seed showed: broken promises, if any, and counts to be added up over all seeds."""
 
     seed: int
-    violations: list[str]
     counts: Counter[str]
+
+    @property
+    def violations(self) -> list[str]:
+        """Each in a line."""
+        ...
 
 
 @attrs.define
@@ -71,10 +78,22 @@ def play_quietly(play: Callable[[int], SeedOutcome], seed: int) -> SeedOutcome:
     """Play one seed without log lines; a run that fails by itself is a violation too."""
     logging.disable(logging.CRITICAL)
     gc.set_threshold(_GARBAGE_THRESHOLD)
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.alarm(MOST_SECONDS)
     try:
         return play(seed)
     except Exception as error:
         return FailedRun(seed, [f"the run itself failed: {_leaf(error)!r}"])
+    finally:
+        signal.alarm(0)
+
+
+def _give_up(*_: object) -> None:
+    raise _TooLongError(f"not done after {MOST_SECONDS} s of wall time: virtual time may stand still")
+
+
+class _TooLongError(Exception):
+    """A run whose virtual time does not go on."""
 
 
 def play_seeds(

@@ -29,9 +29,9 @@ from understudy.container.container import BrokerContainer
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.runtime.background import open_background
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace
+from understudy.testkit.sim_clock import StoppableClock
 from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.sim_network import LinkQuality, SimNetwork
 from understudy.testkit.sim_process import SimProcess
@@ -57,7 +57,7 @@ class SimHost:
     def __init__(self, cluster: SimCluster, name: str, address: str) -> None:
         self.name = name
         self.address = address
-        self.clock = VirtualClock()
+        self.clock = StoppableClock()
         self.source = random.Random(cluster.source.getrandbits(64))
         self.disk = SimDisk(self.source, now_ms=self.clock.wall_ms, sync_seconds=0.001)
         self.network = cluster.network.host(address)

@@ -38,6 +38,21 @@ def test_a_slave_acts_only_when_all_rules_allow_it(situation: Situation, expecte
     assert reason in decision.reason
 
 
+@pytest.mark.parametrize(
+    ("contact_lost", "slaves_silent", "runs"),
+    [(False, False, True), (True, False, True), (False, True, True), (True, True, False)],
+)
+def test_a_master_leaves_what_is_stored_to_its_slave_only_when_it_hears_nobody(
+    contact_lost: bool, slaves_silent: bool, runs: bool
+) -> None:
+    master = Situation(0, False, True, members={0: "m", 1: "s"}, contact_lost=contact_lost, slaves_silent=slaves_silent)
+    decided = services(master)
+    assert [decided[each].run for each in (Service.SCHEDULE, Service.HEARTBEAT)] == [runs, runs]
+    assert runs or "cut off" in decided[Service.SCHEDULE].reason
+    # copies and sends go on in any case
+    assert decided[Service.REPLICATION_SERVER].run
+
+
 situations = st.builds(
     Situation,
     broker_id=st.integers(0, 3),

@@ -1,0 +1,53 @@
+"""Many simulated failovers of a ring: one seed each, in parallel processes; a failing seed prints how to replay it.
+
+./understudy bench sim-acting --seeds 1000
+./understudy bench sim-acting --replay 1234
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from understudy.testkit.acting_faults import FAULTS
+from understudy.testkit.acting_scenario import Outcome
+from understudy.testkit.acting_seeds import play, tell
+from understudy.testkit.seeds import play_quietly, play_seeds, processors
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play seeds; *arguments* are those of the process when ``None``. Return 1 when a promise was broken."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=processors())
+    parser.add_argument("--replay", type=int, metavar="SEED")
+    options = parser.parse_args(arguments)
+    if options.replay is not None:
+        return _replay(options.replay)
+    if options.seeds < 1:
+        parser.error("--seeds must be at least 1")
+    seeds = range(options.first, options.first + options.seeds)
+    summary = play_seeds(play, seeds, options.processes, lambda seed: f"./understudy bench sim-acting --replay {seed}")
+    print(tell(summary))
+    never = [kind for kind in FAULTS if not summary.faults.get(kind)]
+    if never:
+        print(f"  never happened: {', '.join(never)}; play more seeds")
+    return bool(summary.failing)
+
+
+def _replay(seed: int) -> int:
+    outcome = play_quietly(play, seed)
+    if isinstance(outcome, Outcome):
+        print(f"seed {seed}: the master of {outcome.group}; {outcome.fault}")
+        for step in outcome.steps:
+            print(f"  {step.seconds:8.3f}  {step.name}")
+        print(outcome.verdict)
+    for violation in outcome.violations:
+        print(f"  {violation}")
+    return bool(outcome.violations)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Accidents of one host of a ring: each has a beginning and an end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import attrs
+
+from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim_network import LinkQuality
+
+FAULTS = (
+    "kill",
+    "power",
+    "cut",
+    "cut-out",
+    "cut-in",
+    "cut-off-servers",
+    "slow",
+    "pause",
+    "suspend",
+    "clock-forward",
+    "clock-back",
+)
+"""Crash of the process; loss of power; a network cut in both directions, only from the host, only to it, or only
+between it and the name servers; a slow link; a stopped process; a suspended machine; a clock set forward or back and
+right again later."""
+ENDS_PROCESS = ("kill", "power")
+SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
+"""Faults that no closed connection tells of: only the timeout of the group does."""
+SLOW = LinkQuality(delay_seconds=(0.2, 0.4))
+
+
+@attrs.frozen
+class Fault:
+    """One accident of a plan.
+
+    Attributes:
+        kind: one of :data:`FAULTS`.
+        host: whom it meets.
+        begins_seconds, lasts_seconds: when it begins after the beginning of the plan, and for how long.
+        jump_ms: by how much a clock jumps.
+    """
+
+    kind: str
+    host: str
+    begins_seconds: float = 0.0
+    lasts_seconds: float = 10.0
+    jump_ms: int = 20_000
+
+    @property
+    def early_ms(self) -> int:
+        """By how much it may let a delayed message arrive early."""
+        return self.jump_ms if self.kind in ("clock-forward", "clock-back") else 0
+
+
+def draw_plan(source: random.Random, home: str, others: Sequence[str]) -> list[Fault]:
+    """Draw one fault of *home* and, mostly, one or two of *others* that may overlap with it.
+
+    Args:
+        source: what is drawn from.
+        home: host of the master that is watched.
+        others: the other hosts.
+    """
+
+    def draw(host: str, begins_seconds: float) -> Fault:
+        jump_ms = source.choice((500, 3_000, 20_000, 60_000))
+        return Fault(source.choice(FAULTS), host, begins_seconds, source.choice((2.0, 5.0, 12.0, 20.0)), jump_ms)
+
+    more = range(source.choice((0, 1, 1, 2)))
+    return [draw(home, 0.0), *(draw(source.choice(others), source.uniform(-3.0, 15.0)) for _ in more)]
+
+
+class Accident:
+    """One fault on a cluster: call :meth:`begin`, later :meth:`end`.
+
+    Args:
+        cluster: the ring.
+        fault: what happens to whom.
+        hosts: all hosts of the ring, the name servers among them.
+        name_servers: which of them are name servers.
+    """
+
+    def __init__(
+        self, cluster: SimCluster, fault: Fault, hosts: Sequence[str], name_servers: Sequence[str] = ("n1",)
+    ) -> None:
+        self._cluster = cluster
+        self._fault = fault
+        self._others = [name for name in hosts if name != fault.host]
+        self._servers = [name for name in name_servers if name != fault.host]
+        self._cuts: list[tuple[str, str]] = []
+
+    async def begin(self) -> None:
+        """Let it happen."""
+        cluster, kind, host = self._cluster, self._fault.kind, self._fault.host
+        clock = cluster.host(host).clock
+        if kind in ENDS_PROCESS:
+            await cluster.kill(host, power=kind == "power")
+        elif kind == "cut":
+            self._cut([(one, two) for name in self._others for one, two in ((host, name), (name, host))])
+        elif kind == "cut-out":
+            self._cut([(host, name) for name in self._others])
+        elif kind == "cut-in":
+            self._cut([(name, host) for name in self._others])
+        elif kind == "cut-off-servers":
+            self._cut([(one, two) for name in self._servers for one, two in ((host, name), (name, host))])
+        elif kind == "slow":
+            self._set_links(SLOW)
+        elif kind in ("pause", "suspend"):
+            clock.stop()
+            # Nothing that arrives is read, not even from the same host.
+            self._cut([(name, host) for name in (*self._others, host, "writer", "reader", "watcher")])
+        elif kind == "clock-forward":
+            clock.jump(self._fault.jump_ms)
+        elif kind == "clock-back":
+            clock.jump(-self._fault.jump_ms)
+
+    async def end(self) -> None:
+        """Let the host be as before; a process that ended starts again."""
+        cluster, kind, host = self._cluster, self._fault.kind, self._fault.host
+        clock = cluster.host(host).clock
+        for source, target in self._cuts:
+            cluster.network.mend(source, target)
+        self._cuts.clear()
+        if kind in ("pause", "suspend"):
+            clock.go_on(counted=kind == "pause")
+        elif kind in ENDS_PROCESS and cluster.host(host).process is None:
+            await cluster.restart(host)
+        elif kind == "slow":
+            self._set_links(LinkQuality())
+        elif kind == "clock-forward":
+            clock.jump(-self._fault.jump_ms)
+        elif kind == "clock-back":
+            clock.jump(self._fault.jump_ms)
+
+    def _cut(self, pairs: Sequence[tuple[str, str]]) -> None:
+        for source, target in pairs:
+            pair = (self._cluster.address(source), self._cluster.address(target))
+            self._cluster.network.cut(*pair)
+            self._cuts.append(pair)
+
+    def _set_links(self, quality: LinkQuality) -> None:
+        for name in self._others:
+            self._cluster.network.set_link(
+                self._cluster.address(self._fault.host), self._cluster.address(name), quality
+            )
