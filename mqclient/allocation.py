@@ -88,6 +88,35 @@ def by_config(queues_of_topic: Mapping[str, Sequence[MessageQueue]]) -> Strategy
     return Strategy("CONFIG", allocate)
 
 
+def nearby(
+    within: Strategy, room_of_queue: Callable[[MessageQueue], str], room_of_member: Callable[[str], str]
+) -> Strategy:
+    """Return the strategy that keeps queues in their machine room as long as a member is there.
+
+    Args:
+        within: how the members of a room share its queues, and how all members share those of rooms without one.
+        room_of_queue: the machine room of a queue's broker.
+        room_of_member: the machine room of a member, by its client id.
+    """
+
+    def allocate(client_id: str, queues: Sequence[MessageQueue], clients: Sequence[str]) -> list[MessageQueue]:
+        if client_id not in clients:
+            return []
+        rooms = {client: room_of_member(client) for client in clients}
+        queues_of: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            queues_of.setdefault(room_of_queue(queue), []).append(queue)
+        own = rooms[client_id]
+        members = [client for client in clients if rooms[client] == own]
+        found = within.allocate(client_id, queues_of.pop(own, []), members)
+        for room in sorted(queues_of):
+            if room not in rooms.values():
+                found += within.allocate(client_id, queues_of[room], clients)
+        return found
+
+    return Strategy(f"MACHINE_ROOM_NEARBY-{within.name}", allocate)
+
+
 AVERAGELY = Strategy("AVG", _averagely)
 BY_CIRCLE = Strategy("AVG_BY_CIRCLE", _by_circle)
 CONSISTENT_HASH = consistent_hash()

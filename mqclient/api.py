@@ -1,6 +1,14 @@
 """Everything an application needs, in one place to import from."""
 
-from understudy.mqclient.allocation import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, Strategy, by_config, consistent_hash
+from understudy.mqclient.allocation import (
+    AVERAGELY,
+    BY_CIRCLE,
+    CONSISTENT_HASH,
+    Strategy,
+    by_config,
+    consistent_hash,
+    nearby,
+)
 from understudy.mqclient.errors import (
     BrokerError,
     ClientError,
@@ -62,6 +70,7 @@ __all__ = [
     "by_config",
     "consistent_hash",
     "message",
+    "nearby",
     "open_producer",
     "open_pull_consumer",
     "open_push_consumer",

@@ -15,7 +15,7 @@ import trio
 
 from understudy.mqclient.errors import BrokerError, ClientError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import heartbeat_body
-from understudy.mqclient.queue import AUTO_CREATE_TOPIC
+from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from understudy.mqclient.route import BrokerAddresses, TopicRoute, for_new_topic, parse_route
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -186,7 +186,7 @@ class Session:
                 del self._asking[topic]
             event.set()
         if route is None:
-            raise RouteNotFoundError(f"no broker has the topic {topic}; create it, or check the name server address")
+            raise RouteNotFoundError(_no_route(topic))
         self._brokers.update(route.brokers)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
@@ -348,3 +348,10 @@ async def open_session(
         async with open_client(world) as remoting:
             remoting.set_name_servers(split_addresses(name_servers))
             yield Session(world, remoting, options or SessionOptions())
+
+
+def _no_route(topic: str) -> str:
+    if topic.startswith(RETRY_PREFIX):
+        group = topic.removeprefix(RETRY_PREFIX)
+        return f"no broker has the topic {topic}: no consumer of the group {group} was ever connected; check its name"
+    return f"no broker has the topic {topic}; create it, or check the name server address"
