@@ -14,6 +14,8 @@ import msgspec
 
 _STANDARD = msgspec.json.Decoder()
 _encode_scalar = msgspec.json.encode
+_STRING = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL)
+_NUMERIC_KEY = re.compile(r"([{,]\s*)(-?[0-9]+)(?=\s*:)")
 
 
 class JsonError(ValueError):
@@ -55,12 +57,26 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:
         text = data if isinstance(data, str) else bytes(data).decode()
     except UnicodeDecodeError as error:
         raise JsonError(f"not UTF-8 at byte {error.start}") from None
+    try:
+        return _STANDARD.decode(_with_quoted_numbers(text))
+    except (msgspec.DecodeError, RecursionError):
+        pass
     reader = _Reader(text)
     value = reader.value(0)
     reader.blank()
     if reader.at != len(text):
         raise JsonError(f"unexpected text after the value at character {reader.at}")
     return value
+
+
+def _with_quoted_numbers(text: str) -> str:
+    """Return *text* with its bare numeric keys quoted: what is standard JSON then means the same in the dialect.
+
+    Large tables differ from standard JSON in nothing else, and the standard reader is ten times faster.
+    """
+    parts = _STRING.split(text)
+    parts[::2] = [_NUMERIC_KEY.sub(r'\1"\2"', part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def dumps(value: Any, *, bare_keys: bool = False) -> bytes:
@@ -83,6 +99,9 @@ def dumps(value: Any, *, bare_keys: bool = False) -> bytes:
 
 def _write(value: Any, bare: bool, parts: list[bytes]) -> None:
     if isinstance(value, dict):
+        if bare and value and all(type(key) is int and type(item) is int for key, item in value.items()):
+            parts.append(b"{%s}" % b",".join([b"%d:%d" % pair for pair in value.items()]))  # queues with offsets
+            return
         separator = b"{"
         for key, item in value.items():
             parts.append(separator)

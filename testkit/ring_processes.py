@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class ProcessRing:
         client: asks them.
         layout: the brokers of each container; the ring of three when ``None``.
         extra: further keys of every broker.
+        name_server: further keys of the name server.
         java: run the real system; its launcher and jars must be there.
     """
 
@@ -59,6 +61,7 @@ class ProcessRing:
         client: RemotingClient,
         layout: Layout | None = None,
         extra: Mapping[str, str] | None = None,
+        name_server: Mapping[str, str] | None = None,
         *,
         java: bool = False,
     ) -> None:
@@ -72,9 +75,9 @@ class ProcessRing:
         self._layout = layout if layout is not None else {name: brokers_of(name) for name in CONTAINERS}
         ports = free_ports(1 + len(self._layout))
         self.name_server = f"{HOST}:{ports[0]}"
-        self._configure(ports, dict(extra or {}))
+        self._configure(ports, dict(extra or {}), {**_ACTING_NAME_SERVER, **(name_server or {})})
 
-    def _configure(self, ports: Sequence[int], extra: dict[str, str]) -> None:
+    def _configure(self, ports: Sequence[int], extra: dict[str, str], name_server: dict[str, str]) -> None:
         folder = self._folder
         place = {
             "listenPort": str(ports[0]),
@@ -82,7 +85,7 @@ class ProcessRing:
             "configStorePath": str(folder / NAME_SERVER / "namesrv.properties"),
         }
         (folder / NAME_SERVER).mkdir()
-        self._command(NAME_SERVER, "namesrv", {**_ACTING_NAME_SERVER, **place})
+        self._command(NAME_SERVER, "namesrv", {**name_server, **place})
         for name, base in zip(self._layout, ports[1:], strict=True):
             files = []
             for number, keys in enumerate(self._layout[name]):
@@ -247,9 +250,12 @@ class ProcessRing:
             "topicSysFlag": "0",
             "order": "false",
         }
+
+        async def made(address: str) -> bool:
+            return await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext) is not None
+
         for group in self.groups:
-            if await self.ask(self.address(group, 0), RequestCode.UPDATE_AND_CREATE_TOPIC, ext) is None:
-                raise DrillError(f"the topic could not be made at {group}")
+            await self.until(f"the topic is made at {group}", partial(made, self.address(group, 0)), 60)
 
     async def until(self, what: str, question: Callable[[], Awaitable[bool]], seconds: float) -> None:
         """Ask again and again until the answer is yes. Raises :class:`DrillError` after *seconds*."""

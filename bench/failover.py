@@ -1,0 +1,334 @@
+"""Failover in real processes: killed and silent masters, their return, and what the give-back of many offsets takes.
+
+    ./understudy bench failover [--only ours|java] [--steps kill,silent,return,merge] [--rounds N] [--json]
+
+Every step plays on a ring of three containers, each with one master and two slaves, and the real system plays the same
+one. A killed container is killed with all settings at their defaults; silence is SIGSTOP with timeouts of one second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from understudy.mqclient.session import bare_errors
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.runtime.json_dialect import dumps, loads
+from understudy.runtime.world import real_world
+from understudy.testkit.java_tools import missing
+from understudy.testkit.ring import REPLICATED
+from understudy.testkit.ring_processes import DrillError, ProcessRing
+
+TOPIC, GROUP = "orders", "g0"
+MESSAGES_PER_GROUP = 20
+READY_LIMIT_S = 120.0  # slaves of the real system copy their master's tables for the first time after a minute
+FAULT_LIMIT_S = 60.0
+SETTLE_S = 2.0
+ONE_SECOND = {"brokerNotActiveTimeoutMillis": "1000", "brokerHeartbeatInterval": "300"}
+ONE_SECOND_SCAN = {"scanNotActiveBrokerInterval": "500"}
+MERGE_GROUPS, MERGE_QUEUES = 1_000, 64
+COMMITS_IN_FLIGHT = 64
+STEPS = ("kill", "return", "silent", "merge")
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One figure: what it must stay below, and which part of the real system's figure it must and should be."""
+
+    key: str
+    label: str
+    must_s: float | None = None
+    must_ratio: float | None = None
+    goal_ratio: float | None = None
+
+    def verdict(self, ours: float | None, java: float | None) -> str:
+        """Return goal, pass or MISS; "-" when there is nothing to compare with."""
+        if ours is None:
+            return "-"
+        ratio = ours / java if java else None
+        if self.must_s is not None and ours > self.must_s:
+            return "MISS"
+        if self.must_ratio is not None and ratio is not None and ratio > self.must_ratio:
+            return "MISS"
+        if self.goal_ratio is not None and ratio is not None and ratio <= self.goal_ratio:
+            return "goal"
+        return "-" if self.must_s is None and ratio is None else "pass"
+
+
+TARGETS = (
+    Target("kill_route_s", "killed container: rewritten route", 0.5, 0.1, 0.04),
+    Target("kill_read_s", "killed container: first good read", 1.0, 0.1, 0.08),
+    Target("silent_route_s", "silent container, 1 s timeouts: route", 2.0, 1.0, 0.5),
+    Target("silent_read_s", "silent container, 1 s timeouts: first read", 2.0, 1.0, 0.5),
+    Target("return_send_s", "return: process start to first send", None, 1 / 3, 1 / 5),
+    Target("merge_s", "pre-online, 1,000 groups x 64 queues", 2.0),
+    Target("merge_send_s", "return with them: start to first send"),
+)
+
+
+def log(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+# --- requests ---
+
+
+async def accepted(ring: ProcessRing, address: str, queue_id: int = 0) -> bool:
+    """Send one message; returns whether it was stored."""
+    header = {
+        "a": "bench",
+        "b": TOPIC,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue_id),
+        "f": "0",
+        "g": str(round(time.time() * 1000)),
+        "h": "0",
+        "i": "",
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
+    return await ring.ask(address, RequestCode.SEND_MESSAGE_V2, header, b"failover") is not None
+
+
+async def read_from(ring: ProcessRing, address: str) -> bool:
+    """Pull the first messages of queue 0; returns whether some came."""
+    header = {
+        "consumerGroup": "bench-readers",
+        "topic": TOPIC,
+        "queueId": "0",
+        "queueOffset": "0",
+        "maxMsgNums": "32",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    answer = await ring.ask(address, RequestCode.PULL_MESSAGE, header)
+    return answer is not None and len(answer.body) > 0
+
+
+async def slaves_know(ring: ProcessRing) -> bool:
+    """Returns whether every slave of the group has the topic and its log."""
+    end = (await ring.runtime(GROUP, 0)).get("commitLogMaxOffset")
+    for number in ring.groups[GROUP][1:]:
+        if (await ring.runtime(GROUP, number)).get("commitLogMaxOffset") != end:
+            return False
+        answer = await ring.ask(ring.address(GROUP, number), RequestCode.GET_ALL_TOPIC_CONFIG)
+        if answer is None or TOPIC not in loads(answer.body)["topicConfigTable"]:
+            return False
+    return True
+
+
+async def prepare(ring: ProcessRing, queues: int = 2) -> None:
+    """Starts everything, makes the topic, fills queue 0 of each group, waits until the slaves have it."""
+    await ring.start_all()
+    await ring.until("the ring is complete", ring.complete, READY_LIMIT_S)
+    await ring.make_topic(TOPIC, queues)
+    for group in ring.groups:
+        for number in range(MESSAGES_PER_GROUP * (queues if group == GROUP and queues > 2 else 1)):
+            put = partial(accepted, ring, ring.address(group, 0), number % queues if queues > 2 else 0)
+            await ring.until(f"the master of {group} takes a message", put, FAULT_LIMIT_S)
+    await ring.until("the slaves have topic and log", lambda: slaves_know(ring), READY_LIMIT_S)
+    await trio.sleep(SETTLE_S)
+
+
+# --- steps ---
+
+
+async def stand_in(ring: ProcessRing, began: float, figures: Figures, name: str) -> None:
+    """Notes when the route leads to the slave and when a read there succeeds, in seconds after *began*."""
+
+    async def rewritten() -> bool:
+        return await ring.routed_to(TOPIC, GROUP, 1)
+
+    async def reads() -> bool:
+        address = (await ring.route(TOPIC)).get(GROUP, {}).get(0)
+        return address is not None and address != ring.address(GROUP, 0) and await read_from(ring, address)
+
+    await ring.until("the route is rewritten", rewritten, FAULT_LIMIT_S)
+    figures[f"{name}_route_s"] = trio.current_time() - began
+    await ring.until("the acting slave is read", reads, FAULT_LIMIT_S)
+    figures[f"{name}_read_s"] = trio.current_time() - began
+
+
+async def come_back(ring: ProcessRing, figures: Figures, name: str) -> None:
+    """Starts the dead container; notes when a client that follows the route has a send accepted."""
+
+    async def sends() -> bool:
+        address = (await ring.route(TOPIC)).get(GROUP, {}).get(0)
+        return address == ring.address(GROUP, 0) and await accepted(ring, address)
+
+    began = trio.current_time()
+    ring.start(ring.home(GROUP, 0))
+    await ring.until("the master takes sends again", sends, READY_LIMIT_S)
+    figures[name] = trio.current_time() - began
+
+
+async def kill_and_return(client: RemotingClient, java: bool, steps: Sequence[str], figures: Figures) -> None:
+    ring = ProcessRing(client, java=java)
+    try:
+        await prepare(ring)
+        began = trio.current_time()
+        ring.kill(ring.home(GROUP, 0))
+        await stand_in(ring, began, figures, "kill")
+        if "return" in steps:
+            await trio.sleep(SETTLE_S)
+            await come_back(ring, figures, "return_send_s")
+    finally:
+        ring.close()
+
+
+async def silence(client: RemotingClient, java: bool, figures: Figures) -> None:
+    ring = ProcessRing(client, extra=ONE_SECOND, name_server=ONE_SECOND_SCAN, java=java)
+    try:
+        await prepare(ring)
+        began = trio.current_time()
+        ring.freeze(ring.home(GROUP, 0))
+        await stand_in(ring, began, figures, "silent")
+    finally:
+        ring.close()
+
+
+async def commit_all(client: RemotingClient, address: str, offset: int) -> None:
+    """Commits *offset* in every queue of every group at one broker."""
+
+    async def share(groups: Sequence[int]) -> None:
+        for group in groups:
+            for queue_id in range(MERGE_QUEUES):
+                header = {
+                    "consumerGroup": f"group-{group}",
+                    "topic": TOPIC,
+                    "queueId": str(queue_id),
+                    "commitOffset": str(offset),
+                }
+                commit = request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+                answer = await client.invoke(address, commit, 10_000)
+                if answer.code != 0:
+                    raise DrillError(f"{address} takes no commit: {answer.remark}")
+
+    async with trio.open_nursery() as nursery:
+        for first in range(COMMITS_IN_FLIGHT):
+            nursery.start_soon(share, range(first, MERGE_GROUPS, COMMITS_IN_FLIGHT))
+
+
+async def merge(client: RemotingClient, figures: Figures) -> None:
+    pair = {
+        "c1": [{**REPLICATED, "totalReplicas": "2", "inSyncReplicas": "1", "brokerName": GROUP, "brokerId": "0",
+                "brokerRole": "ASYNC_MASTER"}],
+        "c2": [{**REPLICATED, "totalReplicas": "2", "inSyncReplicas": "1", "brokerName": GROUP, "brokerId": "1",
+                "brokerRole": "SLAVE"}],
+    }  # fmt: skip
+    ring = ProcessRing(client, pair)
+    try:
+        await prepare(ring, MERGE_QUEUES)
+        master, slave = ring.address(GROUP, 0), ring.address(GROUP, 1)
+        groups = dumps({"groupConfigList": [{"groupName": f"group-{number}"} for number in range(MERGE_GROUPS)]})
+        if await ring.ask(master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, None, groups) is None:
+            raise DrillError("the groups could not be made")
+        await commit_all(client, master, 3)
+        await trio.sleep(2 * SETTLE_S)  # groups follow within three seconds, offsets within half a second
+        ring.kill(ring.home(GROUP, 0))
+        await ring.until("the slave acts", lambda: ring.active(GROUP, 1), FAULT_LIMIT_S)
+        await commit_all(client, slave, 7)
+        await come_back(ring, figures, "merge_send_s")
+        path = ring.store(GROUP, 0) / "config" / "preOnline.json"
+        report = json.loads(path.read_text(encoding="utf-8"))
+        if report["changed"] < MERGE_GROUPS * MERGE_QUEUES:
+            raise DrillError(f"only {report['changed']} queues were given back")
+        figures["merge_s"] = (report["endedAt"] - report["beganAt"]) / 1000
+    finally:
+        ring.close()
+
+
+async def measure(java: bool, steps: Sequence[str]) -> Figures:
+    """Returns the figures of one round of one side, in seconds."""
+    figures: Figures = {}
+    with bare_errors():
+        async with open_client(real_world()) as client:
+            if "kill" in steps or "return" in steps:
+                await kill_and_return(client, java, steps, figures)
+            if "silent" in steps:
+                await silence(client, java, figures)
+            if "merge" in steps and not java:
+                await merge(client, figures)
+    return figures
+
+
+# --- the result ---
+
+
+def medians(rounds: Sequence[Figures]) -> Figures:
+    keys = dict.fromkeys(key for figures in rounds for key in figures)
+    return {key: statistics.median(figures[key] for figures in rounds if key in figures) for key in keys}
+
+
+def table(ours: Figures, java: Figures) -> list[str]:
+    """Returns the result as lines of text."""
+
+    def cell(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3f}"
+
+    lines = [f"{'seconds':44}{'Java':>9}{'ours':>9}{'ratio':>8}{'must':>8}{'ratio must':>12}{'goal':>7}  result"]
+    for target in TARGETS:
+        mine, theirs = ours.get(target.key), java.get(target.key)
+        if mine is None and theirs is None:
+            continue
+        ratio = mine / theirs if mine is not None and theirs else None
+        wanted = f"{cell(target.must_s):>8}{cell(target.must_ratio):>12}{cell(target.goal_ratio):>7}"
+        row = f"{target.label:44}{cell(theirs):>9}{cell(mine):>9}{cell(ratio):>8}{wanted}"
+        lines.append(f"{row}  {target.verdict(mine, theirs)}")
+    return lines
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the benchmark; returns 0, 1 when a figure misses its target, 2 when it could not be measured."""
+    parser = argparse.ArgumentParser(
+        prog="understudy bench failover", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=("ours", "java"), help="one side")
+    parser.add_argument("--steps", default=",".join(STEPS), help=f"some of {', '.join(STEPS)}, separated by commas")
+    parser.add_argument("--rounds", type=int, default=1, help="the medians of so many rounds (1)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args(arguments)
+    steps = options.steps.split(",")
+    unknown = [step for step in steps if step not in STEPS]
+    if unknown or options.rounds < 1:
+        print(f"bench failover: no step {', '.join(unknown)}; there are: {', '.join(STEPS)}", file=sys.stderr)
+        return 2
+    sides = ["java", "ours"] if options.only is None else [options.only]
+    lack = missing() if "java" in sides else None
+    if lack is not None:
+        log(f"Java is not measured: {lack}")
+        sides.remove("java")
+    found: dict[str, list[Figures]] = {"java": [], "ours": []}
+    for number in range(options.rounds):
+        for side in sides:
+            try:
+                figures = trio.run(measure, side == "java", steps)
+            except DrillError as error:
+                print(f"bench failover: {side}: {error}", file=sys.stderr)
+                return 2
+            log(f"{side}, round {number + 1}: {', '.join(f'{key} {value:.3f}' for key, value in figures.items())}")
+            found[side].append(figures)
+    ours, java = medians(found["ours"]), medians(found["java"])
+    if options.json:
+        print(json.dumps({"ours": ours, "java": java}))
+    else:
+        print("\n".join(table(ours, java)))
+    return int(any(target.verdict(ours.get(target.key), java.get(target.key)) == "MISS" for target in TARGETS))
