@@ -1,0 +1,148 @@
+"""Metrics as values: families of samples, histograms, and their text for Prometheus (exposition format 0.0.4).
+
+Nothing here is counted twice: who owns a number keeps it as an integer, and makes families of it when somebody scrapes.
+Pure; there is no registry and no module-level state, so that several servers in one process never mix their numbers.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import attrs
+
+Labels = Mapping[str, str]
+Kind = Literal["counter", "gauge", "histogram"]
+
+_BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_]")
+
+
+@attrs.frozen
+class Sample:
+    """One number of a family.
+
+    Args:
+        value: the number.
+        labels: what distinguishes it within its family.
+        suffix: behind the family's name, for the parts of a histogram.
+    """
+
+    value: float
+    labels: Labels = attrs.field(factory=dict)
+    suffix: str = ""
+
+
+@attrs.frozen
+class Family:
+    """All samples of one name.
+
+    Args:
+        name: as Prometheus shows it.
+        kind: counter, gauge or histogram.
+        text: one line of help.
+        samples: its numbers; a family without any is left out of the text.
+    """
+
+    name: str
+    kind: Kind
+    text: str
+    samples: Sequence[Sample]
+
+
+def gauge(name: str, text: str, value: float) -> Family:
+    """Return a gauge of one number."""
+    return Family(name, "gauge", text, [Sample(value)])
+
+
+def counter(name: str, text: str, value: float) -> Family:
+    """Return a counter of one number."""
+    return Family(name, "counter", text, [Sample(value)])
+
+
+class Histogram:
+    """Counts observations by size, for each set of labels.
+
+    Args:
+        bounds: upper bounds of the buckets, ascending; what is beyond the last one is counted in a bucket of its own.
+        limit: most sets of labels; what comes beyond it is counted under no labels.
+    """
+
+    def __init__(self, bounds: Sequence[float], limit: int = 1000) -> None:
+        self._bounds = list(bounds)
+        self._limit = limit
+        self._rows: dict[tuple[tuple[str, str], ...], tuple[list[int], list[float]]] = {}
+
+    def observe(self, value: float, labels: tuple[tuple[str, str], ...] = ()) -> None:
+        """Count one observation."""
+        row = self._rows.get(labels)
+        if row is None:
+            if len(self._rows) >= self._limit:
+                labels = ()
+            row = self._rows.setdefault(labels, ([0] * (len(self._bounds) + 1), [0.0]))
+        row[0][bisect.bisect_left(self._bounds, value)] += 1
+        row[1][0] += value
+
+    def family(self, name: str, text: str) -> Family:
+        """Return everything observed so far."""
+        samples: list[Sample] = []
+        for key, (buckets, total) in self._rows.items():
+            labels, seen = dict(key), 0
+            for bound, count in zip([*self._bounds, math.inf], buckets, strict=True):
+                seen += count
+                samples.append(Sample(seen, {**labels, "le": _number(bound)}, "_bucket"))
+            samples += [Sample(total[0], labels, "_sum"), Sample(seen, labels, "_count")]
+        return Family(name, "histogram", text, samples)
+
+
+def exposition(families: Iterable[Family], labels: Labels | None = None) -> bytes:
+    """Return the text that a Prometheus server reads.
+
+    Args:
+        families: what was collected.
+        labels: added to every sample; a sample's own label of the same name wins.
+    """
+    lines: list[str] = []
+    common = dict(labels or {})
+    for family in families:
+        if not family.samples:
+            continue
+        lines.append(f"# HELP {family.name} {_escaped(family.text)}")
+        lines.append(f"# TYPE {family.name} {family.kind}")
+        for sample in family.samples:
+            names = {**common, **sample.labels}
+            inside = ",".join(f'{_BAD_IN_NAME.sub("_", key)}="{_quoted(names[key])}"' for key in sorted(names))
+            shown = f"{{{inside}}}" if inside else ""
+            lines.append(f"{family.name}{sample.suffix}{shown} {_number(sample.value)}")
+    return ("\n".join(lines) + "\n").encode() if lines else b""
+
+
+def read_labels(text: str) -> dict[str, str]:
+    """Read the key ``metricsLabel``: ``name:value`` pairs with commas between. Raises ``ValueError``."""
+    labels = {}
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        name, colon, value = part.partition(":")
+        if not (colon and name.strip() and value.strip()):
+            raise ValueError(f"{part!r} is not of the form name:value")
+        labels[name.strip()] = value.strip()
+    return labels
+
+
+def _number(value: float) -> str:
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if isinstance(value, int) or float(value).is_integer():
+        return f"{int(value)}"
+    return repr(float(value))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', '\\"')

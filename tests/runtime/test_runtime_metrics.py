@@ -1,0 +1,177 @@
+"""Families of metrics as text, and the endpoint that serves them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from understudy.runtime.clock import VirtualClock
+from understudy.runtime.metrics import Family, Histogram, Sample, counter, exposition, gauge, read_labels
+from understudy.runtime.metrics_endpoint import (
+    MAX_CONNECTIONS,
+    MAX_HEAD_BYTES,
+    REQUEST_SECONDS,
+    MetricsEndpoint,
+    MetricsSettings,
+    read_metrics_settings,
+)
+from understudy.runtime.network import ListenError
+from understudy.runtime.properties import ConfigError
+from understudy.runtime.world import World
+from understudy.testkit.sim_disk import SimDisk
+from understudy.testkit.sim_network import SimNetwork
+
+
+class TestText:
+    def test_families_become_lines_with_help_type_and_common_labels(self) -> None:
+        families = [
+            Family("a_total", "counter", "All a", [Sample(3, {"topic": "T"}), Sample(2.5, {"topic": "U"})]),
+            gauge("b", "One b", 7),
+            Family("c", "gauge", "nothing", []),
+        ]
+        assert exposition(families, {"node": "n0"}).decode() == (
+            "# HELP a_total All a\n# TYPE a_total counter\n"
+            'a_total{node="n0",topic="T"} 3\na_total{node="n0",topic="U"} 2.5\n'
+            '# HELP b One b\n# TYPE b gauge\nb{node="n0"} 7\n'
+        )
+        assert exposition([]) == b""
+        assert exposition([counter("x_total", "x", 1)]).endswith(b"\nx_total 1\n")
+
+    def test_a_histogram_counts_up_to_each_bound(self) -> None:
+        histogram = Histogram([1, 10])
+        for value in (0.5, 1, 5, 100):
+            histogram.observe(value, (("kind", "k"),))
+        lines = exposition([histogram.family("h", "sizes")]).decode().splitlines()[2:]
+        assert lines == [
+            'h_bucket{kind="k",le="1"} 2',
+            'h_bucket{kind="k",le="10"} 3',
+            'h_bucket{kind="k",le="+Inf"} 4',
+            'h_sum{kind="k"} 106.5',
+            'h_count{kind="k"} 4',
+        ]
+
+    def test_a_flood_of_labels_does_not_grow_a_histogram(self) -> None:
+        histogram = Histogram([1], limit=5)
+        for number in range(100):
+            histogram.observe(1, (("client", str(number)),))
+        counts = [sample for sample in histogram.family("h", "").samples if sample.suffix == "_count"]
+        assert len(counts) == 6
+        assert sum(sample.value for sample in counts) == 100
+
+    @given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=20), max_size=4))
+    def test_labels_cannot_break_a_line(self, labels: dict[str, str]) -> None:
+        text = exposition([Family("m", "gauge", "x\ny", [Sample(1, labels)])]).decode()
+        lines = text.split("\n")
+        assert len(lines) == 4
+        assert re.fullmatch(r'm(\{([a-zA-Z0-9_]+="([^"\\\n]|\\["\\n])*",?)*\})? 1', lines[2], re.DOTALL)
+
+
+class TestSettings:
+    def test_the_references_keys_are_read(self) -> None:
+        settings, warning = read_metrics_settings("PROM", "", 5557, "zone:a, rack:b")
+        assert (settings, warning) == (MetricsSettings("0.0.0.0", 5557, {"zone": "a", "rack": "b"}), "")
+        assert read_metrics_settings("2", "127.0.0.1", 1, "")[0] == MetricsSettings("127.0.0.1", 1, {})
+        assert read_metrics_settings("DISABLE", "", 5557, "") == (None, "")
+
+    def test_what_is_not_there_is_said_and_what_is_wrong_is_refused(self) -> None:
+        assert "OTLP_GRPC is not there: use PROM" in read_metrics_settings("OTLP_GRPC", "", 1, "")[1]
+        with pytest.raises(ConfigError, match="metricsExporterType=MAYBE is none of DISABLE, OTLP_GRPC, PROM, LOG"):
+            read_metrics_settings("MAYBE", "", 1, "")
+        with pytest.raises(ConfigError, match="metricsLabel: 'zone' is not of the form name:value"):
+            read_metrics_settings("PROM", "", 1, "zone")
+        assert read_labels("") == {}
+
+
+class Scrapes:
+    def __init__(self) -> None:
+        source = random.Random(1)
+        self.network = SimNetwork(source)
+        self.world = World(VirtualClock(), self.network.host("server"), SimDisk(source), source)
+        self.count = 0
+
+    def collect(self) -> list[Family]:
+        self.count += 1
+        if self.count == 13:
+            raise RuntimeError("unlucky")
+        return [gauge("scrapes", "how often", self.count)]
+
+    async def ask(self, data: bytes) -> bytes:
+        stream = await self.network.host("prometheus").connect("server", 5557, 1)
+        await stream.send_all(data)
+        answer = b""
+        with trio.fail_after(30):
+            while part := await stream.receive_some(4096):
+                answer += part
+        await stream.aclose()
+        return answer
+
+
+@asynccontextmanager
+async def endpoint() -> AsyncIterator[Scrapes]:
+    scrapes = Scrapes()
+    served = MetricsEndpoint(scrapes.world, MetricsSettings("server", 5557, {"node": "n0"}), scrapes.collect)
+    await served.bind()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(served.run)
+        yield scrapes
+        nursery.cancel_scope.cancel()
+
+
+class TestEndpoint:
+    async def test_a_scrape_collects_once_and_ends_the_connection(self, autojump_clock: MockClock) -> None:
+        async with endpoint() as scrapes:
+            head, _, body = (await scrapes.ask(b"GET /metrics?x=1 HTTP/1.1\r\nHost: h\r\n\r\n")).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+            assert b"Content-Type: text/plain; version=0.0.4" in head
+            assert f"Content-Length: {len(body)}".encode() in head
+            assert body.endswith(b'scrapes{node="n0"} 1\n')
+            assert (await scrapes.ask(b"HEAD / HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")
+            assert scrapes.count == 2
+
+    @pytest.mark.parametrize(
+        ("data", "status"),
+        [
+            (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
+            (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+            (b"hello\r\n\r\n", b"400"),
+            (b"GET /metrics HTTP/2\r\n\r\n", b"400"),
+            (b"\xff\xfe \xff HTTP/1.1\r\n\r\n", b"405"),
+            (b"GET /" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1\r\n", b"431"),
+        ],
+    )
+    async def test_other_requests_are_told_what_is_wrong(
+        self, data: bytes, status: bytes, autojump_clock: MockClock
+    ) -> None:
+        async with endpoint() as scrapes:
+            assert (await scrapes.ask(data)).startswith(b"HTTP/1.1 " + status)
+            assert scrapes.count == 0
+
+    async def test_silent_and_greedy_clients_are_bounded(self, autojump_clock: MockClock) -> None:
+        async with endpoint() as scrapes:
+            idle = [await scrapes.network.host("idle").connect("server", 5557, 1) for _ in range(MAX_CONNECTIONS)]
+            began = trio.current_time()
+            assert await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+            for stream in idle:
+                assert await stream.receive_some(10) == b""
+            assert trio.current_time() - began <= REQUEST_SECONDS + 1
+            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+
+    async def test_a_failed_collection_is_an_answer_not_an_end(self, autojump_clock: MockClock) -> None:
+        async with endpoint() as scrapes:
+            scrapes.count = 12
+            assert b"500 Internal" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+
+    async def test_a_port_in_use_is_refused(self, autojump_clock: MockClock) -> None:
+        async with endpoint() as scrapes:
+            other = MetricsEndpoint(scrapes.world, MetricsSettings("server", 5557, {}), scrapes.collect)
+            with pytest.raises(ListenError):
+                await other.bind()
