@@ -10,7 +10,8 @@ Laws kept here, on top of the core's:
    unless that leader hands over.
 5. A member on an empty disk votes only after every other disk is known to be empty too, or after it holds everything a
    leader had that a majority without it was following.
-6. The owner syncs the journal after each turn and only then takes messages and results out.
+6. The owner syncs the journal after each turn and only then takes messages and results out. Entries of a leader whose
+   term is durable may leave during that sync.
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from understudy.controller.raft import facts
-from understudy.controller.raft.core import CANDIDATE, FOLLOWER, LEADER, Core, Timing
+from understudy.controller.raft.core import CANDIDATE, FOLLOWER, LEADER, Core, Fate, Timing
 from understudy.controller.raft.errors import FatalError, NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.facts import ROLE_NAMES, ElectionRound, Event, Facts
 from understudy.controller.raft.journal import Journal
@@ -52,11 +52,12 @@ MAX_COMMAND_BYTES = 60_000
 KEPT_ROUNDS = 32
 
 
-@attrs.define(eq=False)
-class Ticket:
-    """A proposal or barrier whose answer will come; *deliver* is called once, after the answer is durable."""
+class Ticket(Protocol):
+    """A proposal or barrier whose answer will come."""
 
-    deliver: Callable[[Any, Exception | None], None]
+    def deliver(self, value: Any, error: Exception | None) -> None:
+        """Called once, after the answer is durable."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -175,17 +176,7 @@ class Consensus:
             raise NotLeaderError(self.core.leader())
         if len(command) > MAX_COMMAND_BYTES:
             raise ValueError(f"command of {len(command)} bytes; at most {MAX_COMMAND_BYTES} are accepted")
-
-        def finished(result: Any, reason: Any) -> None:
-            # runs inside the core, where an exception would apply the command twice: only take notes
-            if reason == FailReason.SUCCESS:
-                self.results.append((ticket, result, None))
-            elif reason in (FailReason.MISSING_LEADER, FailReason.QUEUE_FULL, FailReason.REQUEST_DENIED):
-                self.results.append((ticket, None, NotLeaderError(None)))
-            else:
-                self.results.append((ticket, None, OutcomeUnknownError("leadership changed while it was replicated")))
-
-        self.core.propose(command, finished)
+        self.core.propose(command, ticket)
 
     def open_barrier(self, ticket: Ticket) -> None:
         """Answer *ticket* with an index once everything committed before now is applied and leadership was proved."""
@@ -239,6 +230,21 @@ class Consensus:
         """Return the messages to send; call it only after the journal was synced."""
         outbox, self.outbox = self.outbox, []
         return outbox
+
+    def take_appends(self) -> list[tuple[str, PeerMessage]]:
+        """Return entries that may be sent while the journal is being synced, so that all disks work at the same time.
+
+        Only a leader whose term is durable may: it never leads this term again should it lose those entries, and it
+        counts itself among those that hold them in the next turn, after the sync.
+        """
+        if self.core.role() != LEADER or self.journal.synced_term != self.core.term():
+            return []
+        if any(isinstance(message, SnapshotChunk) for _, message in self.outbox):
+            return []  # entries that follow a snapshot must not overtake it
+        appends = [item for item in self.outbox if isinstance(item[1], Append)]
+        if appends:
+            self.outbox = [item for item in self.outbox if not isinstance(item[1], Append)]
+        return appends
 
     def take_results(self) -> list[tuple[Ticket, Any, Exception | None]]:
         """Return finished proposals and barriers; call it only after the journal was synced."""
@@ -306,6 +312,15 @@ class Consensus:
 
     def apply_command(self, index: int, payload: bytes) -> Any:
         return self.state.apply(index, payload)
+
+    def on_result(self, ticket: Ticket, result: Any, fate: Fate) -> None:
+        # runs inside the core: only take notes
+        if fate is Fate.APPLIED:
+            self.results.append((ticket, result, None))
+        elif fate is Fate.NEVER_APPENDED:
+            self.results.append((ticket, None, NotLeaderError(None)))
+        else:
+            self.results.append((ticket, None, OutcomeUnknownError("leadership changed while it was replicated")))
 
     def may_campaign(self) -> bool:
         if not self.journal.voter:

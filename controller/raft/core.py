@@ -1,12 +1,14 @@
 """pysyncobj's Raft with its unsafe parts overridden. Internal to ``consensus``, which filters what it is given.
 
 Overridden: clock, randomness, transport, storage, command format (no pickle), membership changes (off), the gate before
-an election (pre-vote), installation of snapshots (errors are not swallowed). Used as it is: log matching, commitment,
+an election (pre-vote), installation of snapshots (errors are not swallowed). Overridden for speed, because the library
+goes entry by entry: the queue of commands, the way to the commit index, the application. Used as it is: log matching,
 term adoption, the no-op of a new leader, replication and compaction triggers.
 """
 
 from __future__ import annotations
 
+import enum
 import zlib
 from typing import Any, Protocol
 
@@ -19,6 +21,16 @@ from understudy.controller.raft.snapshot import SnapshotStore
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
 REGULAR, NO_OP = 0, 1
+_REGULAR = bytes((REGULAR,))
+
+
+class Fate(enum.Enum):
+    """What became of a proposal."""
+
+    APPLIED = 1
+    NEVER_APPENDED = 2
+    REPLACED = 3
+    """Its place in the log went to another leader's entry, or was skipped by a snapshot."""
 
 
 @attrs.frozen
@@ -56,6 +68,7 @@ class CoreOwner(Protocol):
     def draw_election_timeout(self) -> float: ...
     def may_campaign(self) -> bool: ...
     def apply_command(self, index: int, payload: bytes) -> Any: ...
+    def on_result(self, ticket: Any, result: Any, fate: Fate) -> None: ...
     def send(self, peer: str, message: dict[str, Any]) -> None: ...
     def on_role(self, old: int, new: int) -> None: ...
     def on_term(self, term: int, voted_for: str | None) -> None: ...
@@ -120,6 +133,9 @@ class Core(SyncObj):  # type: ignore[misc]
     ) -> None:
         self.owner = owner
         self.snapshots = snapshots
+        self.journal = journal
+        self._proposed: list[tuple[bytes, Any]] = []
+        self._waiting: dict[int, tuple[int, Any]] = {}
         configuration = SyncObjConf(
             autoTick=False,
             raftMinTimeout=timing.election_min_seconds,
@@ -202,8 +218,9 @@ class Core(SyncObj):  # type: ignore[misc]
     def match_index(self, peer: str) -> int:
         return int(self._SyncObj__raftMatchIndex.get(self.nodes[peer], 0))
 
-    def propose(self, command: bytes, callback: Any) -> None:
-        self._applyCommand(bytes((REGULAR,)) + command, callback)
+    def propose(self, command: bytes, ticket: Any) -> None:
+        """Append *command* in the next tick; the owner hears what became of it."""
+        self._proposed.append((_REGULAR + command, ticket))
 
     def send_round(self) -> None:
         self._SyncObj__sendAppendEntries()
@@ -233,16 +250,59 @@ class Core(SyncObj):  # type: ignore[misc]
         # asked exactly when the election deadline has passed
         return self.owner.may_campaign()
 
+    def _onTick(self, timeToWait: float = 0.0) -> None:
+        self._advance_commit_index()
+        super()._onTick(timeToWait)
+
+    def _advance_commit_index(self) -> None:
+        """Commit in one step what a majority holds. The library then looks at one entry more and finds no majority."""
+        if self.role() != LEADER:
+            return
+        held = sorted([self.journal.last_index(), *map(self._SyncObj__raftMatchIndex.get, self.nodes.values())])
+        index = held[(len(held) - 1) // 2]
+        if index > self._SyncObj__raftCommitIndex:
+            entries = self.journal.entries
+            if entries[index - entries[0][1]][2] == self.term():  # earlier terms commit only under one of this term
+                self._SyncObj__raftCommitIndex = index
+                self.journal.setRaftCommitIndex(index)
+
+    def _checkCommandsToApply(self) -> None:
+        if not self._proposed:
+            return
+        proposed, self._proposed = self._proposed, []
+        if self.role() != LEADER:
+            for _, ticket in proposed:
+                self.owner.on_result(ticket, None, Fate.NEVER_APPENDED)
+            return
+        journal, waiting, term = self.journal, self._waiting, self.term()
+        index = journal.last_index()
+        for command, ticket in proposed:
+            index += 1
+            journal.add(command, index, term)
+            former = waiting.get(index)
+            if former is not None:
+                self.owner.on_result(former[1], None, Fate.REPLACED)
+            waiting[index] = term, ticket
+
+    def _SyncObj__applyLogEntries(self) -> bool:
+        applied, commit = self._SyncObj__raftLastApplied, self._SyncObj__raftCommitIndex
+        if commit <= applied:
+            return False
+        first, waiting, owner = self.journal.entries[0][1], self._waiting, self.owner
+        for command, index, term in self.journal.entries[applied + 1 - first : commit + 1 - first]:
+            kind, result = command[0], None
+            if kind == REGULAR:
+                result = owner.apply_command(index, command[1:])
+            elif kind != NO_OP:
+                raise FatalError(f"log entry {index} is of unknown kind {kind}")
+            self._SyncObj__raftLastApplied = index
+            waiter = waiting.pop(index, None)
+            if waiter is not None:
+                owner.on_result(waiter[1], result, Fate.APPLIED if waiter[0] == term else Fate.REPLACED)
+        return False
+
     def _SyncObj__parseChangeClusterRequest(self, command: bytes) -> None:
         return None
-
-    def _SyncObj__doApplyCommand(self, command: bytes) -> Any:
-        kind = command[0]
-        if kind == NO_OP:
-            return None
-        if kind != REGULAR:
-            raise FatalError(f"log entry {self.applied_index() + 1} is of unknown kind {kind}")
-        return self.owner.apply_command(self.applied_index() + 1, command[1:])
 
     def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:
         loaded = self.snapshots.load()
@@ -254,6 +314,8 @@ class Core(SyncObj):  # type: ignore[misc]
         journal.add(*before)
         journal.add(*last)
         self._SyncObj__raftLastApplied = last[1]
+        for index in [index for index in self._waiting if index <= last[1]]:
+            self.owner.on_result(self._waiting.pop(index)[1], None, Fate.REPLACED)
 
     def _SyncObj__setState(self, newState: int) -> None:
         old = self.role()

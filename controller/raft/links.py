@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
@@ -79,13 +80,15 @@ class _Stream(Protocol):
     @property
     def peer(self) -> tuple[str, int]: ...
     async def receive_some(self, max_bytes: int) -> bytes: ...
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int: ...
     async def send_all(self, data: bytes | bytearray | memoryview) -> None: ...
     async def aclose(self) -> None: ...
 
 
 @attrs.define(eq=False)
 class _Outgoing:
-    frames: deque[bytes] = attrs.field(factory=deque)
+    stream: _Stream
+    frames: deque[memoryview] = attrs.field(factory=deque)
     queued_bytes: int = 0
     more: trio.Event = attrs.field(factory=trio.Event)
 
@@ -143,9 +146,15 @@ class Links:
             self.counters.dropped_messages += 1
             return
         frame = encode_frame(message)
-        outgoing.frames.append(frame)
-        outgoing.queued_bytes += len(frame)
-        outgoing.more.set()
+        sent = 0
+        if not outgoing.queued_bytes:
+            # nothing waits and nothing is under way: the task that sends is not needed
+            sent = outgoing.stream.send_nowait([frame])
+            self.counters.sent_bytes += sent
+        if sent < len(frame):
+            outgoing.frames.append(memoryview(frame)[sent:])
+            outgoing.queued_bytes += len(frame) - sent
+            outgoing.more.set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Listen and dial until cancelled. *Errors*: ``ListenError`` when the port cannot be had."""
@@ -206,7 +215,7 @@ class Links:
                 await stream.aclose()
 
     async def _send_until_broken(self, peer: str, stream: _Stream) -> None:
-        outgoing = self._outgoing[peer] = _Outgoing()
+        outgoing = self._outgoing[peer] = _Outgoing(stream)
         self._owner.link(peer, True)
         try:
             async with trio.open_nursery() as nursery:

@@ -1,21 +1,20 @@
 """The actor: one task owns a consensus object, and nothing leaves it before it is durable.
 
 A turn: take what arrived, let the consensus act, sync the journal once, then send messages and answer callers. A turn
-starts when something arrives or a deadline passes; there is no polling.
+starts when something arrives or a deadline passes; there is no polling. All commands that wait are one turn, one sync
+and one message to each member. A leader's new entries travel while it syncs them itself.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
-import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
 
+from understudy.controller.raft.answers import Answer, Deadlines
 from understudy.controller.raft.consensus import Consensus, Ticket
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.errors import (
@@ -34,7 +33,6 @@ from understudy.controller.raft.sessions import (
     ACTIVATE,
     COMMAND,
     OK,
-    Envelope,
     Machine,
     ReplicatedState,
     encode_envelope,
@@ -49,6 +47,7 @@ T = TypeVar("T")
 MAX_INBOX_MESSAGES = 10_000
 MAX_WAITING_PROPOSALS = 10_000
 MESSAGES_PER_TURN = 256
+NEWEST_SYNC_WEIGHT = 1 / 16
 
 
 @attrs.frozen
@@ -65,7 +64,9 @@ class QuorumSettings:
         compaction_entries: the log is cut to a snapshot when it is longer.
         features: newest feature version this program can apply.
         tls: files for mutual TLS, or ``None``.
-        sync_in_thread: sync in a worker thread, so that a slow disk does not freeze everything else in the process.
+        inline_sync_seconds: as long as syncs take less than this on average they are done in place, which costs half of
+            handing them to a worker thread; a slower disk gets the thread, so that it does not freeze everything else
+            in the process. 0: always the thread.
     """
 
     cluster: str
@@ -77,22 +78,7 @@ class QuorumSettings:
     compaction_entries: int = 5000
     features: int = 1
     tls: TlsFiles | None = None
-    sync_in_thread: bool = True
-
-
-class _Waiter(Generic[T]):
-    """One caller's answer, set by the actor after the sync."""
-
-    def __init__(self) -> None:
-        self.done = trio.Event()
-        self.value: T | None = None
-        self.error: Exception | None = None
-
-    def deliver(self, value: T | None, error: Exception | None) -> None:
-        """Give the answer; only the first one counts."""
-        if not self.done.is_set():
-            self.value, self.error = value, error
-            self.done.set()
+    inline_sync_seconds: float = 0.002
 
 
 class QuorumMember:
@@ -127,9 +113,9 @@ class QuorumMember:
         self._inbox: deque[tuple[str, PeerMessage]] = deque()
         self._link_changes: deque[tuple[str, bool]] = deque()
         self._proposals: deque[tuple[bytes, Ticket]] = deque()
-        self._calls: deque[tuple[Callable[[Consensus], Any], _Waiter[Any]]] = deque()
-        self._expiries: list[tuple[float, int, _Waiter[Any]]] = []
-        self._numbers = itertools.count()
+        self._calls: deque[tuple[Callable[[Consensus], Any], Answer[Any]]] = deque()
+        self._deadlines = Deadlines()
+        self._sync_seconds = 0.0
         self._activating_term = -1
         self._refusals: dict[str, str] = {}
         self._fatal: str = ""
@@ -209,6 +195,7 @@ class QuorumMember:
             self.turn_count += 1
             answers = self._take_inputs(consensus, clock.monotonic())
             consensus.tick()
+            self._send(consensus.take_appends())
             await self._make_durable(consensus)
             self._let_out(consensus, answers)
             if self._fatal:
@@ -216,13 +203,12 @@ class QuorumMember:
             if consensus.busy() or self._inbox or self._link_changes or self._calls or self._proposals:
                 await trio.lowlevel.checkpoint()
                 continue
-            with trio.move_on_at(min(consensus.next_deadline(), self._next_expiry())):
+            with trio.move_on_at(min(consensus.next_deadline(), self._deadlines.next_at)):
                 await self._wake.wait()
 
-    def _take_inputs(self, consensus: Consensus, now: float) -> list[tuple[_Waiter[Any], Any, Exception | None]]:
+    def _take_inputs(self, consensus: Consensus, now: float) -> list[tuple[Answer[Any], Any, Exception | None]]:
         consensus.at(now)
-        while self._next_expiry() <= now:
-            late = heapq.heappop(self._expiries)[2]
+        for late in self._deadlines.take_expired(now):
             late.deliver(None, OutcomeUnknownError("no majority answered in time"))
         while self._link_changes:
             peer, up = self._link_changes.popleft()
@@ -232,7 +218,7 @@ class QuorumMember:
                 consensus.disconnect(peer)
         for _ in range(min(len(self._inbox), MESSAGES_PER_TURN)):
             consensus.receive(*self._inbox.popleft())
-        answers: list[tuple[_Waiter[Any], Any, Exception | None]] = []
+        answers: list[tuple[Answer[Any], Any, Exception | None]] = []
         while self._calls:
             call, waiter = self._calls.popleft()
             try:
@@ -247,15 +233,8 @@ class QuorumMember:
                 ticket.deliver(None, error)
         return answers
 
-    def _next_expiry(self) -> float:
-        """Return when the next caller has waited long enough; callers that have their answer are dropped on the way."""
-        expiries = self._expiries
-        while expiries and expiries[0][2].done.is_set():
-            heapq.heappop(expiries)
-        return expiries[0][0] if expiries else math.inf
-
     async def _make_durable(self, consensus: Consensus) -> None:
-        journal, snapshots = consensus.journal, consensus.snapshots
+        journal, snapshots, clock = consensus.journal, consensus.snapshots, self.world.clock
         if not journal.dirty and not snapshots.pending:
             return
 
@@ -263,11 +242,13 @@ class QuorumMember:
             journal.sync()
             snapshots.write_pending()
 
+        began = clock.monotonic()
         try:
-            if self.settings.sync_in_thread:
-                await self.world.disk.in_thread(write)
-            else:
+            if self._sync_seconds < self.settings.inline_sync_seconds and not snapshots.pending:
                 write()
+            else:
+                await self.world.disk.in_thread(write)
+            self._sync_seconds += (clock.monotonic() - began - self._sync_seconds) * NEWEST_SYNC_WEIGHT
         except OSError as error:
             # what reached the disk is not known after a failed sync: never try again, a restart reads what is there
             raise FatalError(
@@ -275,10 +256,13 @@ class QuorumMember:
                 "then start this controller again"
             ) from error
 
-    def _let_out(self, consensus: Consensus, answers: list[tuple[_Waiter[Any], Any, Exception | None]]) -> None:
+    def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         assert self.links is not None
-        for peer, message in consensus.take_outbox():
+        for peer, message in messages:
             self.links.send(peer, message)
+
+    def _let_out(self, consensus: Consensus, answers: list[tuple[Answer[Any], Any, Exception | None]]) -> None:
+        self._send(consensus.take_outbox())
         for ticket, value, error in consensus.take_results():
             ticket.deliver(value, error)
         for waiter, value, error in answers:
@@ -306,8 +290,8 @@ class QuorumMember:
         if version <= self.state.features:
             return
         self._activating_term = consensus.core.term()
-        envelope = Envelope(ACTIVATE, version, "features", version, self.world.clock.wall_ms(), b"")
-        self._proposals.append((encode_envelope(envelope), Ticket(lambda _value, _error: None)))
+        envelope = encode_envelope((ACTIVATE, version, "features", version, self.world.clock.wall_ms(), b""))
+        self._proposals.append((envelope, Answer()))
         self._wake.set()
 
     def _give_up(self) -> None:
@@ -319,11 +303,10 @@ class QuorumMember:
             ticket.deliver(None, NotLeaderError(None))
         for _, waiter in self._calls:
             waiter.deliver(None, NotLeaderError(None))
-        for _, _, waiting in self._expiries:
+        for waiting in self._deadlines.take_all():
             waiting.deliver(None, OutcomeUnknownError("this member stopped"))
         self._proposals.clear()
         self._calls.clear()
-        self._expiries.clear()
         self._changed.set()
         self._changed = trio.Event()
 
@@ -346,18 +329,21 @@ class QuorumMember:
             raise NotLeaderError(consensus.core.leader())
         if len(self._proposals) >= MAX_WAITING_PROPOSALS:
             raise QuorumBusyError(f"{MAX_WAITING_PROPOSALS} commands wait already")
-        envelope = Envelope(COMMAND, self.state.features, client, sequence, self.world.clock.wall_ms(), payload)
-        waiter: _Waiter[tuple[int, bytes]] = _Waiter()
-        self._proposals.append((encode_envelope(envelope), Ticket(waiter.deliver)))
+        clock = self.world.clock
+        answer: Answer[tuple[int, bytes]] = Answer(clock.monotonic() + timeout_seconds)
+        envelope = encode_envelope((COMMAND, self.state.features, client, sequence, clock.wall_ms(), payload))
+        self._proposals.append((envelope, answer))
         # the actor ends the wait too: a cancel scope for each command would cost more than the command
-        expires = self.world.clock.monotonic() + timeout_seconds
-        heapq.heappush(self._expiries, (expires, next(self._numbers), waiter))
+        self._deadlines.add(answer)
         self._wake.set()
-        await waiter.done.wait()
-        if waiter.error is not None:
-            raise waiter.error
-        assert waiter.value is not None
-        status, result = waiter.value
+        try:
+            await answer.wait()
+        finally:
+            self._deadlines.remove(answer)
+        if answer.error is not None:
+            raise answer.error
+        assert answer.value is not None
+        status, result = answer.value
         if status != OK:
             raise CommandRefusedError(result.decode())
         return result
@@ -368,34 +354,33 @@ class QuorumMember:
         *Errors*: :class:`NotLeaderError` when this member does not lead or could not prove it in time.
         """
         self._running()
-        waiter: _Waiter[int] = _Waiter()
-        ticket = Ticket(waiter.deliver)
-        opened: _Waiter[None] = _Waiter()
+        ticket: Answer[int] = Answer()
+        opened: Answer[None] = Answer()
         self._calls.append((lambda consensus: consensus.open_barrier(ticket), opened))
         self._wake.set()
         with trio.move_on_after(timeout_seconds):
-            await opened.done.wait()
+            await opened.wait()
             if opened.error is not None:
                 raise opened.error
-            await waiter.done.wait()
-        if waiter.error is not None:
-            raise waiter.error
-        if waiter.value is None:
+            await ticket.wait()
+        if ticket.error is not None:
+            raise ticket.error
+        if ticket.value is None:
             if self._consensus is not None:
                 self._consensus.close_barrier(ticket)
             raise NotLeaderError(None)
-        return waiter.value
+        return ticket.value
 
     async def in_turn(self, call: Callable[[Consensus], T]) -> T:
         """Run *call* inside the next turn and return its result after that turn's sync."""
         self._running()
-        waiter: _Waiter[T] = _Waiter()
-        self._calls.append((call, waiter))
+        answer: Answer[T] = Answer()
+        self._calls.append((call, answer))
         self._wake.set()
-        await waiter.done.wait()
-        if waiter.error is not None:
-            raise waiter.error
-        return waiter.value  # type: ignore[return-value]
+        await answer.wait()
+        if answer.error is not None:
+            raise answer.error
+        return answer.value  # type: ignore[return-value]
 
     async def hand_over(self, member: str | None = None) -> str | None:
         """Ask another member to lead. Returns what stands against it, or ``None`` when it was asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -91,6 +92,10 @@ class TlsStream:
             return bytes(await self._secured.receive_some(max_bytes))
         except ssl.SSLError as error:
             raise trio.BrokenResourceError(str(error)) from error
+
+    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Take nothing: encryption hands its records to :meth:`send_all` of the connection below."""
+        return 0
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._secured.send_all(bytes(data))

@@ -5,6 +5,7 @@ Everything here is a function of the log. A command carries the proposer's wall 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Protocol
 
 import msgspec
@@ -35,7 +36,7 @@ class Machine(Protocol):
     def restore(self, data: bytes) -> None: ...
 
 
-class Envelope(msgspec.Struct, array_like=True, frozen=True):
+class Envelope(msgspec.Struct, array_like=True, gc=False):
     """A log entry: the command with everything its application may depend on."""
 
     kind: int
@@ -46,7 +47,7 @@ class Envelope(msgspec.Struct, array_like=True, frozen=True):
     payload: bytes
 
 
-class _SessionRow(msgspec.Struct, array_like=True):
+class _SessionRow(msgspec.Struct, array_like=True, gc=False):
     sequence: int
     status: int
     result: bytes
@@ -62,7 +63,11 @@ class _Saved(msgspec.Struct, array_like=True):
 _encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
 _saved_decoder = msgspec.msgpack.Decoder(_Saved)
-encode_envelope = _encoder.encode
+
+
+def encode_envelope(fields: tuple[int, int, str, int, int, bytes]) -> bytes:
+    """Return the log entry of the :class:`Envelope` with *fields*."""
+    return _encoder.encode(fields)
 
 
 class ReplicatedState:
@@ -87,7 +92,7 @@ class ReplicatedState:
         self.now_ms = 0
         self.repeated_count = 0
         self._max_sessions = max_sessions
-        self._rows: dict[str, _SessionRow] = {}
+        self._rows: OrderedDict[str, _SessionRow] = OrderedDict()
 
     def apply(self, index: int, raw: bytes) -> tuple[int, bytes]:
         """Apply one log entry. *Errors*: :class:`FatalError` for an entry this program cannot apply faithfully."""
@@ -100,18 +105,23 @@ class ReplicatedState:
                 f"log entry {index} needs feature version {envelope.features} (kind {envelope.kind}); this program "
                 f"supports {self.supported_features}: upgrade it, then start it again"
             )
-        self.now_ms = max(self.now_ms, envelope.now_ms)
-        row = self._rows.get(envelope.client)
-        if row is not None and envelope.sequence <= row.sequence:
+        if envelope.now_ms > self.now_ms:
+            self.now_ms = envelope.now_ms
+        rows, client, sequence = self._rows, envelope.client, envelope.sequence
+        row = rows.get(client)
+        if row is not None and sequence <= row.sequence:
             self.repeated_count += 1
-            if envelope.sequence == row.sequence:
+            if sequence == row.sequence:
                 return row.status, row.result
             return REFUSED, b"a newer command of this client was applied"
         status, result = self._run(index, envelope)
-        self._rows.pop(envelope.client, None)
-        self._rows[envelope.client] = _SessionRow(envelope.sequence, status, result)
-        while len(self._rows) > self._max_sessions:
-            del self._rows[next(iter(self._rows))]
+        if row is None:
+            rows[client] = _SessionRow(sequence, status, result)
+            if len(rows) > self._max_sessions:
+                rows.popitem(last=False)
+        else:
+            row.sequence, row.status, row.result = sequence, status, result
+            rows.move_to_end(client)
         return status, result
 
     def _run(self, index: int, envelope: Envelope) -> tuple[int, bytes]:
@@ -145,5 +155,5 @@ class ReplicatedState:
                 f"the snapshot needs feature version {saved.features}, this program supports "
                 f"{self.supported_features}: upgrade it, then start it again"
             )
-        self.features, self.now_ms, self._rows = saved.features, saved.now_ms, saved.rows
+        self.features, self.now_ms, self._rows = saved.features, saved.now_ms, OrderedDict(saved.rows)
         self.machine.restore(saved.machine)
