@@ -14,6 +14,7 @@ from __future__ import annotations
 import os.path
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
@@ -26,11 +27,17 @@ log = get_logger("store.consume_queue")
 
 UNIT = struct.Struct(">qiq")
 UNIT_BYTES = UNIT.size
-#: Several units in a row, by their number.
-UNITS_AT_ONCE = [struct.Struct(">" + "qiq" * count) for count in range(257)]
+#: Most units written in one go.
+UNITS_AT_ONCE_MAX = 256
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+@lru_cache(maxsize=UNITS_AT_ONCE_MAX)
+def units_at_once(count: int) -> struct.Struct:
+    """Return the layout of *count* units in a row, at most :data:`UNITS_AT_ONCE_MAX`."""
+    return struct.Struct(">" + "qiq" * count)
 
 
 class ConsumeQueue:

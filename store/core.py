@@ -25,8 +25,9 @@ from understudy.store.segments import Segments
 log = get_logger("store")
 
 #: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in
-#: milliseconds, and the raw properties.
-Arrival = Callable[[str, int, int, int, int, bytes], None]
+#: milliseconds, and the raw properties. Messages with one tags code that lie side by side in their queue may be told
+#: together: then it is called for the last of them, without properties.
+Arrival = Callable[[str, int, int, int, int, bytes | None], None]
 
 
 class StoreCore:
@@ -76,7 +77,7 @@ class StoreCore:
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
         self.dispatched = 0
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
-        self.held: deque[tuple[int, ConsumeQueue, int, int, int, bytes]] = deque()
+        self.held: deque[tuple[int, ConsumeQueue, int, int, int, bytes | None]] = deque()
         self.sync_flush = config.flush_disk_type == SYNC_FLUSH
         #: Whether a message is readable as soon as it is written.
         self.show_at_once = not self.sync_flush
@@ -126,7 +127,7 @@ class StoreCore:
         return limit if self.confirmed is None else min(limit, self.confirmed)
 
     def hold_or_show(
-        self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes
+        self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None
     ) -> None:
         """Show a message that was just written, or hold it back until it is flushed and confirmed."""
         if self.show_at_once or (not self.held and end <= self.show_limit()):
@@ -136,6 +137,31 @@ class StoreCore:
                 callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
         else:
             self.held.append((end, queue, next_offset, code, store_ms, properties))
+
+    def show_run(
+        self, queue: ConsumeQueue, first: int, starts: list[int], end: int, codes: list[int], store_ms: int
+    ) -> None:
+        """Show messages that lie side by side in *queue* and were written together, or hold them back.
+
+        Args:
+            first: queue offset of the first of them.
+            starts: physical offset of each.
+            end: physical offset after the last.
+            codes: tags code of each.
+        """
+        count = len(codes)
+        if not (self.show_at_once or (not self.held and end <= self.show_limit())):
+            ends = [*starts[1:], end]
+            for number in range(count):
+                self.hold_or_show(ends[number], queue, first + number + 1, codes[number], store_ms, None)
+            return
+        queue.max_offset = max(queue.max_offset, first + count)
+        if not self.arrived:
+            return
+        alike = codes.count(codes[0]) == count
+        for number in (count,) if alike else range(1, count + 1):
+            for callback in self.arrived:
+                callback(queue.topic, queue.queue_id, first + number, codes[number - 1], store_ms, None)
 
     def show_held(self) -> None:
         """Show what was held back and may be seen now."""

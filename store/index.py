@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterable
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
-from understudy.store.index_file import ENTRY, ENTRY_BYTES, HEADER_BYTES, SLOT, Geometry, IndexFile, key_hash
+from understudy.store.index_file import (
+    ENTRIES_AT_ONCE_MAX,
+    ENTRY,
+    ENTRY_BYTES,
+    HEADER_BYTES,
+    SLOT,
+    Geometry,
+    IndexFile,
+    entries_at_once,
+    key_hash,
+)
 from understudy.store.mapped_files import MappedFiles
 
 log = get_logger("store.index")
@@ -117,23 +127,36 @@ class Index:
                 self.put_one(hashes[done], physicals[done], store_ms)
                 done += 1
                 continue
-            view, number, slots, entry_at = file.view, file.count, self._slots, self._entries_at
+            view, number, slots = file.view, file.count, self._slots
             begin_ms = file.begin_ms
             seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
             seconds = min(max(seconds, 0), _MAX_SECONDS)
-            stop = min(len(hashes), done + self._capacity - number)
+            stop = min(len(hashes), done + self._capacity - number, done + ENTRIES_AT_ONCE_MAX)
+            places: list[int] = []
+            values: list[int] = []
+            fresh = 0
             for position in range(done, stop):
                 unsigned = hashes[position]
                 if unsigned >= 0x80000000:
-                    unsigned = key_hash(unsigned)
+                    unsigned = 0x100000000 - unsigned & 0x7FFFFFFF  # as key_hash
                 slot_at = HEADER_BYTES + unsigned % slots * 4
                 previous = _unpack_slot(view, slot_at)[0]
-                if not 0 < previous <= number:
+                if not 0 < previous < number:
                     previous = 0
-                    file.used_slots += 1
-                _pack_entry(view, entry_at + number * ENTRY_BYTES, unsigned, physicals[position], seconds, previous)
+                    fresh += 1
+                places.append(slot_at)
+                values += (unsigned, physicals[position], seconds, previous)
+            if len(set(places)) < len(places):  # two under one slot: the second must find the first
+                for position in range(done, stop):
+                    self.put_one(hashes[position], physicals[position], store_ms)
+                done = stop
+                continue
+            # Entries first: a slot must never name an entry that is not there.
+            entries_at_once(stop - done).pack_into(view, self._entries_at + number * ENTRY_BYTES, *values)
+            for slot_at in places:
                 _pack_slot(view, slot_at, number)
                 number += 1
+            file.used_slots += fresh
             file.count = number
             file.end_offset, file.end_ms = physicals[stop - 1], store_ms
             if not file.changed:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os.path
 import struct
 from array import array
+from functools import lru_cache
 from sys import byteorder
 
 import attrs
@@ -22,8 +23,16 @@ from understudy.store.mapped_files import MappedFiles
 HEADER = struct.Struct(">qqqqii")
 SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")
+#: Most entries written in one go.
+ENTRIES_AT_ONCE_MAX = 128
 HEADER_BYTES = HEADER.size
 ENTRY_BYTES = ENTRY.size
+
+
+@lru_cache(maxsize=ENTRIES_AT_ONCE_MAX)
+def entries_at_once(count: int) -> struct.Struct:
+    """Return the layout of *count* entries in a row, at most :data:`ENTRIES_AT_ONCE_MAX`."""
+    return struct.Struct(">" + "iqii" * count)
 
 
 def key_hash(unsigned: int) -> int:

@@ -17,6 +17,7 @@ import trio
 from understudy.runtime.disk import Lock
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.world import World
+from understudy.store.batch_writer import BatchWriter
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
 from understudy.store.dispatch import Dispatcher
@@ -60,7 +61,8 @@ class MessageStore:
     All calls without ``async`` return at once and never yield, so a caller needs no lock.
 
     Attributes:
-        arrived: called in order for every message that becomes readable; must cost next to nothing when nobody waits.
+        arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
+            to nothing when nobody waits.
     """
 
     def __init__(self, core: StoreCore, lock: Lock) -> None:
@@ -69,6 +71,7 @@ class MessageStore:
         self._lock = lock
         self._dispatcher = Dispatcher(core)
         self._writer = Writer(core, self._dispatcher)
+        self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
         self._reader = Reader(core)
         self._lookup = Lookup(core)
         self._flusher = Flusher(core)
@@ -79,7 +82,7 @@ class MessageStore:
         self.arrived: list[Arrival] = core.arrived
         # On an instance the hot calls go straight to their part: one call less for each message.
         self.append = self._writer.append  # type: ignore[method-assign]
-        self.append_batch = self._writer.append_batch  # type: ignore[method-assign]
+        self.append_batch = self._batch_writer.append_batch  # type: ignore[method-assign]
         self.get = self._reader.get  # type: ignore[method-assign]
 
     @classmethod
@@ -210,7 +213,7 @@ class MessageStore:
 
         Other arguments and *Errors* as in :meth:`append`; a broken encoding is MESSAGE_ILLEGAL.
         """
-        return self._writer.append_batch(
+        return self._batch_writer.append_batch(
             topic,
             queue_id,
             body,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE, ConsumeQueue
+from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
 from understudy.store.heads import is_rolled_back, own_offset, size_of
 from understudy.store.status import GetResult, GetStatus
@@ -53,14 +53,14 @@ class Reader:
 
         config = core.config
         log = core.log
-        count = min(max_messages, max_offset - offset, 256) if accept is None else 0
+        count = min(max_messages, max_offset - offset, UNITS_AT_ONCE_MAX) if accept is None else 0
         if count > 0 and accept_record is None:
             # Nearly always all wanted messages are near the end of the log: then one unpack and one sum show whether
             # they are neighbours, and one slice, or one for each message, is the whole read.
             units = core.consume_queues.units(queue, offset, min(count, config.max_transfer_count_in_memory))
             count = len(units) // UNIT_BYTES
             if count:
-                values = UNITS_AT_ONCE[count].unpack(units)
+                values = units_at_once(count).unpack(units)
                 first, last, last_size = values[0], values[-3], values[-2]
                 total = sum(values[1::3])
                 if (

@@ -9,8 +9,7 @@ from __future__ import annotations
 from operator import mul
 from zlib import crc32
 
-from understudy.store.batch import BatchError, iter_batch
-from understudy.store.consume_queue import UNIT, UNIT_BYTES, UNITS_AT_ONCE, ConsumeQueue
+from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import KEYS, TAGS, UNIQ_KEY, Dispatcher
 from understudy.store.properties import POWERS_OF_LENGTH, find_property, unsigned_hash
@@ -21,13 +20,13 @@ from understudy.store.record import (
     MAX_PROPERTIES_BYTES,
     RecordError,
 )
-from understudy.store.status import Appended, AppendedBatch, PutRejected, PutStatus
+from understudy.store.status import Appended, PutRejected, PutStatus
 
 RETRY_PREFIX = "%RETRY%"
 _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 #: Room left in a file for the blank marker.
-_BLANK_BYTES = 8
+BLANK_BYTES = 8
 #: A record may be this much longer than the longest body.
 _RECORD_EXTRA_BYTES = 65_536
 _PREFIX_CACHE_MAX = 64
@@ -76,7 +75,7 @@ class Writer:
         core = self._core
         queue = self._by_key.get((topic, queue_id))
         if queue is None or core.refusals:
-            queue = self._admit(topic, queue_id)
+            queue = self.admit(topic, queue_id)
         body_length = len(body)
         properties_length = len(properties)
         fixed = self._fixed[len(born_host)]
@@ -84,11 +83,11 @@ class Writer:
         topic_bytes = queue.topic_field
         size = head_length + body_length + len(topic_bytes) + 2 + properties_length
         if body_length > self._max_body or properties_length > MAX_PROPERTIES_BYTES:
-            raise self._too_large(body_length, properties_length)
+            raise self.too_large(body_length, properties_length)
         log = self._log
         at = log.at
-        if size + _BLANK_BYTES > log.limit - at:
-            self._roll(size)
+        if size + BLANK_BYTES > log.limit - at:
+            self.roll(size)
             at = log.at
         view = log.view
         physical = log.base + at
@@ -96,7 +95,7 @@ class Writer:
         offset = queue.next_offset
         has_unit = not sys_flag & 0x4
         if has_unit and not queue.view_from <= offset < queue.view_to:
-            self._map_tail(queue, offset)
+            self.map_tail(queue, offset)
         place = at + head_length
         end = place + body_length
         view[place:end] = body
@@ -166,140 +165,7 @@ class Writer:
             return _new_tuple(Appended, (physical, size, offset))
         return _new_tuple(Appended, (physical, size, 0))
 
-    def append_batch(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes | memoryview,
-        born_ms: int,
-        born_host: bytes,
-        *,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        now_ms: int | None = None,
-    ) -> AppendedBatch:
-        """See :meth:`understudy.store.message_store.MessageStore.append_batch`."""
-        core = self._core
-        queue = self._by_key.get((topic, queue_id))
-        if queue is None or core.refusals:
-            queue = self._admit(topic, queue_id)
-        if len(body) > self._max_body:
-            raise self._too_large(len(body), 0)
-        if sys_flag & 0xC or queue.is_schedule:
-            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
-        if not isinstance(body, bytes):
-            body = bytes(body)
-        try:
-            items = list(iter_batch(body))
-        except BatchError as error:
-            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
-        if not items:
-            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "the batch has no message")
-        fixed = self._fixed[len(born_host)]
-        head_length = fixed.size
-        topic_bytes = queue.topic_field
-        # An item has 22 bytes around body and properties, a record has the head, the topic and 2; the 2 bytes of the
-        # length of the properties are copied with them.
-        overhead = head_length + len(topic_bytes)
-        total = len(body) + len(items) * (overhead - 20)
-        log = self._log
-        if total + _BLANK_BYTES > log.limit - log.at:
-            self._roll(total)
-        if not queue.view_from <= queue.next_offset < queue.view_to:
-            self._map_tail(queue, queue.next_offset)
-        begin, at = log.at, log.base + log.at
-        now = self._wall_ms() if now_ms is None else now_ms
-        sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
-        pack, magic, store_host = fixed.pack, queue.magic, self._store_host
-        first = offset = queue.next_offset
-        tagged = TAGS in body
-        tags_bytes: bytes | None = None
-        code = 0
-        # What the whole batch has not, no message of it has. The records are joined and copied into the log at once.
-        keyed = KEYS in body
-        unique = UNIQ_KEY in body
-        indexed = self._indexing and (keyed or unique or tagged)
-        hashes: list[int] = []
-        hashed: list[int] = []
-        parts: list[bytes] = []
-        units: list[int] = []
-        offsets: list[int] = []
-        for flag, place, length, item_end in items:
-            message = body[place : place + length]
-            rest = body[place + length : item_end]
-            size = overhead + length + len(rest)
-            if tagged:
-                tags_bytes = find_property(rest, TAGS, 2)
-                code = 0 if tags_bytes is None else self._dispatcher.tag_code(tags_bytes)
-            head = pack(
-                size,
-                magic,
-                crc32(message) & 0x7FFFFFFF,
-                queue_id,
-                flag,
-                offset,
-                at,
-                sys_flag,
-                born_ms,
-                born_host,
-                now,
-                store_host,
-                reconsume_times,
-                0,
-                length,
-            )
-            if indexed:
-                uniq_key = find_property(rest, UNIQ_KEY, 2) if unique else None
-                if uniq_key is not None:
-                    known = queue.prefix_hashes.get(uniq_key[:-_UNIQ_TAIL])
-                    hashes.append(self._unique_hash(queue, uniq_key, known))
-                    hashed.append(at)
-                if keyed or tags_bytes is not None:
-                    keys = find_property(rest, KEYS, 2) if keyed else None
-                    more = self._dispatcher.hashes(queue, None, keys, tags_bytes)
-                    hashes += more
-                    hashed += [at] * len(more)
-            parts += (head, message, topic_bytes, rest)
-            units += (at, size, code)
-            offsets.append(at)
-            at += size
-            offset += 1
-        log.view[begin : begin + total] = b"".join(parts)
-        log.at = begin + total
-        self._write_units(queue, units)
-        if hashes:
-            core.index.put_each(hashes, hashed, now)
-        if core.show_at_once and not core.arrived:
-            queue.max_offset = offset
-        else:
-            for number, (_, place, length, item_end) in enumerate(items, 1):
-                end = offsets[number] if number < len(offsets) else at
-                properties = body[place + length + 2 : item_end]
-                core.hold_or_show(end, queue, first + number, units[number * 3 - 1], now, properties)
-        core.last_store_ms = core.last_dispatched_ms = now
-        core.dispatched = at
-        if core.asleep:
-            core.wake()
-        return AppendedBatch(first, offsets, at)
-
     # Off the hot path
-
-    def _write_units(self, queue: ConsumeQueue, values: list[int]) -> None:
-        """Write units, given as physical offset, size and tags code of each, at the end of *queue*."""
-        queues = self._core.consume_queues
-        done, count = 0, len(values) // 3
-        while done < count:
-            offset = queue.next_offset
-            if not queue.view_from <= offset < queue.view_to:
-                queues.map_tail(queue, offset)
-            elif queue.clean:
-                queues.mark_dirty(queue)
-            fits = min(count - done, queue.view_to - offset, len(UNITS_AT_ONCE) - 1)
-            UNITS_AT_ONCE[fits].pack_into(
-                queue.view, (offset - queue.view_from) * UNIT_BYTES, *values[done * 3 : (done + fits) * 3]
-            )
-            done += fits
-            queue.next_offset = offset + fits
 
     def _unique_hash(self, queue: ConsumeQueue, uniq_key: bytes, known: int | None) -> int:
         """Return the index hash of a unique key.
@@ -323,7 +189,8 @@ class Writer:
         queue.prefix_hashes[prefix] = known
         return known
 
-    def _admit(self, topic: str, queue_id: int) -> ConsumeQueue:
+    def admit(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return the queue of a message that may be stored, added if it is new. *Errors*: :class:`PutRejected`."""
         core = self._core
         if core.refusals:
             raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, "; ".join(sorted(core.refusals)))
@@ -348,14 +215,16 @@ class Writer:
         except RecordError as error:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
 
-    def _map_tail(self, queue: ConsumeQueue, offset: int) -> None:
+    def map_tail(self, queue: ConsumeQueue, offset: int) -> None:
+        """Make *queue* ready for a unit at queue offset *offset*. *Errors*: :class:`PutRejected`."""
         # Before anything is written: a message without a place in its queue would be lost to readers.
         try:
             self._core.consume_queues.map_tail(queue, offset)
         except OSError as error:
             raise PutRejected(PutStatus.CREATE_MAPPED_FILE_FAILED, f"no new consume queue file: {error}") from error
 
-    def _too_large(self, body_length: int, properties_length: int) -> PutRejected:
+    def too_large(self, body_length: int, properties_length: int) -> PutRejected:
+        """Return the refusal of a message with so many bytes."""
         if body_length > self._max_body:
             return PutRejected(
                 PutStatus.MESSAGE_ILLEGAL,
@@ -366,9 +235,10 @@ class Writer:
             f"the properties have {properties_length} bytes, the longest allowed have {MAX_PROPERTIES_BYTES}",
         )
 
-    def _roll(self, size: int) -> None:
+    def roll(self, size: int) -> None:
+        """Go on in the next file of the log, which must hold *size* bytes. *Errors*: :class:`PutRejected`."""
         log = self._log
-        if size + _BLANK_BYTES > self._core.segments.file_size:
+        if size + BLANK_BYTES > self._core.segments.file_size:
             raise PutRejected(
                 PutStatus.MESSAGE_ILLEGAL,
                 f"{size} bytes do not fit in one commit log file (mappedFileSizeCommitLog)",

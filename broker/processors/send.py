@@ -9,6 +9,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker import delay, names
@@ -30,6 +31,7 @@ from understudy.store.status import PutRejected
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
+_IDS_AT_ONCE = 128
 _INT_MIN, _INT_LIMIT, _LONG_MIN, _LONG_LIMIT = -(1 << 31), 1 << 31, -(1 << 63), 1 << 63
 
 
@@ -50,9 +52,9 @@ class SendProcessor:
         self._plans = self.admission.plans
         self._copies = broker.options.store.brokerRole == "SYNC_MASTER"
         self._waits = self._copies or broker.options.store.flushDiskType == "SYNC_FLUSH"
-        self._id_head = host_bytes(broker.identity.host, broker.identity.port).hex().upper()
-        self._id_format = (self._id_head + "%016X").encode()
-        self._id_lists: dict[int, bytes] = {}
+        self._id_host = host_bytes(broker.identity.host, broker.identity.port)
+        self._id_format = (self._id_host.hex().upper() + "%016X").encode()
+        self._id_layouts: dict[int, struct.Struct] = {}
         self._common = CommonProperties()
         self._received = -1.0
         self._received_ms = 0
@@ -60,7 +62,7 @@ class SendProcessor:
         self._region: str | None = None
         self._trace: bool | None = None
         self._tail = ""
-        self._ext = b""
+        self._ext = self._batch_ext = b""
 
     def register(self, server: RemotingServer) -> None:
         """Answer the send codes at *server*."""
@@ -255,24 +257,32 @@ class SendProcessor:
         plan.count(queue_id, count, end - offsets[0] if offsets else 0)
         if command.flag & 2:
             return None
-        template = self._id_lists.get(count)
-        if template is None:
-            if len(self._id_lists) > 256:
-                self._id_lists.clear()
-            template = self._id_lists[count] = b",".join([self._id_format] * count)
         unique = pairs.get("UNIQ_KEY")
-        answer_ext = b'"queueId":"%d",%b"msgId":"%b","TRACE_ON":"%b","MSG_REGION":%b,"queueOffset":"%d"' % (
+        if self._region is not self._config.regionId or self._trace is not self._config.traceOn:
+            self._dress()
+        answer_ext = self._batch_ext % (
             queue_id,
             b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
-            template % tuple(offsets),
-            b"true" if self._config.traceOn else b"false",
-            json_dialect.dumps(self._config.regionId),
+            self._message_ids(offsets),
             first,
         )
         answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
         if self._waits and pairs.get("WAIT", "true") == "true":
             return self._park(end, connection, command, answer, answer_ext, copies)
         return answer
+
+    def _message_ids(self, offsets: list[int]) -> bytes:
+        """Return the offset message ids of a batch, separated by commas."""
+        if len(offsets) > _IDS_AT_ONCE:
+            several = range(0, len(offsets), _IDS_AT_ONCE)
+            return b",".join([self._message_ids(offsets[each : each + _IDS_AT_ONCE]) for each in several])
+        count, host = len(offsets), self._id_host
+        fields: list[bytes | int] = [host] * (2 * count)
+        fields[1::2] = offsets
+        layout = self._id_layouts.get(count)
+        if layout is None:
+            layout = self._id_layouts[count] = struct.Struct(">" + f"{len(host)}sq" * count)
+        return layout.pack(*fields).hex(",", len(host) + 8).upper().encode()
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -317,6 +327,13 @@ class SendProcessor:
             b'"queueId":"%d","transactionId":"%b","msgId":"'
             + self._id_format
             + b'","TRACE_ON":"'
+            + trace.encode()
+            + b'","MSG_REGION":'
+            + region
+            + b',"queueOffset":"%d"'
+        )
+        self._batch_ext = (
+            b'"queueId":"%d",%b"msgId":"%b","TRACE_ON":"'
             + trace.encode()
             + b'","MSG_REGION":'
             + region

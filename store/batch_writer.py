@@ -1,0 +1,244 @@
+"""Append a client batch: its records are put together in memory and copied into the mapped log at once.
+
+What the messages of a batch have in common is worked out for the first of them. The others mostly differ in the last
+two digits of their unique key, so that two comparisons and one look-up do for all of their properties.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from zlib import crc32
+
+from understudy.store.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
+from understudy.store.consume_queue import UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import KEYS, TAGS, UNIQ_KEY, Dispatcher
+from understudy.store.properties import find_property, unsigned_hash
+from understudy.store.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
+from understudy.store.status import AppendedBatch, PutRejected, PutStatus
+from understudy.store.writer import BLANK_BYTES, Writer
+
+_ITEM = struct.Struct(">i8xii")
+#: The part of a record that differs from message to message: size, magic, checksum, queue id, flag, queue offset,
+#: physical offset.
+_OWN = struct.Struct(">iIIiiqq")
+#: The part that a whole batch shares, up to the length of the body: system flags, born time and host, store time and
+#: host, reconsume times, prepared transaction offset.
+_SHARED = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
+_HEX = b"0123456789ABCDEF"
+#: The last two digits of a unique key and what they add to its hash.
+_TAILS = {bytes((high, low)): high * 31 + low for high in _HEX for low in _HEX}
+_TAIL_POWER = 31 * 31
+_MASK = 0xFFFFFFFF
+
+
+class _Seen(NamedTuple):
+    """What is known after a look into the properties of one message, and what others may share with it.
+
+    Attributes:
+        code: the tags code.
+        hashes: under which the message is indexed, in their order.
+        tail_at: where the last two digits of the unique key stand; -1 when others cannot share what was found.
+        before, after: the properties (with their length) before and after these digits.
+        hash_before: index hash of the unique key without what its last two digits add.
+    """
+
+    code: int
+    hashes: list[int]
+    tail_at: int = -1
+    before: bytes = b""
+    after: bytes = b""
+    hash_before: int = 0
+
+
+class BatchWriter:
+    """Appends client batches to one store, beside its *writer*."""
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, writer: Writer) -> None:
+        self._core = core
+        self._log = core.log
+        self._by_key = core.consume_queues.by_key
+        self._dispatcher = dispatcher
+        self._writer = writer
+        self._wall_ms = core.clock.wall_ms
+        self._store_host = core.store_host
+        self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
+        self._max_body = core.config.max_message_size
+        self._indexing = core.config.message_index_enable
+
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        born_ms: int,
+        born_host: bytes,
+        *,
+        sys_flag: int = 0,
+        reconsume_times: int = 0,
+        now_ms: int | None = None,
+    ) -> AppendedBatch:
+        """See :meth:`understudy.store.message_store.MessageStore.append_batch`."""
+        core = self._core
+        queue = self._by_key.get((topic, queue_id))
+        if queue is None or core.refusals:
+            queue = self._writer.admit(topic, queue_id)
+        if len(body) > self._max_body:
+            raise self._writer.too_large(len(body), 0)
+        if sys_flag & 0xC or queue.is_schedule:
+            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
+        if not isinstance(body, bytes):
+            body = bytes(body)
+        if not body:
+            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "the batch has no message")
+        shared_fields = _SHARED[len(born_host), len(self._store_host)]
+        topic_bytes = queue.topic_field
+        # An item has 22 bytes around body and properties, a record has its head, the topic and 2; the 2 bytes of the
+        # length of the properties are copied with them.
+        overhead = _OWN.size + shared_fields.size + 4 + len(topic_bytes)
+        log = self._log
+        if (len(body) // ITEM_OVERHEAD_BYTES + 1) * overhead + len(body) + BLANK_BYTES > log.limit - log.at:
+            self._make_room(body, overhead)
+        if not queue.view_from <= queue.next_offset < queue.view_to:
+            self._writer.map_tail(queue, queue.next_offset)
+        begin = log.at
+        physical = log.base + begin
+        now = self._wall_ms() if now_ms is None else now_ms
+        sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
+        shared = shared_fields.pack(sys_flag, born_ms, born_host, now, self._store_host, reconsume_times, 0)
+        pack, unpack_item, tails = _OWN.pack, _ITEM.unpack_from, _TAILS
+        magic, first = queue.magic, queue.next_offset
+        offset = first
+        parts: list[bytes] = []
+        units: list[int] = []
+        offsets: list[int] = []
+        hashes: list[int] = []
+        hashed: list[int] = []
+        seen = _Seen(0, [])
+        code, more, tail_at, before, after, hash_before = seen
+        known_rest = b""
+        rest_length = known_length = -1
+        head_end = b""
+        at, end = 0, len(body)
+        # One pass, kept flat: nothing is written before the last item was read.
+        while at < end:
+            if end - at < ITEM_OVERHEAD_BYTES:
+                raise _broken(body)
+            total, flag, length = unpack_item(body, at)
+            place = at + 20
+            rest_at = place + length
+            at += total
+            if length < 0 or at > end or rest_at + 2 > at:
+                raise _broken(body)
+            message = body[place:rest_at]
+            rest = body[rest_at:at]
+            if length != known_length:
+                known_length = length
+                head_end = shared + length.to_bytes(4, "big")
+            size = overhead + length + len(rest)
+            if (
+                tail_at >= 0
+                and len(rest) == rest_length
+                and rest[tail_at + 2 :] == after
+                and rest[:tail_at] == before
+                and (tail := tails.get(rest[tail_at : tail_at + 2])) is not None
+            ):
+                hashes.append(hash_before + tail & _MASK)
+                hashed.append(physical)
+                if more:
+                    hashes += more
+                    hashed += [physical] * len(more)
+            else:
+                if rest != known_rest:
+                    if rest[0] << 8 | rest[1] != len(rest) - 2 or rest[0] > 0x7F:
+                        raise _broken(body)
+                    seen = self._look_into(queue, rest)
+                    code, more, tail_at, before, after, hash_before = seen
+                    known_rest, rest_length = rest, len(rest)
+                    hashes += more
+                    hashed += [physical] * len(more)
+                    more = more[1:] if tail_at >= 0 else more
+                else:
+                    hashes += seen.hashes
+                    hashed += [physical] * len(seen.hashes)
+            parts += (
+                pack(size, magic, crc32(message) & 0x7FFFFFFF, queue_id, flag, offset, physical),
+                head_end,
+                message,
+                topic_bytes,
+                rest,
+            )
+            units += (physical, size, code)
+            offsets.append(physical)
+            physical += size
+            offset += 1
+        log.view[begin : physical - log.base] = b"".join(parts)
+        log.at = physical - log.base
+        self._write_units(queue, units)
+        if hashes:
+            core.index.put_each(hashes, hashed, now)
+        core.show_run(queue, first, offsets, physical, units[2::3], now)
+        core.last_store_ms = core.last_dispatched_ms = now
+        core.dispatched = physical
+        if core.asleep:
+            core.wake()
+        return AppendedBatch(first, offsets, physical)
+
+    # Off the hot path
+
+    def _make_room(self, body: bytes, overhead: int) -> None:
+        """Go on to the next file when the batch does not fit in the rest of this one."""
+        try:
+            count = sum(1 for _ in iter_batch(body))
+        except BatchError as error:
+            raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
+        total = len(body) + count * (overhead - 20)
+        if total + BLANK_BYTES > self._log.limit - self._log.at:
+            self._writer.roll(total)
+
+    def _look_into(self, queue: ConsumeQueue, rest: bytes) -> _Seen:
+        """Return what the store needs of the properties of one message.
+
+        Args:
+            rest: the length of the properties and the properties.
+        """
+        tags = find_property(rest, TAGS, 2)
+        code = 0 if tags is None else self._dispatcher.tag_code(tags)
+        if not self._indexing:
+            return _Seen(code, [])
+        unique, keys = find_property(rest, UNIQ_KEY, 2), find_property(rest, KEYS, 2)
+        hashes = self._dispatcher.hashes(queue, unique, keys, tags)
+        at = rest.find(UNIQ_KEY, 2)
+        end = at + len(UNIQ_KEY) + len(unique or b"")
+        shares = unique is not None and len(unique) > 2 and unique.isalnum() and rest.count(UNIQ_KEY) == 1
+        if not shares or unique is None or keys is not None or rest[at + len(UNIQ_KEY) : end] != unique:
+            return _Seen(code, hashes)
+        hash_before = unsigned_hash(unique[:-2], queue.hash_prefix) * _TAIL_POWER & _MASK
+        return _Seen(code, hashes, end - 2, rest[: end - 2], rest[end:], hash_before)
+
+    def _write_units(self, queue: ConsumeQueue, values: list[int]) -> None:
+        """Write units, given as physical offset, size and tags code of each, at the end of *queue*."""
+        queues = self._core.consume_queues
+        done, count = 0, len(values) // 3
+        while done < count:
+            offset = queue.next_offset
+            if not queue.view_from <= offset < queue.view_to:
+                queues.map_tail(queue, offset)
+            elif queue.clean:
+                queues.mark_dirty(queue)
+            fits = min(count - done, queue.view_to - offset, UNITS_AT_ONCE_MAX)
+            units_at_once(fits).pack_into(
+                queue.view, (offset - queue.view_from) * UNIT_BYTES, *values[done * 3 : (done + fits) * 3]
+            )
+            done += fits
+            queue.next_offset = offset + fits
+
+
+def _broken(body: bytes) -> PutRejected:
+    """Return the refusal of a batch with a wrong item, which says where and why."""
+    try:
+        count = sum(1 for _ in iter_batch(body))
+    except BatchError as error:
+        return PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error))
+    return PutRejected(PutStatus.MESSAGE_ILLEGAL, f"the batch of {count} messages cannot be read")
