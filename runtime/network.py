@@ -13,6 +13,12 @@ from typing import Protocol
 
 import trio
 
+from understudy.runtime.log import get_logger
+
+log = get_logger("runtime.network")
+
+_TOO_MANY = "too many open files and connections; raise the limit (ulimit -n) or have fewer clients"
+_ACCEPT_HINTS = {errno.EMFILE: _TOO_MANY, errno.ENFILE: _TOO_MANY}
 _BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
 
 
@@ -134,12 +140,17 @@ class TcpListener:
         self.address: tuple[str, int] = _host_port(sock.getsockname())
 
     async def accept(self) -> TcpStream:
+        told = False
         while True:
             try:
                 sock, _ = await self._socket.accept()
             except OSError as error:
                 if error.errno not in self._TRANSIENT:
                     raise
+                if not told and error.errno != errno.ECONNABORTED:
+                    told = True
+                    hint = _ACCEPT_HINTS.get(error.errno or 0, "give this machine more memory or fewer connections")
+                    log.warning("no connection can be accepted for now", port=self.address[1], why=error, hint=hint)
                 await trio.sleep(0.1)  # out of descriptors or memory: give the process time to free some
                 continue
             try:
