@@ -25,7 +25,7 @@ class AdminClient:
 
     def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
         host, separator, port = address.rpartition(":")
-        if not separator or not port.isdigit():
+        if not separator or not port.isdecimal():
             raise AdminError(f"{address}: not host:port")
         self.address = address
         try:

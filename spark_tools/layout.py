@@ -87,7 +87,7 @@ class Layout:
 
 
 def _is_offset_name(name: str) -> bool:
-    return len(name) == 20 and name.isdigit()
+    return len(name) == 20 and name.isdecimal()
 
 
 def log_files(entries: list[Entry], where: str, damages: list[Damage], *, gaps: bool = True) -> list[LogFile]:
@@ -164,7 +164,7 @@ def read_layout(store: Store, commit_log_paths: list[str] | None = None) -> Layo
             Damage(store.path, 0, 0, "no-commit-log", "no file named by 20 digits in " + ", ".join(paths))
         )
     for entry in list_directory(join(store.path, "index"))[0]:
-        if len(entry.name) == 17 and entry.name.isdigit():
+        if len(entry.name) == 17 and entry.name.isdecimal():
             layout.indexes.append(entry)
         else:
             layout.damages.append(Damage(entry.path, 0, entry.size_bytes, "foreign-file", "not an index file", WARNING))
@@ -198,7 +198,7 @@ def queues(store: Store, topic: str, batched: bool, damages: list[Damage]) -> It
     base = join(store.path, "batchconsumequeue" if batched else "consumequeue", topic)
     for name in list_directory(base)[1]:
         path = join(base, name)
-        if not name.isdigit():
+        if not name.isdecimal():
             damages.append(Damage(path, 0, 0, "foreign-file", "not a queue directory", WARNING))
             continue
         found = log_files(list_directory(path)[0], "a consume queue", damages)

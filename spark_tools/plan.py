@@ -15,7 +15,8 @@ from typing import Any
 
 from understudy.spark_tools.durable import sha256
 from understudy.spark_tools.facts import log_file_of
-from understudy.spark_tools.kernels.commitlog import LOOK_BACK_BYTES, find_record
+from understudy.spark_tools.kernels.commitlog import LOOK_BACK_BYTES
+from understudy.spark_tools.kernels.search import find_record
 from understudy.spark_tools.kernels.window import Window
 from understudy.spark_tools.layout import Layout, LogFile
 from understudy.spark_tools.storage import map_range, read_file

@@ -13,7 +13,7 @@ from understudy.spark_tools.index_files import entry_pieces
 from understudy.spark_tools.kernels import consumequeue, index, records, tables
 from understudy.spark_tools.kernels.damage import Damage
 from understudy.spark_tools.kernels.window import Chunk
-from understudy.spark_tools.layout import LogFile, Queue, Store
+from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
 from understudy.spark_tools.reading import BATCH_ROWS, Part, Slice, StoreReader, pack
 from understudy.spark_tools.storage import data_end, map_range, read_file
 from understudy.spark_tools.windows import read_records, splits
@@ -54,17 +54,21 @@ class CommitLogReader(StoreReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         low, high = self.bounds("physical_offset")
-        parts: list[InputPartition] = []
-        for found in self.layouts():
-            wanted = [
-                Slice(file, start, stop)
-                for file in found.commit_log
-                if file.start_offset <= high and file.start_offset + file.size_bytes > low
-                for start, stop in splits(file, self.split_bytes)
-                if file.start_offset + start <= high and file.start_offset + stop > low
-            ]
-            parts += pack(found.store, wanted, self.split_bytes)
-        return parts
+        wanted = [
+            (
+                found.store,
+                [
+                    Slice(file, start, stop)
+                    for file in found.commit_log
+                    if file.start_offset <= high and file.start_offset + file.size_bytes > low
+                    for start, stop in splits(file, self.split_bytes)
+                    if file.start_offset + start <= high and file.start_offset + stop > low
+                ],
+            )
+            for found in self.layouts()
+        ]
+        size = self.task_bytes(piece for _, slices in wanted for piece in slices)
+        return [part for store, slices in wanted for part in pack(store, slices, size)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
@@ -233,16 +237,20 @@ class FaultsReader(StoreReader):
         from understudy.spark_tools.faults import small_file_parts
 
         parts: list[InputPartition] = []
+        wanted: list[tuple[Layout, list[Slice]]] = []
         for found in self.layouts():
             files = found.commit_log
             first = 0 if self.options.get("log", "all") == "all" else tail_start(files)
-            wanted = [
+            slices = [
                 Slice(file, start, stop, files[number + 1] if number + 1 < len(files) else None)
                 for number, file in enumerate(files)
                 if number >= first
                 for start, stop in splits(file, self.split_bytes)
             ]
-            parts += pack(found.store, wanted, self.split_bytes)
+            wanted.append((found, slices))
+        size = self.task_bytes(piece for _, slices in wanted for piece in slices)
+        for found, slices in wanted:
+            parts += pack(found.store, slices, size)
             names = ["layout", *small_file_parts(found)]
             parts += [
                 Part(found.store, names=tuple(names[at : at + SMALL_PARTS_PER_TASK]))

@@ -123,7 +123,7 @@ def progress_of(facts: StoreFacts) -> dict[str, int]:
         except tables.TableError:
             table = {}
         levels = table.get("offsetTable", {}) if isinstance(table, dict) else {}
-        found |= {f"delay level {int(level):2}": offset for level, offset in levels.items() if level.isdigit()}
+        found |= {f"delay level {int(level):2}": offset for level, offset in levels.items() if level.isdecimal()}
     timer = facts.layout.tables.get("timercheck")
     if timer is not None:
         check = progress.read_timer_check(read_file(timer.path, 4096), timer.path)[0]

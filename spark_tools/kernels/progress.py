@@ -73,7 +73,7 @@ def read_epochs(data: bytes, path: str) -> tuple[list[Epoch], list[Damage]]:
         if not line:
             break
         epoch, separator, start = line.partition("-")
-        if not separator or not epoch.isdigit() or not start.isdigit():
+        if not separator or not epoch.isdecimal() or not start.isdecimal():
             return entries, [Damage(path, at, len(line), "bad-epoch-file", f"line {line!r} is not epoch-startOffset")]
         entry = Epoch(int(epoch), int(start))
         if entries and (entry.epoch <= entries[-1].epoch or entry.start_offset < entries[-1].start_offset):

@@ -91,7 +91,9 @@ def raw_properties(window: Window, chunk: Chunk) -> pa.LargeBinaryArray:
 
 def store_timestamps(window: Window, chunk: Chunk) -> Int64:
     """Store time of each record in milliseconds."""
-    times: Int64 = gather(window.array, chunk.store_timestamp_at, ">i8").astype(np.int64)
+    at = chunk.store_timestamp_at
+    stored = chunk.header["store_timestamp"] if chunk.plain else gather(window.array, at, ">i8")
+    times: Int64 = stored.astype(np.int64)
     return times
 
 
@@ -138,7 +140,7 @@ def tags_codes(
         times = store_timestamps(window, chunk)
         levels = property_column(properties.take(pa.array(delayed)), "DELAY").to_pylist()
         for row, level in zip(delayed, levels, strict=True):
-            number = int(level) if level and level.isdigit() else 0
+            number = int(level) if level and level.isdecimal() else 0
             if number > 0:
                 delay_s = DEFAULT_DELAY_LEVELS_S[min(number, len(DEFAULT_DELAY_LEVELS_S)) - 1]
                 codes[row] = times[row] + delay_s * 1000
@@ -163,7 +165,7 @@ def crc_matches(window: Window, chunk: Chunk) -> npt.NDArray[np.bool_]:
 
 
 def _integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    texts = [None if v is None or not v.isdigit() else int(v) for v in values.to_pylist()]
+    texts = [None if v is None or not v.isdecimal() else int(v) for v in values.to_pylist()]
     return pa.array(texts, kind)
 
 
@@ -196,7 +198,9 @@ def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> p
     def from_header(name: str) -> Callable[[], npt.NDArray[np.generic]]:
         return lambda: header[name]
 
-    def after_store_time(skip: int, kind: str) -> npt.NDArray[np.generic]:
+    def after_store_time(name: str, skip: int, kind: str) -> npt.NDArray[np.generic]:
+        if chunk.plain:
+            return header[name]
         six = header["sys_flag"].astype(np.int64) & 0x20
         return gather(window.array, chunk.store_timestamp_at + np.where(six, skip + 12, skip), kind)
 
@@ -220,8 +224,8 @@ def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> p
         "born_host": lambda: _hosts(window, chunk.positions + 48, six(0x10)),
         "store_timestamp": lambda: store_timestamps(window, chunk),
         "store_host": lambda: _hosts(window, chunk.store_timestamp_at + 8, six(0x20)),
-        "reconsume_times": lambda: after_store_time(16, ">i4"),
-        "prepared_transaction_offset": lambda: after_store_time(20, ">i8"),
+        "reconsume_times": lambda: after_store_time("reconsume_times", 16, ">i4"),
+        "prepared_transaction_offset": lambda: after_store_time("prepared_transaction_offset", 20, ">i8"),
         "body_crc": from_header("body_crc"),
         "body_length": lambda: chunk.body_length,
         "uniq_key": lambda: _text(property_column(properties(), "UNIQ_KEY")),

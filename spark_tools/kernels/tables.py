@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\d+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
+_INTEGER = re.compile(r"-?[0-9]+")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|(-?[0-9]+)(?=\s*:)|,(?=\s*[}\]])', re.DOTALL)
 
 
 class TableError(ValueError):
@@ -100,7 +101,7 @@ def _write(value: Any, indent: str, pieces: list[str]) -> None:
         pieces.append("{\n")
         for number, (key, item) in enumerate(value.items()):
             pieces.append(",\n" + deeper if number else deeper)
-            plain = isinstance(key, int) or key.lstrip("-").isdigit()
+            plain = isinstance(key, int) or _is_integer(key)
             pieces.append(f"{key}:" if plain else json.dumps(key, ensure_ascii=False) + ":")
             _write(item, deeper, pieces)
         pieces.append(f"\n{indent}}}" if value else f"{deeper}\n{indent}}}")
@@ -139,4 +140,4 @@ def offset_rows(table: Any) -> tuple[list[tuple[str, str, int, int]], list[str]]
 
 
 def _is_integer(text: str) -> bool:
-    return text.isdigit() or (text.startswith("-") and text[1:].isdigit())
+    return _INTEGER.fullmatch(text) is not None

@@ -27,13 +27,26 @@ HEADER = np.dtype(
         ("physical_offset", ">i8"),
         ("sys_flag", ">i4"),
         ("born_timestamp", ">i8"),
+        # from here on only as long as both hosts are IPv4
+        ("born_host", "V8"),
+        ("store_timestamp", ">i8"),
+        ("store_host", "V8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_length", ">i4"),
     ]
 )
+BORN_HOST_IPV6 = 0x10
+STORE_HOST_IPV6 = 0x20
+_HEADER_BYTES = np.dtype(f"V{HEADER.itemsize}")
 
 
 @dataclass(slots=True)
 class Chunk:
-    """A run of valid records: start of each in the window, and the columns needed to find the rest of its fields."""
+    """A run of valid records: start of each in the window, and the columns needed to find the rest of its fields.
+
+    `plain` says that all hosts are IPv4, so that `header` holds every field of it.
+    """
 
     positions: Int64
     header: npt.NDArray[np.void]
@@ -44,6 +57,7 @@ class Chunk:
     topic_at: Int64
     properties_length: Int64
     properties_at: Int64
+    plain: bool
 
 
 @dataclass(slots=True)
@@ -82,22 +96,15 @@ def gather(array: Bytes, positions: Int64, kind: str | np.dtype[np.void]) -> npt
 
 def cut(chunk: Chunk, start: int, stop: int | None = None) -> Chunk:
     """The records [start, stop) of a chunk."""
-    part = slice(start, stop)
-    return Chunk(
-        chunk.positions[part],
-        chunk.header[part],
-        chunk.store_timestamp_at[part],
-        chunk.body_length[part],
-        chunk.body_at[part],
-        chunk.topic_length[part],
-        chunk.topic_at[part],
-        chunk.properties_length[part],
-        chunk.properties_at[part],
-    )
+    return _part(chunk, slice(start, stop))
 
 
 def select(chunk: Chunk, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Chunk:
     """The chosen records of a chunk."""
+    return _part(chunk, rows)
+
+
+def _part(chunk: Chunk, rows: slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Chunk:
     return Chunk(
         chunk.positions[rows],
         chunk.header[rows],
@@ -108,6 +115,7 @@ def select(chunk: Chunk, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> 
         chunk.topic_at[rows],
         chunk.properties_length[rows],
         chunk.properties_at[rows],
+        chunk.plain,
     )
 
 
@@ -118,53 +126,56 @@ def examine(window: Window, positions: Int64) -> tuple[Chunk, int]:
     index of the first whose address, lengths or total size disagree).
     """
     array = window.array
-    inside = (positions >= 0) & (positions <= array.shape[0] - HEADER.itemsize)
+    last = array.shape[0]
+    inside = (positions >= 0) & (positions <= last - HEADER.itemsize)
     if not inside.all():
         positions = positions[: int(inside.argmin())]
-    header = gather(array, positions, HEADER)
-    assert header.dtype.names is not None
+    # as plain bytes, since numpy copies a structured value field by field
+    header = gather(array, positions, _HEADER_BYTES).view(HEADER)
     size = header["size"].astype(np.int64)
-    sys_flag = header["sys_flag"].astype(np.int64)
+    sys_flag = header["sys_flag"]
+    magic = header["magic"]
     end = positions + size
-    store_timestamp_at = positions + np.where(sys_flag & 0x10, 68, 56)
-    body_length_at = store_timestamp_at + np.where(sys_flag & 0x20, 40, 28)
-    last = array.shape[0]
     good = header["physical_offset"] == positions + (window.file_offset_bytes + window.base)
-    good &= (size >= SMALLEST_RECORD_BYTES) & (body_length_at + 4 <= end)
-    good &= end <= min(last, window.file_size_bytes - window.base)
-    good &= (header["magic"] == MAGIC_V1) | (header["magic"] == MAGIC_V2)
-
-    def read(at: Int64, kind: str, width: int) -> Int64:
-        safe = np.minimum(at, last - width)
-        return gather(array, np.maximum(safe, 0), kind).astype(np.int64)
-
-    body_length = read(body_length_at, ">i4", 4)
-    body_at = body_length_at + 4
+    good &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
+    good &= (size >= SMALLEST_RECORD_BYTES) & (end <= min(last, window.file_size_bytes - window.base))
+    plain = not (sys_flag & (BORN_HOST_IPV6 | STORE_HOST_IPV6)).any()
+    if plain:
+        store_timestamp_at = positions + 56
+        body_length = header["body_length"].astype(np.int64)
+        body_at = positions + 88
+    else:
+        store_timestamp_at = positions + np.where(sys_flag & BORN_HOST_IPV6, 68, 56)
+        body_at = store_timestamp_at + np.where(sys_flag & STORE_HOST_IPV6, 44, 32)
+        good &= body_at <= end
+        body_length = gather(array, np.where(good, body_at - 4, positions), ">i4").astype(np.int64)
     topic_length_at = body_at + body_length
     good &= (body_length >= 0) & (topic_length_at + 3 <= end)
-    second = header["magic"] == MAGIC_V2
+    # what is no record is read at its own start, where there are bytes
     topic_length_at = np.where(good, topic_length_at, positions)
-    topic_length = read(topic_length_at, "i1", 1)
+    topic_length = gather(array, topic_length_at, "i1").astype(np.int64)
+    topic_at = topic_length_at + 1
+    second = magic == MAGIC_V2
     if second.any():
-        topic_length = np.where(second, read(topic_length_at, ">i2", 2), topic_length)
-    topic_at = topic_length_at + np.where(second, 2, 1)
+        topic_length = np.where(second, gather(array, topic_length_at, ">i2"), topic_length)
+        topic_at = topic_at + second
     properties_length_at = topic_at + topic_length
     good &= (topic_length >= 0) & (properties_length_at + 2 <= end)
     properties_length_at = np.where(good, properties_length_at, positions)
-    properties_length = read(properties_length_at, ">i2", 2)
+    properties_length = gather(array, properties_length_at, ">i2").astype(np.int64)
     properties_at = properties_length_at + 2
     good &= (properties_length >= 0) & (properties_at + properties_length == end)
     count = len(positions) if good.all() else int(good.argmin())
-    cut = slice(0, count)
     chunk = Chunk(
-        positions[cut],
-        header[cut],
-        store_timestamp_at[cut],
-        body_length[cut],
-        body_at[cut],
-        topic_length[cut],
-        topic_at[cut],
-        properties_length[cut],
-        properties_at[cut],
+        positions,
+        header,
+        store_timestamp_at,
+        body_length,
+        body_at,
+        topic_length,
+        topic_at,
+        properties_length,
+        properties_at,
+        plain,
     )
-    return chunk, count
+    return (chunk if count == len(positions) else cut(chunk, 0, count)), count

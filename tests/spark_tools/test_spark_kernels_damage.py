@@ -10,11 +10,11 @@ import pytest
 np = pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import example, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from understudy.spark_tools import faults  # noqa: E402
-from understudy.spark_tools.kernels import consumequeue, index, progress, tables  # noqa: E402
+from understudy.spark_tools.kernels import chain, consumequeue, index, progress, tables  # noqa: E402
 from understudy.spark_tools.kernels.commitlog import walk  # noqa: E402
 from understudy.spark_tools.kernels.compare import first_difference  # noqa: E402
 from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage  # noqa: E402
@@ -150,10 +150,11 @@ def test_a_blank_marker_of_the_wrong_length_is_named() -> None:
     flips=st.lists(st.tuples(st.integers(0, FILE_BYTES - 1), st.integers(1, 255)), max_size=6),
     cut=st.integers(0, FILE_BYTES),
     split_bytes=st.integers(64, 9000),
+    lane_bytes=st.sampled_from([200, 600, 1500, chain.LANE_BYTES]),
 )
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_whatever_is_damaged_splits_agree_with_the_whole_and_every_record_proves_itself(
-    flips: list[tuple[int, int]], cut: int, split_bytes: int
+    flips: list[tuple[int, int]], cut: int, split_bytes: int, lane_bytes: int
 ) -> None:
     data, starts = log(40)
     damaged = bytearray(data)
@@ -162,7 +163,9 @@ def test_whatever_is_damaged_splits_agree_with_the_whole_and_every_record_proves
     damaged = damaged[:cut]
 
     whole, faults_whole = examined(bytes(damaged))
-    pieces, faults_pieces = examined(bytes(damaged), split_bytes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chain, "LANE_BYTES", lane_bytes)
+        pieces, faults_pieces = examined(bytes(damaged), split_bytes)
 
     assert pieces == whole
     assert sorted(map(str, faults_pieces)) == sorted(map(str, faults_whole))
@@ -174,15 +177,69 @@ def test_whatever_is_damaged_splits_agree_with_the_whole_and_every_record_proves
     assert set(starts) - touched <= set(whole)
 
 
-def test_records_of_one_size_take_the_fast_path_and_stop_at_the_same_places() -> None:
-    data, starts = log(50, sizes=1)
+@pytest.mark.parametrize("sizes", [1, 7])
+def test_lanes_find_what_the_serial_chain_finds(monkeypatch: pytest.MonkeyPatch, sizes: int) -> None:
+    data, starts = log(50, sizes=sizes)
+    window = Window("log", 0, len(data), 0, data)
+    end = len(data.rstrip(b"\0"))
+    monkeypatch.setattr(chain, "LANE_BYTES", 600)
+
+    positions, met = chain.follow_many(window, 0, end)
+
+    assert met
+    assert positions.tolist() == starts
+    assert chain.follow_one(window, 0, 50).tolist() == starts
+
+
+def test_lanes_behind_one_that_does_not_arrive_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, starts = log(50)
     damaged = bytearray(data)
-    damaged[starts[33] + 4] ^= 0xFF
+    struct.pack_into(">i", damaged, starts[20], 333)
+    window = Window("log", 0, len(data), 0, bytes(damaged))
+    monkeypatch.setattr(chain, "LANE_BYTES", 600)
 
-    positions, found = examined(bytes(damaged))
+    positions, met = chain.follow_many(window, 0, len(data.rstrip(b"\0")))
 
-    assert positions == starts[:33] + starts[34:]
-    assert [item.offset_bytes for item in found if item.severity == DAMAGE] == [starts[33]]
+    assert not met
+    assert positions[:21].tolist() == starts[:21]
+    assert len(positions) < 30
+    found, faults_found = examined(bytes(damaged))
+    assert found == starts[:20] + starts[21:]
+    assert [item.offset_bytes for item in faults_found if item.severity == DAMAGE] == [starts[20]]
+
+
+def test_a_record_copied_into_a_body_opens_no_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a body that happens to hold a record with the very address it lies at: only the chain can tell
+    def encoded(body: bytes) -> bytes:
+        return encode_record(
+            topic="T", queue_id=0, queue_offset=0, physical_offset=0, store_timestamp=1, body=body, properties={}
+        )
+
+    def inner(at: int) -> bytes:
+        return encode_record(
+            topic="T", queue_id=0, queue_offset=0, physical_offset=at, store_timestamp=1, body=b"i", properties={}
+        )
+
+    outer = encoded(inner(88) * 3 + inner(88 + 3 * len(inner(88))) * 4)
+    rest, starts = bytearray(), []
+    for number in range(20):
+        starts.append(len(outer) + len(rest))
+        rest += encode_record(
+            topic="T",
+            queue_id=0,
+            queue_offset=number,
+            physical_offset=starts[-1],
+            store_timestamp=1,
+            body=b"b" * 50,
+            properties={},
+        )
+    data = (outer + bytes(rest)).ljust(8192, b"\0")
+    monkeypatch.setattr(chain, "LANE_BYTES", 300)
+
+    positions, found = examined(data)
+
+    assert positions == [0, *starts]
+    assert not [item for item in found if item.severity == DAMAGE]
 
 
 def queue_bytes(count: int = 50, empty: int = 14) -> bytes:
@@ -304,6 +361,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
+@example({"\u00b2": None, "\u0663": 1, "--5": 2, "-7": 3})
 def test_written_tables_read_back(value: object) -> None:
     assert tables.loads(tables.dumps(value)) == value
 
