@@ -36,7 +36,8 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.facts import Event
-from understudy.controller.raft.member import QuorumMember, QuorumSettings
+from understudy.controller.raft.member import QuorumMember
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.server import Controller
 from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.remoting.client import open_client

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from understudy.controller.raft import consensus, journal, member, sessions
+from understudy.controller.raft import consensus, dialect, following, journal, member, sessions
 from understudy.testkit.seeds import SeedOutcome, play_quietly, play_seeds, processors
 from understudy.testkit.sim_quorum import FAULTS, Outcome, run_quorum_seed
 
@@ -34,20 +34,11 @@ def _without_sync() -> None:
 
 
 def _without_prefix_rule() -> None:
-    def on_append(self: Any, node: Any, message: Any) -> None:
-        self.core.outlet.deliver(
-            node,
-            {
-                "type": "append_entries",
-                "term": message.term,
-                "commit_index": message.commit,
-                "entries": message.entries,
-                "prevLogIdx": message.previous_index,
-                "prevLogTerm": message.previous_term,
-            },
-        )
+    def on_append(self: Any, peer: str, message: Any) -> None:
+        said = dialect.entries_to_append(message, message.entries, message.previous_index, message.previous_term)
+        self._core.hear(peer, said)
 
-    consensus.Consensus._on_append = on_append
+    following.Following.on_append = on_append
 
 
 def _without_sessions() -> None:

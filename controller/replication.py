@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from understudy.controller.commands import Command, Outcome, decode_outcome, encode
 from understudy.controller.leadership import heard_leader
-from understudy.controller.raft.consensus import MAX_COMMAND_BYTES
 from understudy.controller.raft.errors import (
     CommandRefusedError,
     NotLeaderError,
     OutcomeUnknownError,
     QuorumBusyError,
 )
+from understudy.controller.raft.leading import MAX_COMMAND_BYTES
 from understudy.controller.raft.member import QuorumMember
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError

@@ -11,7 +11,8 @@ from understudy.controller.leadership import tell_when_nobody_leads
 from understudy.controller.liveness import BrokerKey, Liveness
 from understudy.controller.metadata import Metadata
 from understudy.controller.notification import RoleNotifier
-from understudy.controller.raft.member import QuorumMember, QuorumSettings
+from understudy.controller.raft.member import QuorumMember
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
 from understudy.controller.settings import ControllerSettings

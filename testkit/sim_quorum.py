@@ -23,9 +23,10 @@ import trio
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.errors import FatalError, NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.facts import Event
-from understudy.controller.raft.member import QuorumMember, QuorumSettings
+from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.messages import PeerMessage
 from understudy.controller.raft.sessions import Machine
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace, run_seed

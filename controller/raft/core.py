@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import attrs
 
 from understudy.controller.raft.errors import FatalError
-from understudy.controller.raft.journal import Entry, Journal
+from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.pinned import Node, SyncObj, SyncObjConf, Transport, turn_clock
+from understudy.controller.raft.records import Entry
 from understudy.controller.raft.snapshot import SnapshotStore
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
@@ -221,6 +222,10 @@ class Core(SyncObj):  # type: ignore[misc]
     def propose(self, command: bytes, ticket: Any) -> None:
         """Append *command* in the next tick; the owner hears what became of it."""
         self._proposed.append((_REGULAR + command, ticket))
+
+    def hear(self, peer: str, message: dict[str, Any]) -> None:
+        """Take a message of *peer* in the core's own form."""
+        self.outlet.deliver(self.nodes[peer], message)
 
     def send_round(self) -> None:
         self._SyncObj__sendAppendEntries()

@@ -16,35 +16,32 @@ Laws of the file:
 from __future__ import annotations
 
 import os.path
-import re
 import struct
-import zlib
 
 import msgspec
 
 from understudy.controller.raft.errors import DamagedFileError, FatalError
 from understudy.controller.raft.pinned import Journal as JournalInterface
+from understudy.controller.raft.records import (
+    HEADER_BYTES,
+    MAGIC,
+    Entry,
+    Kind,
+    decode_entries,
+    encode_entries,
+    encode_record,
+    intact_record,
+    later_group,
+    only_zeros_from,
+)
 from understudy.runtime.disk import Disk
 
-Entry = tuple[bytes, int, int]
-"""Command, index, term."""
-
-MAGIC = b"USRAFT02"
-MAX_RECORD_BYTES = 16 << 20
 MAX_ENTRIES_PER_RECORD = 256
 """Times the longest command, this stays below the longest record."""
 GROWTH_BYTES = 1 << 18
 FIRST_COMMAND = b"\x01"
 
-_HEADER = struct.Struct("<IIIQ")  # length of the body, checksum, group, offset where the group began
 _NUMBER = struct.Struct("<Q")
-_CHECKED = struct.Struct("<IQ")
-
-_IDENTITY, _ENTRIES, _CUT, _TERM, _COMMIT, _CLEAR, _PEER, _VOTER = range(1, 9)
-
-_encode_entries = msgspec.msgpack.Encoder().encode
-_decode_entries = msgspec.msgpack.Decoder(list[Entry]).decode
-_NOT_ZERO = re.compile(rb"[^\0]")
 
 
 def rejoin_advice(folder: str, member: str) -> str:
@@ -124,9 +121,9 @@ class Journal(JournalInterface):  # type: ignore[misc]
         offset, end, sealed_bytes = len(MAGIC), len(data), 0
         damage = ""
         while offset < end:
-            if data[offset : offset + 4] == b"\0\0\0\0" and _NOT_ZERO.search(data, offset) is None:
+            if only_zeros_from(data, offset):
                 break  # room for what comes next
-            record = _intact_record(data, offset)
+            record = intact_record(data, offset)
             if isinstance(record, str):
                 damage = record
                 break
@@ -136,11 +133,11 @@ class Journal(JournalInterface):  # type: ignore[misc]
             else:
                 self._replay(body)
             self._group, self._group_start = group + 1, group_start
-            offset += _HEADER.size + len(body)
+            offset += HEADER_BYTES + len(body)
         if offset < sealed_bytes or sealed_bytes == 0:
             raise self._damaged(f"{damage or 'the file ends'} at byte {offset}, inside the part that was synced")
         if damage:
-            later = _later_group(data, offset)
+            later = later_group(data, offset)
             if later is not None:
                 raise self._damaged(f"{damage} at byte {offset}, but an intact later group begins at byte {later}")
             self.cut_bytes = end - offset
@@ -155,7 +152,7 @@ class Journal(JournalInterface):  # type: ignore[misc]
             cluster, member, incarnation = body[9:].decode().split("\0")
         except (ValueError, IndexError, struct.error):
             raise self._damaged("the first record names no owner") from None
-        if kind != _IDENTITY:
+        if kind != Kind.IDENTITY:
             raise self._damaged("the first record names no owner")
         if (cluster, member) != (self.cluster, self.member):
             raise DamagedFileError(
@@ -167,33 +164,33 @@ class Journal(JournalInterface):  # type: ignore[misc]
 
     def _replay(self, body: bytes) -> None:
         kind = body[0]
-        if kind == _ENTRIES:
+        if kind == Kind.ENTRIES:
             try:
-                entries = _decode_entries(memoryview(body)[1:])
+                entries = decode_entries(memoryview(body)[1:])
             except msgspec.DecodeError as error:
                 raise self._damaged(f"entries are undecodable ({error})") from None
             for entry in entries:
                 if self.entries and entry[1] != self.entries[-1][1] + 1:
                     raise self._damaged(f"entry {entry[1]} follows entry {self.entries[-1][1]}")
                 self.entries.append(entry)
-        elif kind == _CUT:
+        elif kind == Kind.CUT:
             (index,) = _NUMBER.unpack_from(body, 1)
             if self.entries:
                 del self.entries[max(0, index - self.entries[0][1]) :]
-        elif kind == _TERM:
+        elif kind == Kind.TERM:
             (self.term,) = _NUMBER.unpack_from(body, 1)
             self.voted_for = body[9:].decode() or None
-        elif kind == _COMMIT:
+        elif kind == Kind.COMMIT:
             (self._commit,) = _NUMBER.unpack_from(body, 1)
-        elif kind == _CLEAR:
+        elif kind == Kind.CLEAR:
             self.entries.clear()
-        elif kind == _PEER:
+        elif kind == Kind.PEER:
             name, incarnation = body[1:].decode().split("\0")
             if incarnation:
                 self.peers[name] = incarnation
             else:
                 self.peers.pop(name, None)
-        elif kind == _VOTER:
+        elif kind == Kind.VOTER:
             self.voter = body[1:2] == b"\1"
         else:
             raise self._damaged(f"record of unknown kind {kind}; it was written by a newer version")
@@ -212,13 +209,10 @@ class Journal(JournalInterface):  # type: ignore[misc]
 
     def _put_entries(self, entries: list[Entry]) -> None:
         for first in range(0, len(entries), MAX_ENTRIES_PER_RECORD):
-            self._put_record(_ENTRIES, _encode_entries(entries[first : first + MAX_ENTRIES_PER_RECORD]))
+            self._put_record(Kind.ENTRIES, encode_entries(entries[first : first + MAX_ENTRIES_PER_RECORD]))
 
     def _put_record(self, kind: int, rest: bytes) -> None:
-        body = bytes((kind,)) + rest
-        checksum = zlib.crc32(body, zlib.crc32(_CHECKED.pack(self._group, self._group_start)))
-        self._pending += _HEADER.pack(len(body), checksum, self._group, self._group_start)
-        self._pending += body
+        self._pending += encode_record(kind, rest, self._group, self._group_start)
         self.dirty = True
 
     def sync(self) -> None:
@@ -255,13 +249,13 @@ class Journal(JournalInterface):  # type: ignore[misc]
         self._pending = bytearray(MAGIC)
         self._added = 0
         self._group_start = 0
-        self._put(_IDENTITY, self._identity(0))
-        self._put(_VOTER, b"\1" if self.voter else b"\0")
+        self._put(Kind.IDENTITY, self._identity(0))
+        self._put(Kind.VOTER, b"\1" if self.voter else b"\0")
         for name, incarnation in self.peers.items():
-            self._put(_PEER, f"{name}\0{incarnation}".encode())
-        self._put(_TERM, _NUMBER.pack(self.term) + (self.voted_for or "").encode())
+            self._put(Kind.PEER, f"{name}\0{incarnation}".encode())
+        self._put(Kind.TERM, _NUMBER.pack(self.term) + (self.voted_for or "").encode())
         self._put_entries(self.entries)
-        self._put(_COMMIT, _NUMBER.pack(self.getRaftCommitIndex()))
+        self._put(Kind.COMMIT, _NUMBER.pack(self.getRaftCommitIndex()))
         self.end_bytes = len(self._pending)
         self._seal(self.end_bytes)
         self._allocated_bytes = self._grow(self._pending, 0)
@@ -281,7 +275,7 @@ class Journal(JournalInterface):  # type: ignore[misc]
     def _seal(self, sealed_bytes: int) -> None:
         """Write the final length into the first record, now that it is known."""
         rest, self._pending = self._pending, bytearray()
-        self._put(_IDENTITY, self._identity(sealed_bytes))
+        self._put(Kind.IDENTITY, self._identity(sealed_bytes))
         rest[len(MAGIC) : len(MAGIC) + len(self._pending)] = self._pending
         self._pending = rest
 
@@ -291,12 +285,12 @@ class Journal(JournalInterface):  # type: ignore[misc]
             self.peers[name] = incarnation
         else:
             self.peers.pop(name, None)
-        self._put(_PEER, f"{name}\0{incarnation}".encode())
+        self._put(Kind.PEER, f"{name}\0{incarnation}".encode())
 
     def set_voter(self) -> None:
         """From now on this member may vote and stand for election."""
         self.voter = True
-        self._put(_VOTER, b"\1")
+        self._put(Kind.VOTER, b"\1")
 
     @property
     def virgin(self) -> bool:
@@ -306,6 +300,10 @@ class Journal(JournalInterface):  # type: ignore[misc]
     def last_index(self) -> int:
         """Return the index of the last entry; 0 when there is none."""
         return self.entries[-1][1] if self.entries else 0
+
+    def end(self) -> tuple[int, int]:
+        """Return index and term of the last entry."""
+        return self.entries[-1][1], self.entries[-1][2]
 
     def close(self) -> None:
         """Give the file back without syncing."""
@@ -323,14 +321,14 @@ class Journal(JournalInterface):  # type: ignore[misc]
     def clear(self) -> None:
         self.entries.clear()
         self._added = 0
-        self._put(_CLEAR, b"")
+        self._put(Kind.CLEAR, b"")
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:
         if entryFrom < len(self.entries):
             index = self.entries[entryFrom][1]
             self._put_added()
             del self.entries[entryFrom:]
-            self._put(_CUT, _NUMBER.pack(index))
+            self._put(Kind.CUT, _NUMBER.pack(index))
 
     def deleteEntriesTo(self, entryTo: int) -> None:
         if entryTo > 0:
@@ -345,7 +343,7 @@ class Journal(JournalInterface):  # type: ignore[misc]
                 f"term and vote would go back from {(self.term, self.voted_for)} to {(term, votedForNodeId)}"
             )
         self.term, self.voted_for = term, votedForNodeId
-        self._put(_TERM, _NUMBER.pack(term) + (votedForNodeId or "").encode())
+        self._put(Kind.TERM, _NUMBER.pack(term) + (votedForNodeId or "").encode())
 
     def getCurrentTerm(self) -> int:
         return self.term
@@ -365,7 +363,7 @@ class Journal(JournalInterface):  # type: ignore[misc]
             # rides along with the next group: losing it costs a replay, not data
             self._commit = self._commit_seen
             dirty = self.dirty
-            self._put(_COMMIT, _NUMBER.pack(self._commit))
+            self._put(Kind.COMMIT, _NUMBER.pack(self._commit))
             self.dirty = dirty
 
     def _destroy(self) -> None:
@@ -376,41 +374,3 @@ class Journal(JournalInterface):  # type: ignore[misc]
 
     def __len__(self) -> int:
         return len(self.entries)
-
-
-def _intact_record(data: bytes, offset: int) -> tuple[bytes, int, int] | str:
-    """Return body, group and group start of the record at *offset*, or what is wrong with it."""
-    if offset + _HEADER.size > len(data):
-        return "a record header is cut"
-    length, checksum, group, group_start = _HEADER.unpack_from(data, offset)
-    start = offset + _HEADER.size
-    if length == 0 or length > MAX_RECORD_BYTES:
-        return f"a record claims {length} bytes"
-    if start + length > len(data):
-        return "a record is cut"
-    body = data[start : start + length]
-    if zlib.crc32(body, zlib.crc32(_CHECKED.pack(group, group_start))) != checksum:
-        return "a record fails its checksum"
-    return body, group, group_start
-
-
-def _later_group(data: bytes, damaged_at: int) -> int | None:
-    """Return where a group began that was written after the bytes at *damaged_at* had been synced."""
-    position, last = damaged_at + 1, len(data) - _HEADER.size
-    while position < last:
-        length, _, _, group_start = _HEADER.unpack_from(data, position)
-        if length == 0:
-            found = _NOT_ZERO.search(data, position)
-            if found is None:
-                return None
-            position = max(position + 1, found.start() - 3)
-            continue
-        if length <= len(data) - position - _HEADER.size and group_start <= position:
-            record = _intact_record(data, position)
-            if not isinstance(record, str):
-                if record[2] > damaged_at:
-                    return record[2]
-                position += _HEADER.size + length
-                continue
-        position += 1
-    return None

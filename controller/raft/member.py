@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import attrs
 import trio
 
+from understudy.controller.raft.admission import Admission
 from understudy.controller.raft.answers import Answer, Deadlines
-from understudy.controller.raft.consensus import Consensus, Ticket
-from understudy.controller.raft.core import Timing
+from understudy.controller.raft.barriers import Ticket
+from understudy.controller.raft.consensus import Consensus
+from understudy.controller.raft.core import LEADER
+from understudy.controller.raft.durability import Durability
 from understudy.controller.raft.errors import (
     CommandRefusedError,
     FatalError,
@@ -28,7 +30,7 @@ from understudy.controller.raft.facts import Event, Facts
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.links import Links
 from understudy.controller.raft.messages import Hello, PeerMessage, Refusal, Welcome
-from understudy.controller.raft.security import MemberSecurity, TlsFiles
+from understudy.controller.raft.security import MemberSecurity
 from understudy.controller.raft.sessions import (
     ACTIVATE,
     COMMAND,
@@ -37,6 +39,7 @@ from understudy.controller.raft.sessions import (
     ReplicatedState,
     encode_envelope,
 )
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.raft.snapshot import SnapshotStore
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
@@ -47,38 +50,6 @@ T = TypeVar("T")
 MAX_INBOX_MESSAGES = 10_000
 MAX_WAITING_PROPOSALS = 10_000
 MESSAGES_PER_TURN = 256
-NEWEST_SYNC_WEIGHT = 1 / 16
-
-
-@attrs.frozen
-class QuorumSettings:
-    """What makes a member of a quorum.
-
-    Args:
-        cluster: name of the quorum; equal on all members.
-        member: own id, one of *addresses*.
-        addresses: host and port of every member's raft listener; equal on all members.
-        folder: where log and snapshot live; locked while the member runs.
-        listen_host: where to listen.
-        timing: election timing, equal on all members.
-        compaction_entries: the log is cut to a snapshot when it is longer.
-        features: newest feature version this program can apply.
-        tls: files for mutual TLS, or ``None``.
-        inline_sync_seconds: as long as syncs take less than this on average they are done in place, which costs half of
-            handing them to a worker thread; a slower disk gets the thread, so that it does not freeze everything else
-            in the process. 0: always the thread.
-    """
-
-    cluster: str
-    member: str
-    addresses: dict[str, tuple[str, int]]
-    folder: str
-    listen_host: str = "0.0.0.0"
-    timing: Timing = attrs.field(factory=Timing)
-    compaction_entries: int = 5000
-    features: int = 1
-    tls: TlsFiles | None = None
-    inline_sync_seconds: float = 0.002
 
 
 class QuorumMember:
@@ -115,10 +86,8 @@ class QuorumMember:
         self._proposals: deque[tuple[bytes, Ticket]] = deque()
         self._calls: deque[tuple[Callable[[Consensus], Any], Answer[Any]]] = deque()
         self._deadlines = Deadlines()
-        self._sync_seconds = 0.0
         self._activating_term = -1
-        self._refusals: dict[str, str] = {}
-        self._fatal: str = ""
+        self._admission = Admission(settings)
 
     # -- lifetime ------------------------------------------------------------------------------------------------
 
@@ -190,16 +159,17 @@ class QuorumMember:
 
     async def _take_turns(self, consensus: Consensus) -> None:
         clock = self.world.clock
+        durability = Durability(self.world, self.settings, consensus.journal, consensus.snapshots)
         while True:
             self._wake = trio.Event()
             self.turn_count += 1
             answers = self._take_inputs(consensus, clock.monotonic())
             consensus.tick()
             self._send(consensus.take_appends())
-            await self._make_durable(consensus)
+            await durability.make_durable()
             self._let_out(consensus, answers)
-            if self._fatal:
-                raise FatalError(self._fatal)
+            if self._admission.fatal:
+                raise FatalError(self._admission.fatal)
             if consensus.busy() or self._inbox or self._link_changes or self._calls or self._proposals:
                 await trio.lowlevel.checkpoint()
                 continue
@@ -232,29 +202,6 @@ class QuorumMember:
             except (NotLeaderError, ValueError) as error:
                 ticket.deliver(None, error)
         return answers
-
-    async def _make_durable(self, consensus: Consensus) -> None:
-        journal, snapshots, clock = consensus.journal, consensus.snapshots, self.world.clock
-        if not journal.dirty and not snapshots.pending:
-            return
-
-        def write() -> None:
-            journal.sync()
-            snapshots.write_pending()
-
-        began = clock.monotonic()
-        try:
-            if self._sync_seconds < self.settings.inline_sync_seconds and not snapshots.pending:
-                write()
-            else:
-                await self.world.disk.in_thread(write)
-            self._sync_seconds += (clock.monotonic() - began - self._sync_seconds) * NEWEST_SYNC_WEIGHT
-        except OSError as error:
-            # what reached the disk is not known after a failed sync: never try again, a restart reads what is there
-            raise FatalError(
-                f"cannot write to {self.settings.folder}: {error.strerror or error}; make room or repair the disk, "
-                "then start this controller again"
-            ) from error
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         assert self.links is not None
@@ -325,7 +272,7 @@ class QuorumMember:
         client and sequence), :class:`CommandRefusedError` (refused alike by every member), :class:`QuorumBusyError`.
         """
         consensus = self._running()
-        if consensus.core.role() != 2:
+        if consensus.core.role() != LEADER:
             raise NotLeaderError(consensus.core.leader())
         if len(self._proposals) >= MAX_WAITING_PROPOSALS:
             raise QuorumBusyError(f"{MAX_WAITING_PROPOSALS} commands wait already")
@@ -425,8 +372,7 @@ class QuorumMember:
         """Return this member's view; role DOWN while it does not run."""
         consensus = self._consensus
         if consensus is not None:
-            problem = self.problem or "; ".join(f"{peer}: {why}" for peer, why in sorted(self._refusals.items()))
-            return consensus.facts(self.world.clock.monotonic(), problem)
+            return consensus.facts(self.world.clock.monotonic(), self.problem or self._admission.problem())
         return Facts(
             self.settings.member, "DOWN", 0, None, None, 0, 0, 0, 0, False, False, False, (), {}, 0, 0.0, (), 0, 0,
             self.problem,
@@ -441,48 +387,18 @@ class QuorumMember:
 
     def greeting_for(self, peer: str) -> Hello:
         assert self._journal is not None
-        return Hello(
-            self.settings.cluster,
-            self.settings.member,
-            peer,
-            self._journal.incarnation,
-            self._journal.last_index(),
-            self.settings.features,
-        )
+        return self._admission.greeting_for(peer, self._journal)
 
     async def admit(self, hello: Hello) -> Welcome | Refusal:
-        return await self.in_turn(lambda consensus: self._admit(consensus, hello))
-
-    def _admit(self, consensus: Consensus, hello: Hello) -> Welcome | Refusal:
-        problem = _pin(consensus.journal, hello.source, hello.incarnation)
-        if problem:
-            return Refusal(problem, False)
-        lost = consensus.lost_entries(hello.source, hello.last_index)
-        if lost:
-            return Refusal(
-                f"the log of {hello.source} ends at {hello.last_index} but it had confirmed entries up to {lost}: its "
-                "disk lost synced data; treat it as a new disk",
-                True,
-            )
-        consensus.features[hello.source] = hello.features
-        return Welcome(consensus.journal.incarnation, self.settings.features, consensus.journal.virgin)
+        return await self.in_turn(lambda consensus: self._admission.admit(consensus, hello))
 
     async def welcomed(self, peer: str, welcome: Welcome) -> str:
-        def judge(consensus: Consensus) -> str:
-            problem = _pin(consensus.journal, peer, welcome.incarnation)
-            if not problem:
-                self._refusals.pop(peer, None)
-                consensus.welcomed(peer, welcome.virgin, welcome.features)
-            return problem
-
-        return await self.in_turn(judge)
+        return await self.in_turn(lambda consensus: self._admission.welcomed(consensus, peer, welcome))
 
     def refused(self, peer: str, refusal: Refusal) -> None:
-        self._refusals[peer] = refusal.reason
-        if refusal.fatal:
-            assert self._journal is not None
-            self._fatal = f"{self._journal.path}: member {peer} says: {refusal.reason}"
-            self._wake.set()
+        assert self._journal is not None
+        self._admission.refused(peer, refusal, self._journal.path)
+        self._wake.set()
 
     def link(self, peer: str, up: bool) -> None:
         self._link_changes.append((peer, up))
@@ -492,20 +408,6 @@ class QuorumMember:
         if len(self._inbox) < MAX_INBOX_MESSAGES:
             self._inbox.append((peer, message))
             self._wake.set()
-
-
-def _pin(journal: Journal, peer: str, incarnation: str) -> str:
-    """Remember the disk of *peer*, or say that it is another one than before."""
-    known = journal.peers.get(peer)
-    if known == incarnation:
-        return ""
-    if known is None:
-        journal.set_peer(peer, incarnation)
-        return ""
-    return (
-        f"member {peer} comes with another disk ({incarnation[:8]}, known is {known[:8]}); if it really lost its disk, "
-        f"run 'mqadmin updateControllerConfig -k controllerForgetMember -v {peer}' with the addresses of the others"
-    )
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

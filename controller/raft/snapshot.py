@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import msgspec
 
 from understudy.controller.raft.errors import DamagedFileError
-from understudy.controller.raft.journal import Entry, rejoin_advice
+from understudy.controller.raft.journal import rejoin_advice
 from understudy.controller.raft.pinned import SerializerState
+from understudy.controller.raft.records import Entry
 from understudy.runtime.disk import Disk
 
 MAGIC = b"USSNAP01"

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.controller.raft.errors import DamagedFileError, FatalError
-from understudy.controller.raft.journal import Entry, Journal
+from understudy.controller.raft.journal import Journal
+from understudy.controller.raft.records import Entry
 from understudy.testkit.sim_quorum_disk import PowerFailure, QuorumDisk
 
 PATH = "/controller/raft.log"

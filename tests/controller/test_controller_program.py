@@ -18,9 +18,10 @@ from understudy.controller.configuration import ControllerConfig, read_config, r
 from understudy.controller.embed import open_controller
 from understudy.controller.main import main
 from understudy.controller.raft.errors import NotLeaderError
-from understudy.controller.raft.member import QuorumMember, QuorumSettings
+from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.pinned import ConsensusLibraryError, check_sources
 from understudy.controller.raft.security import TlsFiles
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.properties import ConfigError
