@@ -469,6 +469,7 @@ class Broker:
             LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
         )
         server.on_close.append(self.members.closed)
+        server.handed_on = self.hold.answer_ready
         if self.fast_server is not None:
             server.copy_to(self.fast_server, without=PULL_CODES)
             self.fast_server.on_close.append(self.members.closed)

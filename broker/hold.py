@@ -5,8 +5,9 @@ The rules:
 * A parked pull is an entry in a table, not a task. One service serves all of them.
 * No wake-up is lost: a pull is parked in the same step that found nothing, and every message that becomes readable
   calls :meth:`PullHold.arrived` before anything else can run.
-* A message that passes the pull's filter makes it ready; so does its deadline. Ready pulls are answered on the next
-  turn of the event loop, so that one answer carries everything that one receive stored.
+* A message that passes the pull's filter makes it ready; so does its deadline. Ready pulls are answered when a receive
+  has stored all it brought, before its sends are acknowledged: one answer carries everything, and no consumer waits for
+  the producer's share. Those that something else made ready are answered on the next turn of the event loop.
 * Pulls of ended connections are dropped.
 
 Source: PullRequestHoldService.java.
@@ -130,14 +131,20 @@ class PullHold:
                 self._expire()
             else:
                 await trio.lowlevel.checkpoint()
-            ready, self._ready = self._ready, []
-            for parked in ready:
-                if not parked.connection.alive:
-                    continue
-                try:
-                    self.answer(parked)
-                except Exception as error:  # one pull must not end the service of all
-                    log.error("parked pull failed", exc=error, peer=parked.connection.address, error=repr(error))
+            self.answer_ready()
+
+    def answer_ready(self) -> None:
+        """Answer the pulls that are ready; never raises."""
+        if not self._ready:
+            return
+        ready, self._ready = self._ready, []
+        for parked in ready:
+            if not parked.connection.alive:
+                continue
+            try:
+                self.answer(parked)
+            except Exception as error:  # one pull must not end the service of all
+                log.error("parked pull failed", exc=error, peer=parked.connection.address, error=repr(error))
 
     def _make_ready(self, parked: ParkedPull) -> None:
         self._ready.append(parked)

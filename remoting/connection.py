@@ -3,7 +3,7 @@
 The laws:
 
 * Everything that one receive brought is decoded and handed on before anything is sent; what the handlers answered goes
-  out in one vectored write.
+  out in one vectored write, after those on other connections who waited for just that were answered.
 * ``write`` never waits. What the network does not take at once is kept in the outbox and sent by a task that lives only
   as long as there is something to send.
 * A peer that does not read its answers is not read from (:attr:`ConnectionLimits.pause_bytes`), and is disconnected
@@ -190,18 +190,21 @@ class Connection:
 
     # --- receiving ---------------------------------------------------------------------------------------------
 
-    async def run(self, dispatch: Dispatch, *, proxied: bool = False) -> None:
+    async def run(
+        self, dispatch: Dispatch, *, proxied: bool = False, handed_on: Callable[[], None] | None = None
+    ) -> None:
         """Serve the connection until it ends; never raises for what the peer or the network does.
 
         Args:
             dispatch: called for each request, in order; answers through :meth:`write`.
             proxied: expect that a PROXY preamble may come first (servers).
+            handed_on: called when all requests of one receive were handed on, before their answers are sent.
         """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 try:
-                    self.close_reason = await self._receive(dispatch, proxied) or self.close_reason
+                    self.close_reason = await self._receive(dispatch, proxied, handed_on) or self.close_reason
                 finally:
                     self.closed.set()  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
@@ -214,7 +217,7 @@ class Connection:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):
                 await self._stream.aclose()
 
-    async def _receive(self, dispatch: Dispatch, proxied: bool) -> str:
+    async def _receive(self, dispatch: Dispatch, proxied: bool, handed_on: Callable[[], None] | None) -> str:
         """Read until the connection ends; return why."""
         reader = FrameReader(self._limits.frame_bytes, self._limits.header_bytes)
         receive, size = self._stream.receive_some, self._limits.receive_bytes
@@ -234,6 +237,8 @@ class Connection:
                         self._on_response(command)
                     else:
                         dispatch(self, command)
+                if handed_on is not None:
+                    handed_on()
                 self._cork = None
                 if cork:
                     self._send(cork)

@@ -32,13 +32,19 @@ _WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, the request waited {waited_ms} ms f
 
 
 class Dispatcher:
-    """The handlers of one server or client. Call the object with a connection and a request."""
+    """The handlers of one server or client. Call the object with a connection and a request.
+
+    Attributes:
+        handed_on: called when all requests of one receive were handed to their handlers, before their answers are sent;
+            must not raise.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._handlers: dict[int, Handler] = {}
         self._default: Handler = _unsupported
         self._lanes: dict[str, Lane] = {}
+        self.handed_on: Callable[[], None] | None = None
 
     def register(self, code: int, handler: Handler) -> None:
         """Answer requests of *code* by *handler*, in place; ``None`` from it means answered later or never."""
@@ -82,6 +88,7 @@ class Dispatcher:
 
     def copy_to(self, other: Dispatcher, *, without: frozenset[int] = frozenset()) -> None:
         """Give every handler of this dispatcher, but those of codes *without*, to *other* too, lanes shared."""
+        other.handed_on = self.handed_on
         for code, handler in self._handlers.items():
             if code not in without:
                 other._handlers[code] = handler

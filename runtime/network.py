@@ -20,6 +20,7 @@ log = get_logger("runtime.network")
 _TOO_MANY = "too many open files and connections; raise the limit (ulimit -n) or have fewer clients"
 _ACCEPT_HINTS = {errno.EMFILE: _TOO_MANY, errno.ENFILE: _TOO_MANY}
 _BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
+_UNWAITED_RECEIVES = 3  # in a row, before other tasks get their turn
 
 
 class ListenError(Exception):
@@ -44,7 +45,11 @@ class ByteStream(Protocol):
         ...
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Return 1..*max_bytes* bytes, or ``b""`` when the peer has closed its side."""
+        """Return 1..*max_bytes* bytes, or ``b""`` when the peer has closed its side.
+
+        Bytes that are there already may be returned without a checkpoint, a few times in a row. Only one task may
+        receive.
+        """
         ...
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -100,11 +105,28 @@ class TcpStream:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = trio.SocketStream(sock)
         self._fd = sock.fileno()
+        self._unwaited = 0
         self.local: tuple[str, int] = _host_port(sock.getsockname())
         self.peer: tuple[str, int] = _host_port(sock.getpeername())
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        return bytes(await self._stream.receive_some(max_bytes))
+        # trio's own stream turns the event loop over after every receive, and wraps it in three context managers: a
+        # third of what one small request costs. Bytes that are already there are taken at once here, a few times.
+        if self._unwaited >= _UNWAITED_RECEIVES:
+            self._unwaited = 0
+            await trio.lowlevel.checkpoint()
+        else:
+            self._unwaited += 1
+        while True:
+            try:
+                return os.read(self._fd, max_bytes)
+            except BlockingIOError:
+                self._unwaited = 0
+                await trio.lowlevel.wait_readable(self._fd)
+            except OSError as error:
+                if self._fd < 0:
+                    raise trio.ClosedResourceError("this side closed the connection") from None
+                raise trio.BrokenResourceError(f"connection broken: {error.strerror}") from error
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         if self._fd < 0:

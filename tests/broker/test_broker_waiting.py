@@ -127,6 +127,22 @@ class TestHold:
             assert len(hold) == 2
             nursery.cancel_scope.cancel()
 
+    async def test_what_a_receive_stored_is_answered_without_another_turn(self, autojump_clock: MockClock) -> None:
+        async with trio.open_nursery() as nursery:
+            # given a parked pull
+            hold, answered = await self.hold(nursery)
+            waiting = parked(FakeConnection())
+            hold.park(waiting, ("T", 0), 60_000)
+            # when two messages of one receive arrived and the receive is done
+            hold.arrived("T", 0, 1, 0, 0, None)
+            hold.arrived("T", 0, 2, 0, 0, None)
+            hold.answer_ready()
+            # then it is answered at once, and not again by the service
+            assert [waiting] == answered
+            await wait_all_tasks_blocked()
+            assert [waiting] == answered
+            nursery.cancel_scope.cancel()
+
     async def test_one_failing_pull_does_not_stop_the_others(self, autojump_clock: MockClock) -> None:
         hold, answered = PullHold(VirtualClock()), list[ParkedPull]()
         broken, good = parked(FakeConnection()), parked(FakeConnection())
