@@ -15,6 +15,7 @@ from understudy.controller.commands import ElectMaster, Outcome
 from understudy.controller.configuration import ControllerConfig
 from understudy.controller.liveness import Liveness
 from understudy.controller.metadata import Group, Metadata
+from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import ReplicatedMetadata
@@ -99,6 +100,7 @@ class Failover:
         self._electing: set[str] = set()
         self.records: deque[ElectionRecord] = deque(maxlen=KEPT_ELECTIONS)
         self.election_count = 0
+        self.meter: ControllerMeter | None = None
         self.config = ControllerConfig()
 
     # -- on demand -----------------------------------------------------------------------------------------------
@@ -109,6 +111,8 @@ class Failover:
         live = self._liveness.alive(broker_name, started)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
         outcome = await self._replicated.run(command)
+        if self.meter is not None:
+            self.meter.elected(outcome.code)
         self._record(broker_name, cause, outcome, started)
         if outcome.code == 0:
             self.publish(broker_name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from understudy.controller.commands import Command, Outcome, decode_outcome, encode
 from understudy.controller.leadership import heard_leader
+from understudy.controller.meter import ControllerMeter
 from understudy.controller.raft.errors import (
     CommandRefusedError,
     NotLeaderError,
@@ -36,6 +37,7 @@ class ReplicatedMetadata:
         self._process = f"{member.settings.member}-{world.random.getrandbits(64):016x}"
         self._idle: list[tuple[str, int]] = []
         self._sessions = 0
+        self.meter: ControllerMeter | None = None
 
     async def run(self, command: Command) -> Outcome:
         """Replicate *command* and return what it did.
@@ -44,6 +46,11 @@ class ReplicatedMetadata:
         is too large or its numbers are.
         """
         payload = _payload(command)
+        if self.meter is not None:
+            return await self.meter.operation(self._replicate(payload))
+        return await self._replicate(payload)
+
+    async def _replicate(self, payload: bytes) -> Outcome:
         client, sequence = self._idle.pop() if self._idle else self._new_session()
         sequence += 1
         deadline = self._world.clock.monotonic() + ANSWER_SECONDS

@@ -14,6 +14,7 @@ from understudy.controller.failover import Failover
 from understudy.controller.leadership import heard_leader
 from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness, TooManyBrokersError
 from understudy.controller.metadata import Group, Metadata
+from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import set_body
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
@@ -78,12 +79,15 @@ class ControllerRequests:
         self._settings = settings
         self.heartbeat_count = 0
 
-    def register(self, server: Dispatcher) -> None:
-        """Add the handlers to *server*."""
-        server.register(RequestCode.BROKER_HEARTBEAT, self._heartbeat)
-        server.register(RequestCode.CONTROLLER_GET_METADATA_INFO, self._controller_metadata)
-        server.register(RequestCode.GET_CONTROLLER_CONFIG, self._get_config)
+    def register(self, server: Dispatcher, meter: ControllerMeter | None = None) -> None:
+        """Add the handlers to *server*, counted by *meter* if one is given."""
         for code, handler in (
+            (RequestCode.BROKER_HEARTBEAT, self._heartbeat),
+            (RequestCode.CONTROLLER_GET_METADATA_INFO, self._controller_metadata),
+            (RequestCode.GET_CONTROLLER_CONFIG, self._get_config),
+        ):
+            server.register(code, handler if meter is None else meter.handler(code, handler))
+        for code, waiting in (
             (RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, self._alter_sync_state_set),
             (RequestCode.CONTROLLER_ELECT_MASTER, self._elect_master),
             (RequestCode.CONTROLLER_REGISTER_BROKER, self._register_broker),
@@ -96,7 +100,7 @@ class ControllerRequests:
             (EXPLAIN_MASTER, self._explain_master),
             (QUORUM_FACTS, self._quorum_facts),
         ):
-            server.register_async(code, handler, LANE)
+            server.register_async(code, waiting if meter is None else meter.async_handler(code, waiting), LANE)
 
     # -- answered by any member ----------------------------------------------------------------------------------
 

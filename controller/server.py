@@ -10,6 +10,8 @@ from understudy.controller.failover import Failover
 from understudy.controller.leadership import tell_when_nobody_leads
 from understudy.controller.liveness import BrokerKey, Liveness
 from understudy.controller.metadata import Metadata
+from understudy.controller.meter import ControllerMeter
+from understudy.controller.metrics import ControllerMetrics
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
@@ -22,6 +24,7 @@ from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.metrics_endpoint import MetricsEndpoint, read_metrics_settings
 from understudy.runtime.world import World
 
 log = get_logger("controller")
@@ -65,8 +68,15 @@ class Controller:
         self.liveness = Liveness(world.clock.monotonic(), config.controller_unknown_broker_grace / 1000)
         self.failover: Failover | None = None
         self.requests: ControllerRequests | None = None
-        for warning in self.peers.warnings:
-            log.warning(warning)
+        self.metrics_settings, warning = read_metrics_settings(
+            config.metrics_exporter_type,
+            config.metrics_prom_exporter_host,
+            config.metrics_prom_exporter_port,
+            config.metrics_label,
+        )
+        for said in (*self.peers.warnings, warning):
+            if said:
+                log.warning(said)
 
     @property
     def address(self) -> str:
@@ -96,6 +106,8 @@ class Controller:
                 self._world, self.member, self.metadata, replicated, self.liveness, notifier
             )
             failover.config = config
+            meter = None if self.metrics_settings is None else ControllerMeter(self._world.clock)
+            failover.meter = replicated.meter = meter
             requests = self.requests = ControllerRequests(
                 self._world.clock,
                 self.peers,
@@ -106,10 +118,14 @@ class Controller:
                 failover,
                 self.settings,
             )
-            requests.register(server)
+            requests.register(server, meter)
+            endpoint = None if meter is None else self._metrics_endpoint(meter, failover)
             server.on_close.append(self._connection_closed)
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.member.run)
+                if endpoint is not None:
+                    await endpoint.bind()
+                    nursery.start_soon(endpoint.run)
                 await server.bind()
                 nursery.start_soon(notifier.run)
                 nursery.start_soon(failover.run)
@@ -119,6 +135,23 @@ class Controller:
                 nursery.start_soon(server.run)
                 log.info("serving", address=self.address, members=self.peers.listed())
                 task_status.started(self.address)
+
+    def _metrics_endpoint(self, meter: ControllerMeter, failover: Failover) -> MetricsEndpoint:
+        assert self.metrics_settings is not None
+        config, world = self.settings.current, self._world
+        metrics = ControllerMetrics(
+            meter,
+            self.peers,
+            self.member,
+            self.metadata,
+            self.liveness,
+            failover,
+            world.clock,
+            world.disk,
+            config.controller_store_path,
+        )
+        labels = {**metrics.labels(config.controller_d_leger_group), **self.metrics_settings.labels}
+        return MetricsEndpoint(world, attrs.evolve(self.metrics_settings, labels=labels), metrics.collect)
 
     def _connection_closed(self, connection: Connection) -> None:
         for key in self.liveness.connection_closed(connection):

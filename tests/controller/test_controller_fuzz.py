@@ -99,7 +99,7 @@ class TestFrames:
         assert decode_peer_message(body) == message
         assert reader.next_body() is None
 
-    @settings(max_examples=400)
+    @settings(max_examples=200)
     @given(st.lists(st.one_of(damaged(), st.binary(max_size=60)), max_size=5))
     def test_anything_is_a_message_or_a_frame_error(self, parts: list[bytes]) -> None:
         reader = FrameReader(MAX_FRAME_BYTES)
@@ -132,7 +132,7 @@ class TestFrames:
                 reader.next_body()
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.lists(st.one_of(damaged(), st.binary(min_size=1, max_size=300)), min_size=1, max_size=6), st.booleans())
 def test_junk_on_the_members_port_closes_its_own_connection_only(junk: list[bytes], greet: bool) -> None:
     async def play() -> None:
@@ -243,7 +243,7 @@ CODES = sorted(Desk.codes())
 
 
 @pytest.mark.parametrize("code", CODES)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.tuples(_fields, _bodies), min_size=1, max_size=6))
 def test_every_request_is_answered_or_refused_with_a_reason(
     code: int, sent: list[tuple[dict[str, str], bytes]]
@@ -276,7 +276,7 @@ async def _one(desk: Desk, code: int, ext: dict[str, str], body: bytes) -> None:
     assert isinstance(answer, Command)
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=5))
 def test_junk_on_the_api_port_closes_its_own_connection_only(junk: list[bytes]) -> None:
     async def play() -> None:
@@ -312,7 +312,7 @@ _steps = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(_steps, max_size=30))
 def test_liveness_takes_any_history_and_keeps_no_trace_of_what_is_forgotten(steps: list[tuple[Any, ...]]) -> None:
     liveness = Liveness(0.0)
