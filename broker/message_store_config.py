@@ -102,6 +102,7 @@ class MessageStoreConfig:
     haMaxTimeSlaveNotCatchup: int = 15000
     haSendHeartbeatInterval: int = 5000
     haTransferBatchSize: int = 32768
+    haTransferWholeLog: bool = False  # ours: an empty slave gets the whole log, not only its last file
     indexFileReadEnable: bool = True
     indexFileWriteEnable: bool = True
     indexRocksDBEnable: bool = False

@@ -43,7 +43,7 @@ class KeyedHaParameters:
     batch_bytes = property(lambda self: max(self._keys.haTransferBatchSize, 1))
     max_gap_bytes = property(lambda self: self._keys.haMaxGapNotInSync)
     file_bytes = property(lambda self: self._keys.mappedFileSizeCommitLog)
-    whole_log = property(lambda self: False)
+    whole_log = property(lambda self: self._keys.haTransferWholeLog)
     retry_ms = property(lambda self: RETRY_MS)
     connect_timeout_ms = property(lambda self: 3_000)
 
@@ -97,7 +97,6 @@ class Replication:
         alive: replicas of the group that the name servers list, this one included; ``totalReplicas`` until they were
             asked.
         initial_offset: end of the log in bytes right after the start.
-        master_flush_offset: what a slave was told of its master's log (bytes); nothing here depends on it.
         master_changed: called after :attr:`master_address` changed.
         copies_changed: called after a slave has more than before.
     """
@@ -114,7 +113,6 @@ class Replication:
         self.master_address: str | None = None
         self.alive = options.store.totalReplicas
         self.initial_offset = 0
-        self.master_flush_offset = 0
         self._announced_at = float("-inf")
         self.master_changed: list[Callable[[], None]] = []
         self.copies_changed: list[Callable[[], None]] = []
@@ -205,8 +203,22 @@ class Replication:
 
     def learn_flush_offset(self, offset: int) -> None:
         """Take what a master says of its log, when the configuration asks for it and nothing is known yet."""
-        if self._options.store.syncMasterFlushOffsetWhenStartup and self.master_flush_offset == 0:
-            self.master_flush_offset = offset
+        if self._options.store.syncMasterFlushOffsetWhenStartup and self.master_flush_offset == 0 and offset > 0:
+            self._set_flush_offset(offset)
+
+    @property
+    def master_flush_offset(self) -> int:
+        """What a slave was told of its master's log (bytes); nothing here depends on it."""
+        return 0 if self._store is None else self._store.master_flushed_offset
+
+    def _set_flush_offset(self, offset: int) -> None:
+        if self._store is not None:
+            self._store.set_master_flushed_offset(offset)
+
+    async def reset_flush_offset(self, offset: int) -> bool:
+        """Take *offset* as what is known of the master's log; False when it could not be made durable."""
+        self._set_flush_offset(offset)
+        return self._store is not None and await self._store.checkpoint()
 
     def lose_master(self) -> None:
         """Forget the master: it is gone from the name servers."""

@@ -73,6 +73,8 @@ class SlaveSync:
             cannot act.
         synced_ms: wall time of the last complete copy in milliseconds, 0 before.
         request_modes: the master's consumption modes, as they were answered.
+        queue_mappings: of the master's static topics, as they were answered.
+        queue_mappings_version: their version; an older table is never taken over a newer one.
         timer_checkpoint, timer_metrics: the master's, as they were answered; ``None`` before.
         on_synced: called when :attr:`synced` becomes true.
         on_topic_gone: called with each topic that was deleted at the master.
@@ -109,6 +111,8 @@ class SlaveSync:
         self.synced = False
         self.synced_ms = 0
         self.request_modes: dict[str, Any] = {}
+        self.queue_mappings: dict[str, Any] = {}
+        self.queue_mappings_version = DataVersion()
         self.timer_checkpoint: bytes | None = None
         self.timer_metrics: bytes | None = None
         self.on_synced: list[Callable[[], None]] = []
@@ -205,7 +209,8 @@ class SlaveSync:
         found = await self._pages(master, code, "topicSeq", "maxTopicNum", "totalTopicNum", "topicConfigTable")
         if found is None:
             return
-        rows, _, version = found
+        rows, answer, version = found
+        self._take_queue_mappings(master, answer)
         plan = takeover(self._topics.version, self._seen.get(code), version)
         topics = [TopicConfig.from_json(row, name) for name, row in rows.items()]
         self._tell_older(plan.adopt, "topics", master, self._topics.version, version)
@@ -216,6 +221,17 @@ class SlaveSync:
                 callback(topic)
         if delete == plan.delete:
             self._seen[code] = version
+
+    def _take_queue_mappings(self, master: str, answer: Mapping[str, Any]) -> None:
+        """Keep what the answer about topics says of static ones, for whoever asks this slave."""
+        table = answer.get("topicQueueMappingDetailMap")
+        version = DataVersion.from_json(answer.get("mappingDataVersion"))
+        if not isinstance(table, Mapping):
+            return  # a master of before static topics
+        if self.queue_mappings and version < self.queue_mappings_version:
+            self._tell_older(False, "queue mappings", master, self.queue_mappings_version, version)
+            return
+        self.queue_mappings, self.queue_mappings_version = dict(table), version
 
     async def _copy_groups(self, master: str) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG

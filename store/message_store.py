@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 
+import attrs
 import trio
 
 from understudy.runtime.disk import Lock
@@ -133,6 +134,19 @@ class MessageStore:
         finally:
             core.close()
             self._lock.release()
+
+    @property
+    def master_flushed_offset(self) -> int:
+        """What a slave was told of its master's log, in bytes; kept in the checkpoint."""
+        return self._core.checkpoint.master_flushed_offset
+
+    def set_master_flushed_offset(self, offset: int) -> None:
+        """Keep what a slave was told of its master's log; durable with the next checkpoint, see :meth:`checkpoint`."""
+        self._core.checkpoint = attrs.evolve(self._core.checkpoint, master_flushed_offset=offset)
+
+    async def checkpoint(self) -> bool:
+        """Make everything written so far durable and write the checkpoint; False when the disk refused."""
+        return await self._flusher.make_durable()
 
     # Writing
 

@@ -32,7 +32,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, handlers.min_broker_changed)
     server.register(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
     server.register(RequestCode.GET_BROKER_HA_STATUS, handlers.status)
-    server.register(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
+    server.register_async(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
     server.register(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
     server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
@@ -126,11 +126,17 @@ class ReplicationAdmin:
         }
         return json_answer(command, body)
 
-    def reset_flush_offset(self, connection: Connection, command: Command) -> Command:
-        """Set what a slave knows of its master's log (908); without effect on a master."""
+    async def reset_flush_offset(self, connection: Connection, command: Command) -> Command:
+        """Set what a slave knows of its master's log, durably (908); without effect on a master.
+
+        Differs from the reference, which takes negative offsets and answers before the value is durable.
+        """
         offset = required_int(command, "masterFlushOffset")
-        if self._broker.identity.broker_id != 0:
-            self._broker.replication.master_flush_offset = offset
+        if offset < 0:
+            remark = f"masterFlushOffset must be 0 or more, not {offset}"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+        if self._broker.identity.broker_id != 0 and not await self._broker.replication.reset_flush_offset(offset):
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "the disk refused the checkpoint; see the log of the broker")
         return response(command)
 
     def consumer_offsets(self, connection: Connection, command: Command) -> Command:

@@ -106,11 +106,15 @@ class TopicAdmin:
         topics, config = self._broker.topics, self._broker.options.broker
         size = config.splitMetadataSize if config.enableSplitMetadata else 0
         rows = page(command, topics.rows, topics.version, "topicSeq", "maxTopicNum", size)
+        sync = self._broker.slave_sync
+        mappings = {} if sync is None else sync.queue_mappings
         body = {
             "dataVersion": topics.version.to_json(),
-            "mappingDataVersion": self._mapping_version.to_json(),
+            "mappingDataVersion": (
+                sync.queue_mappings_version if sync and mappings else self._mapping_version
+            ).to_json(),
             "topicConfigTable": {name: row.to_json() for name, row in rows.items()},
-            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingDetailMap": mappings,
             "topicQueueMappingInfoMap": {},
         }
         return json_answer(command, body, ext={"totalTopicNum": str(len(topics.rows))})

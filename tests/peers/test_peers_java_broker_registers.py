@@ -34,7 +34,7 @@ def test_a_java_broker_is_listed_with_its_topics(java_broker_at_our_namesrv: Pee
 
 
 @pytest.mark.slow
-@pytest.mark.covers("R89")
+@pytest.mark.covers("R89", "R95")
 def test_java_clients_work_through_our_routes(java_broker_at_our_namesrv: PeerCluster) -> None:
     # given routes that only our name server answers; when the Java client creates a topic, sends, consumes, deletes
     results = peer_processes.run_interop(

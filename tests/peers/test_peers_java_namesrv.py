@@ -36,6 +36,7 @@ def test_our_broker_is_listed_by_the_java_name_server(
 
 
 @pytest.mark.slow
+@pytest.mark.covers("R95")
 def test_java_clients_find_our_broker_through_the_java_name_server(our_broker_at_java_namesrv: PeerCluster) -> None:
     # given routes that a real name server answers; when the Java client creates a topic, sends, consumes, deletes
     results = peer_processes.run_interop(
