@@ -169,7 +169,7 @@ class Broker:
     @property
     def store_host(self) -> bytes:
         """Address and port as they stand in this broker's records and message ids."""
-        return host_bytes(self.identity.host, self.identity.port)
+        return host_bytes(self.identity.ip, self.identity.port)
 
     async def append_to_own_log(self, message: InnerMessage) -> bool:
         """Put a due message into this broker's log; the redelivery target of a master."""
@@ -240,6 +240,7 @@ class Broker:
             config.brokerIP1 or "127.0.0.1",
             real_port,
             f"{config.brokerIP2 or config.brokerIP1 or '127.0.0.1'}:{ha_port}",
+            self.options.store_address,
         )
         if port > FAST_PORT_DISTANCE:
             self.fast_server = RemotingServer(
@@ -261,7 +262,7 @@ class Broker:
         """Recover the store, load the tables, and connect the parts."""
         identity = self.identity
         self.store = await MessageStore.open(
-            self.world, store_settings(self.options.store), (identity.host, identity.port)
+            self.world, store_settings(self.options.store), (identity.ip, identity.port)
         )
         try:
             await self._load_tables()

@@ -11,10 +11,11 @@ Laws of this module:
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
@@ -52,6 +53,7 @@ class Machine:
         store_root: default of storePathRootDir.
         home: default of rocketmqHome.
         name_servers: default of namesrvAddr.
+        resolve: from a host name to its IP address; raises OSError when there is none.
     """
 
     host_name: str
@@ -59,6 +61,7 @@ class Machine:
     store_root: str
     home: str | None = None
     name_servers: str | None = None
+    resolve: Callable[[str], str] = socket.gethostbyname
 
 
 def this_machine() -> Machine:
@@ -83,6 +86,7 @@ class BrokerOptions:
         client: keys of NettyClientConfig.
         extra: unknown keys of the file, kept because GET_BROKER_CONFIG answers them too.
         path: file that a live update is written back to; None when the broker was started without one.
+        store_address: the IP address of brokerIP1, which may be a host name; it stands in records and message ids.
     """
 
     broker: BrokerConfig = attrs.Factory(BrokerConfig)
@@ -91,6 +95,7 @@ class BrokerOptions:
     client: NettyClientConfig = attrs.Factory(NettyClientConfig)
     extra: dict[str, str] = attrs.Factory(dict)
     path: str | None = None
+    store_address: str = "127.0.0.1"
 
     @classmethod
     def from_properties(
@@ -136,6 +141,7 @@ class BrokerOptions:
             if name in INERT and value_text(value) != defaults.get(name):
                 warnings.append(_inert_line(source, key, text))
         options._settle(source)
+        options.store_address = _ip_address(source, options.broker.brokerIP1 or "127.0.0.1", machine.resolve)
         return options, warnings
 
     def update(self, properties: Mapping[str, str], source: str = "update") -> dict[str, str]:
@@ -201,6 +207,18 @@ class BrokerOptions:
         store.bitMapLengthConsumeQueueExt = _bloom_bits(
             broker.maxErrorRateOfBloomFilter, broker.expectConsumerNumUseFilter
         )
+
+
+def _ip_address(source: str, host: str, resolve: Callable[[str], str]) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return resolve(host)
+    except (OSError, UnicodeError):  # UnicodeError: a text that is no host name at all
+        expected = "expected an IP address, or a host name that this machine can resolve"
+        raise ConfigError(f"{source}: brokerIP1={host}: {expected}") from None
 
 
 def _type_of(section: object, name: str) -> str:

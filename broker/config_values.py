@@ -60,6 +60,12 @@ _BOUNDS: dict[str, tuple[str, Callable[[int], bool]]] = {
     "brokerHeartbeatInterval": _POSITIVE,
     "serverSocketBacklog": _POSITIVE,
     "syncFlushTimeout": _POSITIVE,
+    "cleanResourceInterval": _AT_LEAST_ZERO,
+    "flushDelayOffsetInterval": _AT_LEAST_ZERO,
+    "flushIntervalCommitLog": _AT_LEAST_ZERO,
+    "haHousekeepingInterval": _AT_LEAST_ZERO,
+    "haSendHeartbeatInterval": _AT_LEAST_ZERO,
+    "syncBrokerMemberGroupPeriod": _AT_LEAST_ZERO,
 }
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -97,6 +103,8 @@ def _parse_text(source: str, key: str, text: str) -> str:
                 raise _bad(
                     source, key, text, "host:port, several separated by ';', like 127.0.0.1:9876;192.168.0.1:9876"
                 )
+    if key == "storePathRootDir" and not text:
+        raise _bad(source, key, text, "a folder")
     if key == "messageDelayLevel":
         try:
             delay_levels_ms(text)

@@ -24,6 +24,7 @@ class Identity:
         host: address clients reach (``brokerIP1``).
         port: the port clients reach.
         ha_address: where slaves connect, ``host:port``.
+        ip: the IP address of *host*, which may be a name; *host* itself when not given.
     """
 
     cluster: str
@@ -32,6 +33,7 @@ class Identity:
     host: str
     port: int
     ha_address: str
+    ip: str = attrs.field(default=attrs.Factory(lambda self: self.host, takes_self=True))
 
     @property
     def address(self) -> str:

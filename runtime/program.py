@@ -47,10 +47,16 @@ def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tup
     except BaseException as error:
         cause = single_cause(error)
         if isinstance(cause, (UsageError, OSError, *refusals)):
-            print(f"{name}: {cause}", file=sys.stderr, flush=True)
+            print(f"{name}: {_one_line(cause)}", file=sys.stderr, flush=True)
             return EXIT_FAILED
         raise
     return 0
+
+
+def _one_line(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename} cannot be used: {error.strerror}; choose another path or change who may write there"
+    return str(error)
 
 
 def single_cause(error: BaseException) -> BaseException:

@@ -52,7 +52,7 @@ class SendProcessor:
         self._plans = self.admission.plans
         self._copies = broker.options.store.brokerRole == "SYNC_MASTER"
         self._waits = self._copies or broker.options.store.flushDiskType == "SYNC_FLUSH"
-        self._id_host = host_bytes(broker.identity.host, broker.identity.port)
+        self._id_host = host_bytes(broker.identity.ip, broker.identity.port)
         self._id_format = (self._id_host.hex().upper() + "%016X").encode()
         self._id_layouts: dict[int, struct.Struct] = {}
         self._common = CommonProperties()

@@ -62,7 +62,7 @@ class Admission:
         self._broker = broker
         self._config = broker.options.broker
         self._store_config = broker.options.store
-        self._ids = UniqueIds(broker.identity.host, broker.world.random)
+        self._ids = UniqueIds(broker.identity.ip, broker.world.random)
         self.plans: dict[str, TopicPlan] = {}
         self.refusal: CommandError | None = None
         broker.topics.on_change.append(self._forget_plans)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any, cast
 
 import pytest
 import trio
-from broker_rig import Peer, open_rig
+from broker_rig import SMALL, NoNetwork, Peer, Rig, open_rig
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_broker_fuzz import NAMES, UNEXPECTED, bodies, json_values, texts
 from test_broker_fuzz import OWN_CODES as FUZZED_ELSEWHERE
+
+from understudy.broker.broker import Broker
+from understudy.broker.config import BrokerOptions, Machine
+from understudy.runtime.clock import SystemClock
+from understudy.runtime.disk import RealDisk
+from understudy.runtime.world import World
 
 ADMIN_NAMES = """topic group groupName consumerGroup queueId offset timestamp perm readQueueNums writeQueueNums
 topicFilterType order attributes statsName statsKey clientId clientAddr msgId brokerName index count isOrder isForce
@@ -62,3 +71,20 @@ async def test_every_code_without_anything_is_answered_at_once_in_one_line(tmp_p
                 answer = await rig.wait(rig.tell(code))
             assert not UNEXPECTED.match(answer.remark or ""), (code, answer.remark)
             assert answer.code == 0 or answer.remark, code
+
+
+async def test_a_broker_may_be_published_under_a_host_name(tmp_path: Path) -> None:
+    machine = Machine("vm", "127.0.0.1", str(tmp_path), resolve={"broker.example": "10.1.2.3"}.__getitem__)
+    keys = {"brokerIP1": "broker.example", "brokerName": "broker-a", "listenPort": "0", **SMALL}
+    found, _ = BrokerOptions.from_properties(keys, machine=machine)
+    broker = Broker(World(SystemClock(), cast(Any, NoNetwork()), RealDisk(), Random(7)), found)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.run)
+        rig = Rig(broker, nursery)
+        # name servers and clients get the name, records and message ids the address
+        assert broker.identity.address == f"broker.example:{broker.identity.port}"
+        answer = rig.send("T")
+        host = bytes([10, 1, 2, 3]) + broker.identity.port.to_bytes(4, "big")
+        assert (answer.ext or {})["msgId"].startswith(host.hex().upper())
+        assert rig.stored("T")[0].message_id == (answer.ext or {})["msgId"]
+        nursery.cancel_scope.cancel()

@@ -165,7 +165,13 @@ def test_a_killed_broker_starts_again(tmp_path: Path, start: object) -> None:
         ({"brokerRole": "KING"}, "brokerRole=KING: expected one of"),
         ({"brokerRole": "SLAVE"}, "expected more than 0, because brokerRole is SLAVE"),
         ({"flushDiskType": "NEVER"}, "flushDiskType=NEVER: expected one of"),
-        ({"storePathRootDir": "/proc/nowhere", "storePathCommitLog": "/proc/nowhere/commitlog"}, "/proc/nowhere"),
+        ({"flushIntervalCommitLog": "-1"}, "flushIntervalCommitLog=-1: expected 0 or more"),
+        ({"storePathRootDir": ""}, "storePathRootDir=: expected a folder"),
+        ({"brokerIP1": "300.1.1.1"}, "brokerIP1=300.1.1.1: expected an IP address, or a host name that this machine"),
+        (
+            {"storePathRootDir": "/proc/nowhere", "storePathCommitLog": "/proc/nowhere/commitlog"},
+            "/proc/nowhere cannot be used: No such file or directory; choose another path",
+        ),
     ],
 )
 @pytest.mark.covers("R111")
