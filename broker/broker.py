@@ -24,6 +24,7 @@ from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.inner import InnerMessage, append
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
+from understudy.broker.metrics import open_endpoint
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence, SavedTable
 from understudy.broker.processors.lock import LockProcessor
@@ -51,6 +52,7 @@ from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
+from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.supervisor import Supervisor, open_supervisor
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
@@ -99,6 +101,7 @@ class Broker:
         member_group: who else of the replica group is alive.
         slave_sync: copies the master's tables; ``None`` on a master.
         role: decides which services run; ``None`` when nobody brought one.
+        metrics: where metrics are served; ``None`` unless the settings ask for it.
         persistence: saves the tables.
         server: the listening port.
         services: what runs.
@@ -154,6 +157,7 @@ class Broker:
         self.persistence = Persistence(world)
         self.replication = Replication(world, options)
         self.fast_server = None
+        self.metrics: MetricsEndpoint | None = None
         self.slave_sync: SlaveSync | None = None
         self.role: Role | None = None
         self._open_role = role
@@ -242,6 +246,14 @@ class Broker:
             f"{config.brokerIP2 or config.brokerIP1 or '127.0.0.1'}:{ha_port}",
             self.options.store_address,
         )
+        try:
+            self.metrics = open_endpoint(self)
+            if self.metrics is not None:
+                await self.metrics.bind()
+        except BaseException:
+            self.metrics = None
+            await self._unbind()
+            raise
         if port > FAST_PORT_DISTANCE:
             self.fast_server = RemotingServer(
                 self.world, host, port - FAST_PORT_DISTANCE, name=f"broker {name} (fast port)", limits=limits
@@ -257,6 +269,8 @@ class Broker:
         await self.replication.unbind()
         if self.fast_server is not None:
             await self.fast_server.unbind()
+        if self.metrics is not None:
+            await self.metrics.unbind()
 
     async def _open(self) -> None:
         """Recover the store, load the tables, and connect the parts."""
@@ -388,6 +402,8 @@ class Broker:
                     services.start("server", self.server.run)
                     if self.fast_server is not None:
                         services.start("fast server", self.fast_server.run)
+                    if self.metrics is not None:
+                        services.start("metrics", self.metrics.run, reason="metricsExporterType=PROM")
                     services.start("registration", self.registration.run)
                     if self.role is not None:
                         services.start("role", self.role.run, reason="decides which other services run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _THREADS = "requests are served by one event loop, there are no thread pools to size"
 _ROCKSDB = "there is no RocksDB store"
-_METRICS = "there is no OpenTelemetry exporter"
+_METRICS = "metrics are served for Prometheus only, and only of what is served here"
 _MAPPING = "files are mapped and unmapped without this tuning"
 _COLD = "there is no cold data control"
 _TIMER = "timer messages are not served"
@@ -76,11 +76,9 @@ _GROUPS: dict[str, str] = {
         timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
         timerRocksDBTimeExpiredMaxTps transRocksDBEnable useSingleRocksDBForAllConfigs""",
     _METRICS: """
-        enableConnectionMetrics enableLagAndDlqMetrics enableMessageStoreMetrics enablePopMetrics
-        enableRemotingMetrics enableRequestMetrics enableStatsMetrics enableTransactionMetrics estimateAccumulation
-        metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-        metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
-        metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort""",
+        enablePopMetrics enableRemotingMetrics enableTransactionMetrics metricGrpcExporterIntervalInMills
+        metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsGrpcExporterHeader
+        metricsGrpcExporterTarget metricsInDelta metricsOtelCardinalityLimit""",
     _MAPPING: """
         cleanSwapedMapInterval commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
         commitLogForceSwapMapInterval commitLogSwapMapInterval commitLogSwapMapReserveFileNum dataReadAheadEnable

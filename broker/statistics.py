@@ -264,6 +264,23 @@ class BrokerStatistics:
         minute, hour, day = (self._rate(counters, window, pick) for window in (_MINUTE, _HOUR, _DAY))
         return minute, hour, day
 
+    def puts(self) -> Iterator[tuple[str, int, int]]:
+        """Return topic, messages and bytes stored since the start, of every topic that was sent to."""
+        for topic, counters in self._puts.items():
+            yield topic, sum(counters.messages), sum(counters.sizes)
+
+    def gets(self) -> Iterator[tuple[str, str, int, int]]:
+        """Return topic, group, messages and bytes given out since the start."""
+        for (topic, group), counters in self._gets.items():
+            yield topic, group, sum(counters.messages), sum(counters.sizes)
+
+    def events(self, name: str) -> Iterator[tuple[str, str, int]]:
+        """Return topic, group and number of the events *name* of :data:`EVENT_SETS` since the start."""
+        for (event, key), counters in self._events.items():
+            if event == name:
+                topic, _, group = key.partition("@")
+                yield topic, group, sum(counters.messages)
+
     def today(self) -> dict[str, int]:
         """Return put and get totals at yesterday's and today's midnight (UTC) and now, by runtime info key."""
         self._turn_day(self._clock.wall_ms())

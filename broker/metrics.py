@@ -1,0 +1,201 @@
+"""What a broker shows when somebody scrapes, under the reference's names.
+
+Everything is read from tables that exist anyway, at the moment of the scrape: sending and pulling pay nothing for it.
+
+Source: BrokerMetricsConstant.java, DefaultStoreMetricsConstant.java; names and labels as captured from 5.4.0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import attrs
+
+from understudy.broker.lag import lags
+from understudy.broker.names import RETRY_PREFIX, is_system_group, is_system_topic
+from understudy.broker.storage import BrokerStartError
+from understudy.runtime.log import get_logger
+from understudy.runtime.metrics import Family, Sample, gauge
+from understudy.runtime.metrics_endpoint import MetricsEndpoint, read_metrics_settings
+from understudy.runtime.properties import ConfigError
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+log = get_logger("broker.metrics")
+
+_LOCAL = {"storage_type": "local", "storage_medium": "disk"}
+
+
+def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
+    """Make the endpoint that a broker's settings ask for, or ``None``. *Errors*: ``BrokerStartError``."""
+    config = broker.options.broker
+    kind, label = config.metricsExporterType, config.metricsLabel
+    try:
+        settings, warning = read_metrics_settings(
+            kind, config.metricsPromExporterHost, config.metricsPromExporterPort, label
+        )
+    except ConfigError as error:
+        raise BrokerStartError(str(error)) from None
+    if warning:
+        log.warning(warning, broker=config.brokerName)
+    if settings is None:
+        return None
+    labels = {"cluster": config.brokerClusterName, "node_type": "broker", "node_id": config.brokerName}
+    settings = attrs.evolve(settings, labels={**labels, **settings.labels})
+    return MetricsEndpoint(broker.world, settings, lambda: collect(broker))
+
+
+def collect(broker: Broker) -> list[Family]:
+    """Return all families as of now; each kind can be switched off by the reference's key for it."""
+    config = broker.options.broker
+    families: list[Family] = []
+    if config.enableStatsMetrics:
+        families += _state(broker)
+    if config.enableRequestMetrics:
+        families += _traffic(broker)
+    if config.enableConnectionMetrics:
+        families += _connections(broker)
+    if config.enableLagAndDlqMetrics:
+        families += _lag(broker)
+    if config.enableMessageStoreMetrics:
+        families += _storage(broker)
+    return families
+
+
+def _state(broker: Broker) -> list[Family]:
+    waiting = {kind: lane.waiting for kind, lane in broker.server.lanes.items()}
+    waiting |= {"send": len(broker.acknowledgements), "pull": len(broker.hold)}
+    return [
+        Family(
+            "rocketmq_processor_watermark",
+            "gauge",
+            "Request processor watermark",
+            [Sample(number, {"processor": kind}) for kind, number in sorted(waiting.items())],
+        ),
+        gauge("rocketmq_broker_permission", "Broker permission", broker.options.broker.brokerPermission),
+        gauge("rocketmq_topic_number", "Active topic number", len(broker.topics.rows)),
+        gauge("rocketmq_consumer_group_number", "Active subscription group number", len(broker.groups.rows)),
+        Family(
+            "rocketmq_broker_service",
+            "gauge",
+            "Services of the broker that run now",
+            [Sample(1, {"service": name}) for name in sorted(broker.services.running())],
+        ),
+    ]
+
+
+def _traffic(broker: Broker) -> list[Family]:
+    messages_in, bytes_in = [], []
+    for topic, messages, size_bytes in broker.stats.puts():
+        labels = {"topic": topic, "is_system": _flag(is_system_topic(topic))}
+        messages_in.append(Sample(messages, labels))
+        bytes_in.append(Sample(size_bytes, labels))
+    messages_out, bytes_out = [], []
+    for topic, group, messages, size_bytes in broker.stats.gets():
+        labels = _group_labels(group, topic)
+        messages_out.append(Sample(messages, labels))
+        bytes_out.append(Sample(size_bytes, labels))
+    return [
+        Family("rocketmq_messages_in_total", "counter", "Total number of incoming messages", messages_in),
+        Family("rocketmq_throughput_in_total", "counter", "Total traffic of incoming messages", bytes_in),
+        Family("rocketmq_messages_out_total", "counter", "Total number of outgoing messages", messages_out),
+        Family("rocketmq_throughput_out_total", "counter", "Total traffic of outgoing messages", bytes_out),
+    ]
+
+
+def _connections(broker: Broker) -> list[Family]:
+    producers = Counter(
+        channel.language.lower() for channels in broker.producers.groups.values() for channel in channels.values()
+    )
+    consumers = Counter(
+        (name, channel.language.lower(), group.consume_type.removeprefix("CONSUME_").lower())
+        for name, group in broker.consumers.groups.items()
+        for channel in group.channels.values()
+    )
+    return [
+        Family(
+            "rocketmq_producer_connections",
+            "gauge",
+            "Producer connections",
+            [
+                Sample(number, {"language": language, "protocol_type": "remoting"})
+                for language, number in producers.items()
+            ],
+        ),
+        Family(
+            "rocketmq_consumer_connections",
+            "gauge",
+            "Consumer connections",
+            [
+                Sample(
+                    number,
+                    {
+                        "consumer_group": group,
+                        "language": language,
+                        "consume_mode": mode,
+                        "protocol_type": "remoting",
+                        "is_system": _flag(is_system_group(group)),
+                    },
+                )
+                for (group, language, mode), number in consumers.items()
+            ],
+        ),
+    ]
+
+
+def _lag(broker: Broker) -> list[Family]:
+    rows: dict[str, list[Sample]] = {name: [] for name in _LAG_TEXTS}
+    found = lags(broker, broker.world.clock.wall_ms(), estimate=broker.options.broker.estimateAccumulation)
+    for lag in found:
+        labels = _group_labels(lag.group, lag.topic)
+        for name, value in zip(
+            _LAG_TEXTS, (lag.messages, lag.behind_ms, lag.in_flight, lag.queueing_ms, lag.ready), strict=True
+        ):
+            rows[name].append(Sample(value, labels))
+    given_up = [
+        Sample(number, _group_labels(group, topic)) for topic, group, number in broker.stats.events("DLQ_PUT_NUMS")
+    ]
+    return [
+        *(Family(name, "gauge", text, rows[name]) for name, text in _LAG_TEXTS.items()),
+        Family("rocketmq_send_to_dlq_messages_total", "counter", "Consumer send to DLQ messages", given_up),
+    ]
+
+
+_LAG_TEXTS = {
+    "rocketmq_consumer_lag_messages": "Consumer lag messages",
+    "rocketmq_consumer_lag_latency_milliseconds": "Consumer lag time",
+    "rocketmq_consumer_inflight_messages": "Consumer inflight messages",
+    "rocketmq_consumer_queueing_latency_milliseconds": "Consumer queueing time",
+    "rocketmq_consumer_ready_messages": "Consumer ready messages",
+}
+
+
+def _storage(broker: Broker) -> list[Family]:
+    store = broker.store
+    high, earliest_ms = store.max_physical_offset, store.earliest_store_time()
+    kept_ms = broker.world.clock.wall_ms() - earliest_ms if earliest_ms > 0 else 0
+    return [
+        _local("rocketmq_storage_size_bytes", "Broker storage size", max(high - store.min_physical_offset, 0)),
+        _local("rocketmq_storage_flush_behind_bytes", "Broker flush behind bytes", max(high - store.flushed_offset, 0)),
+        _local("rocketmq_storage_dispatch_behind_bytes", "Broker dispatch behind bytes", 0),
+        _local("rocketmq_storage_message_reserve_time_milliseconds", "Broker message reserve time", max(kept_ms, 0)),
+    ]
+
+
+def _local(name: str, text: str, value: int) -> Family:
+    return Family(name, "gauge", text, [Sample(value, _LOCAL)])
+
+
+def _group_labels(group: str, topic: str) -> dict[str, str]:
+    return {
+        "consumer_group": group,
+        "topic": topic,
+        "is_retry": _flag(topic.startswith(RETRY_PREFIX)),
+        "is_system": _flag(is_system_topic(topic) or is_system_group(group)),
+    }
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
