@@ -244,6 +244,8 @@ class Connection:
                     self._send(cork)
                     if self._outbox_bytes > self._limits.pause_bytes:
                         await self._wait_drained()
+                if reader.error is not None:
+                    raise reader.error
         except (FrameError, proxy_protocol.PreambleError) as error:
             log.warning("bad frame, connection closed", peer=self.address, why=error)
             return f"bad frame: {error}"

@@ -35,15 +35,19 @@ class FrameReader:
     Args:
         frame_limit_bytes: largest whole frame.
         header_limit_bytes: largest header.
+
+    Attributes:
+        error: what is wrong behind the commands that were returned last.
     """
 
-    __slots__ = ("_frame_limit", "_header_limit", "_kept", "_needed")
+    __slots__ = ("_frame_limit", "_header_limit", "_kept", "_needed", "error")
 
     def __init__(
         self, frame_limit_bytes: int = FRAME_LIMIT_BYTES, header_limit_bytes: int = HEADER_LIMIT_BYTES
     ) -> None:
         self._frame_limit = frame_limit_bytes
         self._header_limit = header_limit_bytes
+        self.error: FrameError | None = None
         self._kept = bytearray()
         self._needed = 8  # bytes that must have arrived before another look can find a frame
 
@@ -56,8 +60,11 @@ class FrameReader:
         """Take the next bytes and return every command completed by them, in order.
 
         Raises:
-            FrameError: the bytes are no frame, or one above a limit. Commands before it are lost with the connection.
+            FrameError: the bytes are no frame, or one above a limit. When whole commands came before it, these are
+                returned, the error is in :attr:`error`, and the next call raises it.
         """
+        if self.error is not None:
+            raise self.error
         if self._kept:
             self._kept += data
             if len(self._kept) < self._needed:
@@ -67,29 +74,35 @@ class FrameReader:
         commands: list[Command] = []
         at, end = 0, len(data)
         needed = 8
-        while end - at >= 8:
-            length, kind = _HEAD.unpack_from(data, at)
-            header_length = kind & 0xFFFFFF
-            kind >>= 24
-            if not 4 <= length <= self._frame_limit - 4 or header_length > length - 4:
-                raise FrameError(self._why(length, header_length, data[at : at + 8]))
-            if header_length > self._header_limit:
-                raise FrameError(f"header of {header_length} bytes is above the limit of {self._header_limit}")
-            decode = _decode_json if kind == JSON_HEADER else _DECODERS.get(kind)
-            if decode is None:
-                raise FrameError(f"unknown header type {kind}")
-            if end - at < 4 + length:
-                needed = 4 + length
-                break
-            body_at = at + 8 + header_length
-            try:
-                command = decode(data[at + 8 : body_at])
-            except HeaderError as error:
-                raise FrameError(str(error)) from None
-            at += 4 + length
-            command.body = data[body_at:at]
-            command.serialize = kind
-            commands.append(command)
+        try:
+            while end - at >= 8:
+                length, kind = _HEAD.unpack_from(data, at)
+                header_length = kind & 0xFFFFFF
+                kind >>= 24
+                if not 4 <= length <= self._frame_limit - 4 or header_length > length - 4:
+                    raise FrameError(self._why(length, header_length, data[at : at + 8]))
+                if header_length > self._header_limit:
+                    raise FrameError(f"header of {header_length} bytes is above the limit of {self._header_limit}")
+                decode = _decode_json if kind == JSON_HEADER else _DECODERS.get(kind)
+                if decode is None:
+                    raise FrameError(f"unknown header type {kind}")
+                if end - at < 4 + length:
+                    needed = 4 + length
+                    break
+                body_at = at + 8 + header_length
+                try:
+                    command = decode(data[at + 8 : body_at])
+                except HeaderError as error:
+                    raise FrameError(str(error)) from None
+                at += 4 + length
+                command.body = data[body_at:at]
+                command.serialize = kind
+                commands.append(command)
+        except FrameError as error:
+            if not commands:
+                raise
+            self.error = error
+            return commands
         if at < end:
             self._kept += data[at:] if at else data
         self._needed = needed

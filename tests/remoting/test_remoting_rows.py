@@ -1,4 +1,4 @@
-"""Reading goes on while handlers wait."""
+"""Reading goes on while handlers wait, and up to the first bad frame."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import random
 
 import pytest
 import trio
-from test_remoting_connections import ECHO, SLOW, serving, world_of
+from test_remoting_connections import ECHO, SLOW, read_commands, serving, world_of
 from trio.testing import MockClock
 
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
+from understudy.remoting.frame import FrameError, FrameReader, encode
 from understudy.remoting.limits import LaneLimits
 from understudy.testkit.sim_network import SimNetwork
 
@@ -36,3 +37,25 @@ async def test_a_slow_handler_stops_reading_neither_here_nor_on_other_connection
                 assert trio.current_time() - began < 0.5
                 assert (2, 3) == (lane.running, lane.waiting)
             assert (0, 0) == (lane.running, lane.waiting)
+
+
+async def test_whole_requests_before_a_bad_frame_are_answered_and_then_the_connection_ends(
+    autojump_clock: MockClock,
+) -> None:
+    links = SimNetwork(random.Random(1))
+    async with serving(world_of(links, "s")):
+        stream = await links.host("c").connect("s", 7000, 1)
+        good = [request(ECHO, None, b"%d" % number) for number in range(3)]
+        await stream.send_all(b"".join(map(encode, good)) + b"\xff" * 20)
+        assert [b"0", b"1", b"2"] == [answer.body for answer in await read_commands(stream, 3)]
+        assert b"" == await stream.receive_some(100)
+
+
+def test_a_reader_that_met_a_bad_frame_gives_what_was_whole_and_stays_broken() -> None:
+    reader = FrameReader()
+    whole = encode(request(ECHO, None, b"x"))
+    assert [b"x"] == [command.body for command in reader.feed(whole + bytes(8))]
+    assert "frame length 0 is too small" == str(reader.error)
+    for _ in range(2):
+        with pytest.raises(FrameError, match="too small"):
+            reader.feed(whole)
