@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import attrs
@@ -109,13 +110,24 @@ class HaMaster:
         ]
 
     def heard_within(self, seconds: float) -> int:
-        """Return how many connected slaves have said something in the last *seconds*."""
-        since = self._world.clock.monotonic() - seconds
-        return sum(slave.heard_at >= since for slave in self._slaves.values())
+        """Return how many connected slaves said something in the last *seconds* and get what is sent to them."""
+        now = self._world.clock.monotonic()
+        return sum(
+            slave.heard_at >= now - seconds and not slave.stalled(now, seconds) for slave in self._slaves.values()
+        )
 
-    def in_sync_count(self) -> int:
-        """Return how many replicas, this one included, are in sync with the end of the log."""
-        return replicas.in_sync_count(self._replicas(), self._store.max_physical_offset, self._settings.max_gap_bytes)
+    def in_sync_count(self, stalled_seconds: float = math.inf) -> int:
+        """Return how many replicas, this one included, are in sync with the end of the log.
+
+        Args:
+            stalled_seconds: a slave that has not reported more for so long, though more was sent, is not in sync:
+                its connection may be half there (differs because the reference counts it until the connection ends).
+        """
+        now = self._world.clock.monotonic()
+        moving = {
+            number: slave.replica for number, slave in self._slaves.items() if not slave.stalled(now, stalled_seconds)
+        }
+        return replicas.in_sync_count(moving, self._store.max_physical_offset, self._settings.max_gap_bytes)
 
     def copies_of(self, end_offset: int) -> int:
         """Return how many replicas, this one included, have every byte before *end_offset*."""
@@ -205,6 +217,8 @@ class HaMaster:
                         return why_not
                     slave.started.set()
                 if slave.replica.acknowledged > before.acknowledged:
+                    has_all = slave.replica.acknowledged >= self._store.max_physical_offset
+                    slave.waits_since = math.inf if has_all else slave.heard_at
                     self._pushed = max(self._pushed, slave.replica.acknowledged)
                     self._tell(self.acknowledged)
                 continue
@@ -236,11 +250,8 @@ class HaMaster:
         while True:
             parts, size = self._next_frames(slave)
             if parts:
-                sent = stream.send_nowait(parts)
-                if sent < sum(map(len, parts)):
-                    await stream.send_all(b"".join(parts)[sent:])
-                else:
-                    await trio.lowlevel.checkpoint()
+                slave.waits_since = min(slave.waits_since, clock.monotonic())
+                await _send(stream, parts)
                 slave.next_offset += size
                 slave.flow.count(size + wire.HEADER_BYTES)
                 last_write = clock.monotonic()
@@ -276,6 +287,23 @@ class HaMaster:
             callback()
 
 
+async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
+    """Send all *parts*; nothing is copied, whatever the network takes at a time."""
+    first = 0
+    while True:
+        sent = stream.send_nowait(parts[first:] if first else parts)
+        while first < len(parts) and sent >= len(parts[first]):
+            sent -= len(parts[first])
+            first += 1
+        if first == len(parts):
+            await trio.lowlevel.checkpoint()
+            return
+        await stream.send_all(memoryview(parts[first])[sent:])
+        first += 1
+        if first == len(parts):
+            return
+
+
 class _Slave:
     def __init__(self, address: str, flow: _Flow) -> None:
         self.address = address
@@ -283,7 +311,12 @@ class _Slave:
         self.replica = Replica()
         self.next_offset = -1
         self.started = trio.Event()
-        self.heard_at = float("-inf")
+        self.heard_at = -math.inf
+        self.waits_since = math.inf
+
+    def stalled(self, now: float, seconds: float) -> bool:
+        """Return whether it was sent something and has not reported more for *seconds*."""
+        return now - self.waits_since > seconds
 
 
 class _Flow:

@@ -187,7 +187,7 @@ class HaSlave:
             last_read = clock.monotonic()
             self._last_read_ms = clock.wall_ms()
             self._turn(len(data))
-            for transfer in reader.feed(data):
+            for transfer in wire.joined(reader.feed(data)):
                 self._apply(transfer)
             if store.max_physical_offset > reported:
                 reported = store.max_physical_offset

@@ -40,7 +40,7 @@ class Transfer:
     """A master's frame: *body* belongs at physical *offset*; an empty body is a heartbeat."""
 
     offset: int
-    body: bytes
+    body: bytes | memoryview
 
 
 class ReportReader:
@@ -71,30 +71,59 @@ class ReportReader:
 class TransferReader:
     """Cuts what a master sends into transfers."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_needed")
 
     def __init__(self) -> None:
         self._kept = bytearray()
+        self._needed = HEADER_BYTES  # bytes that must have arrived before another look can find a frame
 
     def feed(self, data: bytes) -> list[Transfer]:
-        """Take the next bytes and return every frame completed by them, in order.
+        """Take the next bytes and return every frame completed by them, in order; their bodies are views.
 
         Raises:
             WireError: an offset or a length that no master sends.
         """
-        self._kept += data
+        if self._kept:
+            self._kept += data
+            if len(self._kept) < self._needed:
+                return []
+            data = bytes(self._kept)
         found: list[Transfer] = []
-        at, end = 0, len(self._kept)
+        view = memoryview(data)
+        at, end = 0, len(data)
+        self._needed = HEADER_BYTES
         while end - at >= HEADER_BYTES:
-            offset, length = _HEADER.unpack_from(self._kept, at)
+            offset, length = _HEADER.unpack_from(data, at)
             if offset < 0:
                 raise WireError(f"the master sends offset {offset}, below zero")
             if not 0 <= length <= LARGEST_BODY_BYTES:
                 raise WireError(f"the master announces {length} bytes; at most {LARGEST_BODY_BYTES} are plausible")
             if end - at < HEADER_BYTES + length:
+                self._needed = HEADER_BYTES + length
                 break
             start = at + HEADER_BYTES
-            found.append(Transfer(offset, bytes(self._kept[start : start + length])))
+            found.append(Transfer(offset, view[start : start + length]))
             at = start + length
-        del self._kept[:at]
+        self._kept = bytearray(view[at:])
         return found
+
+
+def joined(transfers: list[Transfer]) -> list[Transfer]:
+    """Return *transfers* with those put together that continue each other, so that they are written at once."""
+    found: list[Transfer] = []
+    parts: list[bytes | memoryview] = []
+    begin = end = -1
+    for transfer in transfers:
+        if transfer.offset != end or not transfer.body:
+            if parts:
+                found.append(Transfer(begin, parts[0] if len(parts) == 1 else b"".join(parts)))
+            begin, parts = transfer.offset, []
+        if not transfer.body:
+            found.append(transfer)
+            end = -1
+            continue
+        parts.append(transfer.body)
+        end = transfer.offset + len(transfer.body)
+    if parts:
+        found.append(Transfer(begin, parts[0] if len(parts) == 1 else b"".join(parts)))
+    return found

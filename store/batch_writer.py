@@ -7,14 +7,12 @@ two digits of their unique key, so that two comparisons and one look-up do for a
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 from zlib import crc32
 
 from understudy.store.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
-from understudy.store.consume_queue import UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
-from understudy.store.dispatch import KEYS, TAGS, UNIQ_KEY, Dispatcher
-from understudy.store.properties import find_property, unsigned_hash
+from understudy.store.dispatch import Dispatcher
+from understudy.store.properties_seen import NOTHING_SEEN, TAILS
 from understudy.store.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 from understudy.store.writer import BLANK_BYTES, Writer
@@ -26,30 +24,7 @@ _OWN = struct.Struct(">iIIiiqq")
 #: The part that a whole batch shares, up to the length of the body: system flags, born time and host, store time and
 #: host, reconsume times, prepared transaction offset.
 _SHARED = {(born, store): struct.Struct(f">iq{born}sq{store}siq") for born in (8, 20) for store in (8, 20)}
-_HEX = b"0123456789ABCDEF"
-#: The last two digits of a unique key and what they add to its hash.
-_TAILS = {bytes((high, low)): high * 31 + low for high in _HEX for low in _HEX}
-_TAIL_POWER = 31 * 31
 _MASK = 0xFFFFFFFF
-
-
-class _Seen(NamedTuple):
-    """What is known after a look into the properties of one message, and what others may share with it.
-
-    Attributes:
-        code: the tags code.
-        hashes: under which the message is indexed, in their order.
-        tail_at: where the last two digits of the unique key stand; -1 when others cannot share what was found.
-        before, after: the properties (with their length) before and after these digits.
-        hash_before: index hash of the unique key without what its last two digits add.
-    """
-
-    code: int
-    hashes: list[int]
-    tail_at: int = -1
-    before: bytes = b""
-    after: bytes = b""
-    hash_before: int = 0
 
 
 class BatchWriter:
@@ -107,7 +82,7 @@ class BatchWriter:
         now = self._wall_ms() if now_ms is None else now_ms
         sys_flag = sys_flag & ~0x30 | self._store_flag | (FLAG_BORN_HOST_V6 if len(born_host) == 20 else 0)
         shared = shared_fields.pack(sys_flag, born_ms, born_host, now, self._store_host, reconsume_times, 0)
-        pack, unpack_item, tails = _OWN.pack, _ITEM.unpack_from, _TAILS
+        pack, unpack_item, tails = _OWN.pack, _ITEM.unpack_from, TAILS
         magic, first = queue.magic, queue.next_offset
         offset = first
         parts: list[bytes] = []
@@ -115,10 +90,10 @@ class BatchWriter:
         offsets: list[int] = []
         hashes: list[int] = []
         hashed: list[int] = []
-        seen = _Seen(0, [])
-        code, more, tail_at, before, after, hash_before = seen
+        seen = NOTHING_SEEN
+        code, more, tail_at, rest_length, before, after, hash_before = seen
         known_rest = b""
-        rest_length = known_length = -1
+        known_length = -1
         head_end = b""
         at, end = 0, len(body)
         # One pass, kept flat: nothing is written before the last item was read.
@@ -153,9 +128,9 @@ class BatchWriter:
                 if rest != known_rest:
                     if rest[0] << 8 | rest[1] != len(rest) - 2 or rest[0] > 0x7F:
                         raise _broken(body)
-                    seen = self._look_into(queue, rest)
-                    code, more, tail_at, before, after, hash_before = seen
-                    known_rest, rest_length = rest, len(rest)
+                    seen = self._dispatcher.look_into(queue, rest)
+                    code, more, tail_at, rest_length, before, after, hash_before = seen
+                    known_rest = rest
                     hashes += more
                     hashed += [physical] * len(more)
                     more = more[1:] if tail_at >= 0 else more
@@ -175,7 +150,7 @@ class BatchWriter:
             offset += 1
         log.view[begin : physical - log.base] = b"".join(parts)
         log.at = physical - log.base
-        self._write_units(queue, units)
+        core.consume_queues.append_units(queue, units)
         if hashes:
             core.index.put_each(hashes, hashed, now)
         core.show_run(queue, first, offsets, physical, units[2::3], now)
@@ -196,43 +171,6 @@ class BatchWriter:
         total = len(body) + count * (overhead - 20)
         if total + BLANK_BYTES > self._log.limit - self._log.at:
             self._writer.roll(total)
-
-    def _look_into(self, queue: ConsumeQueue, rest: bytes) -> _Seen:
-        """Return what the store needs of the properties of one message.
-
-        Args:
-            rest: the length of the properties and the properties.
-        """
-        tags = find_property(rest, TAGS, 2)
-        code = 0 if tags is None else self._dispatcher.tag_code(tags)
-        if not self._indexing:
-            return _Seen(code, [])
-        unique, keys = find_property(rest, UNIQ_KEY, 2), find_property(rest, KEYS, 2)
-        hashes = self._dispatcher.hashes(queue, unique, keys, tags)
-        at = rest.find(UNIQ_KEY, 2)
-        end = at + len(UNIQ_KEY) + len(unique or b"")
-        shares = unique is not None and len(unique) > 2 and unique.isalnum() and rest.count(UNIQ_KEY) == 1
-        if not shares or unique is None or keys is not None or rest[at + len(UNIQ_KEY) : end] != unique:
-            return _Seen(code, hashes)
-        hash_before = unsigned_hash(unique[:-2], queue.hash_prefix) * _TAIL_POWER & _MASK
-        return _Seen(code, hashes, end - 2, rest[: end - 2], rest[end:], hash_before)
-
-    def _write_units(self, queue: ConsumeQueue, values: list[int]) -> None:
-        """Write units, given as physical offset, size and tags code of each, at the end of *queue*."""
-        queues = self._core.consume_queues
-        done, count = 0, len(values) // 3
-        while done < count:
-            offset = queue.next_offset
-            if not queue.view_from <= offset < queue.view_to:
-                queues.map_tail(queue, offset)
-            elif queue.clean:
-                queues.mark_dirty(queue)
-            fits = min(count - done, queue.view_to - offset, UNITS_AT_ONCE_MAX)
-            units_at_once(fits).pack_into(
-                queue.view, (offset - queue.view_from) * UNIT_BYTES, *values[done * 3 : (done + fits) * 3]
-            )
-            done += fits
-            queue.next_offset = offset + fits
 
 
 def _broken(body: bytes) -> PutRejected:

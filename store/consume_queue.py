@@ -20,6 +20,7 @@ from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.properties import unsigned_hash
+from understudy.store.properties_seen import NOTHING_SEEN
 from understudy.store.record import topic_field
 from understudy.store.segments import file_name, numbered_files
 
@@ -51,6 +52,7 @@ class ConsumeQueue:
         topic_field, magic: how the topic stands in a record.
         hash_prefix: Java hash of ``topic#``, for the index.
         tag_hashes, prefix_hashes: index hashes of tags, and of all but the end of unique keys, seen lately.
+        seen: what was found in the properties of a message lately.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class ConsumeQueue:
         "next_offset",
         "prefix_hashes",
         "queue_id",
+        "seen",
         "starts",
         "tag_hashes",
         "topic",
@@ -84,6 +87,7 @@ class ConsumeQueue:
         self.hash_prefix = unsigned_hash(f"{topic}#".encode())
         self.tag_hashes: dict[bytes, int] = {}
         self.prefix_hashes: dict[bytes, int] = {}
+        self.seen = NOTHING_SEEN
         self.is_schedule = topic == SCHEDULE_TOPIC
         self.starts: list[int] = []
         self.next_offset = 0
@@ -205,6 +209,22 @@ class ConsumeQueues:
             return None
         physical, size, code = UNIT.unpack(raw)
         return physical, size, code
+
+    def append_units(self, queue: ConsumeQueue, values: list[int]) -> None:
+        """Write units at the end of *queue*; *values* are physical offset, size and tags code of each."""
+        done, count = 0, len(values) // 3
+        while done < count:
+            offset = queue.next_offset
+            if not queue.view_from <= offset < queue.view_to:
+                self.map_tail(queue, offset)
+            elif queue.clean:
+                self.mark_dirty(queue)
+            fits = min(count - done, queue.view_to - offset, UNITS_AT_ONCE_MAX)
+            units_at_once(fits).pack_into(
+                queue.view, (offset - queue.view_from) * UNIT_BYTES, *values[done * 3 : (done + fits) * 3]
+            )
+            done += fits
+            queue.next_offset = offset + fits
 
     def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
         """Write one unit at its place, whatever is or is not there; for recovery and replication.

@@ -8,12 +8,11 @@ from __future__ import annotations
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.properties import find_property, java_hash_of_bytes, unsigned_hash
+from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY, shareable
+from understudy.store.properties_seen import Seen as SeenProperties
 from understudy.store.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.walk import Seen
 
-TAGS = b"TAGS\x01"
-KEYS = b"KEYS\x01"
-UNIQ_KEY = b"UNIQ_KEY\x01"
 DELAY = b"DELAY\x01"
 _INNER_NUM = b"INNER_NUM\x01"
 _INNER_BASE = b"INNER_BASE\x01"
@@ -65,6 +64,19 @@ class Dispatcher:
                 value = queue.tag_hashes[tags] = unsigned_hash(_TAG_PREFIX + tags, prefix)
             found.append(value)
         return found
+
+    def look_into(self, queue: ConsumeQueue, field: bytes) -> SeenProperties:
+        """Return what is needed of the properties of a message, for itself and for its like.
+
+        Args:
+            field: length of the properties and the properties.
+        """
+        tags = find_property(field, TAGS, 2)
+        code = 0 if tags is None else self.tag_code(tags)
+        if not self._core.config.message_index_enable:
+            return SeenProperties(code, [])
+        unique, keys = find_property(field, UNIQ_KEY, 2), find_property(field, KEYS, 2)
+        return shareable(field, code, self.hashes(queue, unique, keys, tags), queue.hash_prefix)
 
     def queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         """Return the queue of a record, added if it is new."""

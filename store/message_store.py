@@ -132,6 +132,7 @@ class MessageStore:
                     core.disk.remove(core.path("abort"))
                     await core.disk.in_thread(partial(core.disk.sync_folder, core.config.folder))
         finally:
+            self._replication.close()
             core.close()
             self._lock.release()
 

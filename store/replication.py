@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from understudy.runtime.disk import File
 from understudy.runtime.log import get_logger
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
-from understudy.store.walk import is_blank, parse
+from understudy.store.run_dispatch import RunDispatcher
+from understudy.store.walk import is_blank
 
 logger = get_logger("store.replication")
+
+#: From so many bytes on, a write to the file costs less than copying into fresh pages of the mapping.
+_FILE_WRITE_BYTES = 65_536
 
 
 class Replication:
@@ -18,6 +23,8 @@ class Replication:
         self._core = core
         self._dispatcher = dispatcher
         self._flusher = flusher
+        self._runs = RunDispatcher(core, dispatcher)
+        self._open: tuple[int, File] | None = None
 
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """See :meth:`understudy.store.message_store.MessageStore.append_raw`."""
@@ -37,33 +44,41 @@ class Replication:
                 core.segments.create(start)
                 log.continue_at(start)
             room = min(len(rest), log.limit - log.at)
-            log.view[log.at : log.at + room] = rest[:room]
+            if room >= _FILE_WRITE_BYTES:
+                self._file().write_at(log.at, rest[:room])
+            else:
+                log.view[log.at : log.at + room] = rest[:room]
             log.at += room
             rest = rest[room:]
             self._dispatch()
         if core.asleep:
             core.wake()
 
+    def close(self) -> None:
+        """Give the file back."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    def _file(self) -> File:
+        """Return the file that is written now, for large writes: they cost less than fresh pages of a mapping."""
+        core = self._core
+        if self._open is None or self._open[0] != core.log.base:
+            self.close()
+            segment = core.segments.find(core.log.base)
+            assert segment is not None  # the log is written to
+            self._open = (core.log.base, core.disk.open(segment.path, create=False))
+        return self._open[1]
+
     def _dispatch(self) -> None:
         core, log = self._core, self._core.log
-        while core.dispatched < log.end:
+        if core.dispatched < log.base:
+            core.dispatched = log.base  # the rest of the last file was blank
+        if not self._runs.dispatch(log) and log.at == log.limit:
             at = core.dispatched - log.base
-            if at < 0:
-                core.dispatched = log.base  # the rest of the last file was blank
-                continue
-            written = log.view[: log.at]
-            seen = parse(written, at, log.base, check_crc=False)
-            if seen is None:
-                if log.at == log.limit:
-                    if not is_blank(written, at):
-                        logger.error("the master's log has no record here", at=core.dispatched, skipped_to=log.end)
-                    core.dispatched = log.base + log.limit
-                return
-            core.dispatched = core.dispatched + seen.size_bytes
-            core.last_store_ms = seen.store_ms
-            if seen.sys_flag & 0x4 == 0:
-                core.last_dispatched_ms = seen.store_ms
-            self._dispatcher.dispatch(seen)
+            if not is_blank(log.view[: log.at], at):
+                logger.error("the master's log has no record here", at=core.dispatched, skipped_to=log.end)
+            core.dispatched = log.base + log.limit
 
     def truncate_to(self, offset: int) -> None:
         """See :meth:`understudy.store.message_store.MessageStore.truncate_to`."""
@@ -77,6 +92,7 @@ class Replication:
         for batch in core.batch_queues.by_key.values():
             batch.cut(offset)
         core.held.clear()
+        self.close()
         core.segments.cut(offset)
         core.log.continue_at(offset)
         core.index.cut(offset, core.last_store_ms)

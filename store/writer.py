@@ -11,8 +11,9 @@ from zlib import crc32
 
 from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
-from understudy.store.dispatch import KEYS, TAGS, UNIQ_KEY, Dispatcher
+from understudy.store.dispatch import Dispatcher
 from understudy.store.properties import POWERS_OF_LENGTH, find_property, unsigned_hash
+from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY
 from understudy.store.record import (
     FIXED,
     FLAG_BORN_HOST_V6,

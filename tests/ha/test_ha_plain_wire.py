@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,20 @@ def test_how_many_copies_a_send_needs(
         in_sync=in_sync, alive=alive, in_sync_replicas=wanted, min_in_sync_replicas=least, auto=auto
     )
     assert expected == needed
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=5)), max_size=10))
+def test_transfers_that_continue_each_other_are_one(pieces: list[tuple[bool, bytes]]) -> None:
+    # given transfers, some after a gap, some heartbeats
+    transfers, at = [], 0
+    for gap, body in pieces:
+        at += 7 if gap else 0
+        transfers.append(wire.Transfer(at, body))
+        at += len(body)
+    # when they are joined
+    joined = wire.joined(transfers)
+    # then every byte is where it was, heartbeats are kept, and no two bodies side by side stay apart
+    assert b"".join(bytes(each.body) for each in joined) == b"".join(body for _, body in pieces)
+    assert [each for each in joined if not each.body] == [each for each in transfers if not each.body]
+    for first, second in itertools.pairwise(joined):
+        assert not (first.body and second.body and first.offset + len(first.body) == second.offset)
