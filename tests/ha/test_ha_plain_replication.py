@@ -197,6 +197,7 @@ async def test_a_slow_slave_costs_the_master_nothing_but_its_own_backlog(
         assert len(ours.data) == len(theirs.data)
 
 
+@pytest.mark.covers("HA-16")
 async def test_flow_control_bounds_the_bytes_of_a_second(network: SimNetwork, autojump_clock: MockClock) -> None:
     ours, theirs = Log(b"x" * 1_000_000), Log(b"x")
     settings = HaSettings(file_bytes=FILE, bytes_per_second=100_000)
@@ -207,6 +208,7 @@ async def test_flow_control_bounds_the_bytes_of_a_second(network: SimNetwork, au
         assert 1_000_000 == len(theirs.data)
 
 
+@pytest.mark.covers("HA-16")
 async def test_a_change_of_master_moves_the_slave(network: SimNetwork, autojump_clock: MockClock) -> None:
     theirs = Log()
     async with slave_of(network, theirs) as slave, master_of(network, Log(b"a" * 100)):

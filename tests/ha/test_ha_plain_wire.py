@@ -88,6 +88,13 @@ def test_who_counts_as_in_sync_and_who_has_a_copy() -> None:
     assert (2, 3, 1) == tuple(replicas.copies_of(slaves, end) for end in (1000, 400, 1001))
 
 
+@pytest.mark.covers("HA-13")
+@pytest.mark.parametrize(("offset", "expected"), [(199, 5), (200, 3), (299, 3), (300, 2), (399, 2), (400, 1)])
+def test_replicas_leave_the_set_at_the_limit_of_the_gap(offset: int, expected: int) -> None:
+    slaves = {number: Replica(end, 0) for number, end in enumerate((100, 100, 200, 300))}
+    assert expected == replicas.in_sync_count(slaves, offset, 100)
+
+
 @pytest.mark.parametrize(
     ("in_sync", "alive", "wanted", "least", "auto", "expected"),
     [

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import trio
-from peer_processes import JAVA, OURS, PortBlocks, ServerProcess, filled_template, running, server
+from peer_installation import peer_environment
+from peer_processes import JAVA, OURS, ROCKETMQ, PortBlocks, ServerProcess, filled_template, running, server
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
@@ -22,6 +28,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.acting_processes import RealRun
+from understudy.testkit.ring_processes import ProcessRing
 
 TOPIC = "failover"
 JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
@@ -179,3 +186,116 @@ def test_java_clients_go_through_a_failover_without_loss_repeat_or_disorder(java
     assert outcome.verdict.sent > 100
     assert outcome.verdict.delivered >= 2 * outcome.verdict.sent
     assert outcome.verdict.repeated <= 5
+
+
+# --- what consumers of the real client committed on either side ---
+
+# topic: messages consumed at the master before it dies, and at the slave that acts for it
+CASES = {"a": (200, 0), "b": (0, 300), "c": (600, 500), "d": (600, 450), "e": (20, 1), "f": (20, 10), "g": (20, 499)}
+AFTER_THE_RETURN = 5
+PAIR = {
+    "c1": [
+        {
+            **{key: str(value) for key, value in ACTING.items()},
+            "brokerName": "g0",
+            "brokerId": "0",
+            "brokerRole": "ASYNC_MASTER",
+        }
+    ],
+    "c2": [
+        {
+            **{key: str(value) for key, value in ACTING.items()},
+            "brokerName": "g0",
+            "brokerId": "1",
+            "brokerRole": "SLAVE",
+        }
+    ],
+}
+
+
+class JavaConsumers:
+    """A concurrent and an orderly consumer of the real client; they commit when the block ends."""
+
+    def __init__(self, name_server: str) -> None:
+        topics = ",".join(CASES)
+        self._command = [ROCKETMQ, "traffic", "--namesrv", name_server, "--topic", topics, "--senders", "0"]
+        self.seen: dict[str, list[str]] = {"concurrent-readers": [], "orderly-readers": []}
+
+    def consume(self, wanted: set[str], quiet_s: float = 3.0) -> None:
+        """Consume until both groups have what is wanted, then a little longer, for what should not come."""
+        with subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=peer_environment(),
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            reader = threading.Thread(target=self._read, args=(process.stdout,))
+            reader.start()
+            try:
+                await_true(
+                    lambda: all(wanted <= set(keys) for keys in self.seen.values()), 90, f"{len(wanted)} messages"
+                )
+                time.sleep(quiet_s)
+                process.stdin.close()
+                process.wait(30)
+            finally:
+                process.kill()
+                reader.join(10)
+
+    def _read(self, lines: IO[bytes]) -> None:
+        for line in lines:
+            told = json.loads(line) if line.startswith(b"{") else {}
+            if told.get("event") == "delivered":
+                self.seen[told["group"]].append(told["key"])
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R61", "R68", "R69")
+def test_java_consumers_read_nothing_again_and_skip_nothing_whoever_took_their_commits(java_home: Path) -> None:
+    """At the master alone, at the slave alone, at both, and across steps of the version; 1, 10, 499 and more."""
+
+    async def put(ring: ProcessRing, counts: dict[str, int], phase: str) -> set[str]:
+        async with open_producer(real_world(), ring.name_server, "writers") as producer:
+            for topic, count in counts.items():
+                for number in range(count):
+                    message = Message(topic, f"{topic}-{phase}-{number}".encode())
+                    await producer.send(message, queue=MessageQueue(topic, "g0", 0), timeout_ms=10_000)
+        return {f"{topic}-{phase}-{number}" for topic, count in counts.items() for number in range(count)}
+
+    async def play() -> None:
+        async with open_client(real_world()) as client:
+            ring = ProcessRing(client, PAIR)
+            try:
+                await ring.start_all()
+                await ring.until("the pair is complete", ring.complete, 60)
+                for topic in CASES:
+                    await ring.make_topic(topic, 1)
+
+                async def consume(wanted: set[str]) -> None:
+                    consumers = JavaConsumers(ring.name_server)
+                    await trio.to_thread.run_sync(consumers.consume, wanted)
+                    # then both groups got exactly that: nothing else, nothing twice
+                    for keys in consumers.seen.values():
+                        assert sorted(wanted) == sorted(keys)
+
+                # given what both groups consumed at the master, and what nobody has read when it dies
+                await consume(await put(ring, {topic: before for topic, (before, _) in CASES.items()}, "before"))
+                during = await put(ring, {topic: count for topic, (_, count) in CASES.items()}, "during")
+                await trio.sleep(4)  # topics and groups follow within three seconds
+                ring.kill("c1")
+                await ring.until("the slave acts", lambda: ring.active("g0", 1), 30)
+                # when they go on at the slave
+                await consume(during)
+                # and the master comes back
+                ring.start("c1")
+                await ring.until("the master is registered", lambda: ring.routed_to("a", "g0", 0), 60)
+                # then only what is new arrives
+                await consume(await put(ring, dict.fromkeys(CASES, AFTER_THE_RETURN), "after"))
+            finally:
+                ring.close()
+
+    with bare_errors():
+        trio.run(play)

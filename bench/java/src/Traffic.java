@@ -23,12 +23,13 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * and every delivery is one JSON line, for somebody else to judge; nothing here knows what happens to the servers.
  *
  * <pre>
- * Traffic --namesrv A --topic T [--senders 3] [--delay-level 2] [--pause-ms 20] [--poll-ms 1000]
+ * Traffic --namesrv A --topic T[,T...] [--senders 3] [--delay-level 2] [--pause-ms 20] [--poll-ms 1000]
  *         [--concurrent-group G] [--orderly-group G]
  * </pre>
- * Lines: {"event":"ready"}, {"event":"sent", key, sender, ok, and when ok: broker, queue}, {"event":"delivered", group, key,
- * broker, queue, offset}, {"event":"stopped"}.  The line "stop" on standard input ends the sending; its end ends the program.
- * A sender's name is in its keys; each message of the sender "delayed" has a delay level and is an order of its own.
+ * Lines: {"event":"ready"}, {"event":"sent", key, sender, ok, and when ok: broker, queue}, {"event":"delivered", group,
+ * topic, key, broker, queue, offset}, {"event":"stopped"}.  The line "stop" on standard input ends the sending; its end ends the program.
+ * Consumers commit before that.  A sender's name is in its keys; each message of the sender "delayed" has a delay level and
+ * is an order of its own.
  */
 public final class Traffic {
     private static volatile boolean sending = true;
@@ -36,9 +37,12 @@ public final class Traffic {
     public static void main(String[] args) throws Exception {
         Cli cli = new Cli(args);
         List<Thread> senders = new ArrayList<>();
+        List<DefaultMQPushConsumer> consumers = new ArrayList<>();
         try {
-            consumer(cli, "concurrent").start();
-            consumer(cli, "orderly").start();
+            for (String kind : new String[] {"concurrent", "orderly"}) {
+                consumers.add(consumer(cli, kind));
+                consumers.get(consumers.size() - 1).start();
+            }
             DefaultMQProducer producer = new DefaultMQProducer("traffic-writers");
             producer.setNamesrvAddr(cli.required("namesrv"));
             producer.setInstanceName("writers" + System.nanoTime());
@@ -48,7 +52,9 @@ public final class Traffic {
                 String name = "sender-" + i;
                 senders.add(new Thread(() -> send(cli, producer, name, 0)));
             }
-            senders.add(new Thread(() -> send(cli, producer, "delayed", cli.number("delay-level", 2))));
+            if (!senders.isEmpty()) {
+                senders.add(new Thread(() -> send(cli, producer, "delayed", cli.number("delay-level", 2))));
+            }
         } catch (Exception e) {
             print("failed", "why", String.valueOf(e));
             Runtime.getRuntime().halt(1);
@@ -65,13 +71,17 @@ public final class Traffic {
                 print("stopped");
             }
         }
+        Thread closing = new Thread(() -> consumers.forEach(DefaultMQPushConsumer::shutdown));
+        closing.setDaemon(true);
+        closing.start();
+        closing.join(10_000);                    // a client whose server is gone may hang in its own shutdown
         Runtime.getRuntime().halt(0);
     }
 
     private static void send(Cli cli, DefaultMQProducer producer, String sender, int level) {
         for (int number = 0; sending; number++) {
             String key = sender + "-" + number;
-            Message message = new Message(cli.text("topic", "orders"), key.getBytes(StandardCharsets.UTF_8));
+            Message message = new Message(cli.required("topic"), key.getBytes(StandardCharsets.UTF_8));
             if (level > 0) {
                 message.setDelayTimeLevel(level);
             }
@@ -100,7 +110,9 @@ public final class Traffic {
         consumer.setInstanceName(kind + System.nanoTime());
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setPollNameServerInterval(cli.number("poll-ms", 1000));
-        consumer.subscribe(cli.text("topic", "orders"), "*");
+        for (String topic : cli.required("topic").split(",")) {
+            consumer.subscribe(topic, "*");
+        }
         if (kind.equals("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 delivered(group, context.getMessageQueue(), messages);
@@ -117,7 +129,7 @@ public final class Traffic {
 
     private static void delivered(String group, MessageQueue queue, List<MessageExt> messages) {
         for (MessageExt message : messages) {
-            print("delivered", "group", group, "key", new String(message.getBody(), StandardCharsets.UTF_8),
+            print("delivered", "group", group, "topic", queue.getTopic(), "key", new String(message.getBody(), StandardCharsets.UTF_8),
                 "broker", queue.getBrokerName(), "queue", queue.getQueueId(), "offset", message.getQueueOffset());
         }
     }
