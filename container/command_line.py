@@ -36,7 +36,8 @@ def read_properties(path: str | None) -> dict[str, str]:
         with open(path, encoding="latin-1") as file:
             text = file.read()
     except OSError as error:
-        raise UsageError(f"configuration file {path} cannot be read: {error.strerror}") from None
+        reason = f"{error.strerror}; name a file of key=value lines"
+        raise UsageError(f"configuration file {path} cannot be read: {reason}") from None
     return parse_properties(text, path)
 
 

@@ -24,7 +24,7 @@ from understudy.container.role_services import RoleServices
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
-from understudy.runtime.program import single_cause
+from understudy.runtime.program import one_line, single_cause
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
@@ -309,7 +309,7 @@ class BrokerContainer:
                 hosted.serves = False
                 hosted.scope.cancel()
                 self._hosted.pop(identity, None)
-                raise AddBrokerError(f"Failed to initialize {kind} broker {identity}: {cause}") from error
+                raise AddBrokerError(f"Failed to initialize {kind} broker {identity}: {one_line(cause)}") from error
             self._on_boot(
                 f"The broker[{config.brokerName}, {broker.identity.address}] boot success. brokerId={config.brokerId}, "
                 f"serializeType=JSON and name server is {self.options.container.namesrvAddr or 'not configured'}"

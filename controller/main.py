@@ -18,6 +18,7 @@ from understudy.controller.server import Controller
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
+from understudy.runtime.program import one_line
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import real_world
 
@@ -78,7 +79,7 @@ def _config(path: str | None) -> ControllerConfig:
     try:
         text = Path(path).read_bytes().decode("utf-8", "replace")
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}; name a file of key=value lines") from error
     return read_config(text, path)
 
 
@@ -102,7 +103,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _fail(error: BaseException) -> int:
-    print(f"mqcontroller: {error}", file=sys.stderr)
+    print(f"mqcontroller: {one_line(error)}", file=sys.stderr)
     return 1
 
 

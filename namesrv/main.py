@@ -17,6 +17,7 @@ from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
+from understudy.runtime.program import one_line
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
@@ -82,7 +83,7 @@ def _config(path: str | None) -> tuple[NamesrvConfig, str]:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}; name a file of key=value lines") from error
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -124,7 +125,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _fail(error: BaseException) -> int:
-    print(f"mqnamesrv: {error}", file=sys.stderr)
+    print(f"mqnamesrv: {one_line(error)}", file=sys.stderr)
     return 1
 
 

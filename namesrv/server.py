@@ -21,6 +21,7 @@ from understudy.namesrv.settings import Settings
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.os_failure import os_reason
 from understudy.runtime.world import World
 
 log = get_logger("namesrv.server")
@@ -135,4 +136,4 @@ class NameServer:
         try:
             await disk.in_thread(probe)
         except OSError as error:
-            raise OSError(f"kvConfigPath: cannot write in {folder}: {error.strerror or error}") from error
+            raise OSError(f"kvConfigPath: cannot write in {folder}: {os_reason(error)}") from error

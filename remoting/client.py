@@ -93,7 +93,8 @@ class RemotingClient(Dispatcher):
         try:
             stream = await self._world.network.connect(host.strip("[]"), int(port), timeout_seconds)
         except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: a host that is no name at all
-            raise ConnectFailedError(address, f"no connection to {address}: {error}") from error
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            raise ConnectFailedError(address, f"no connection to {address}: {reason}") from error
         connection = Connection(stream, self._world.clock, self._limits)
         self._connections[address] = connection
         started = trio.Event()

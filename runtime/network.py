@@ -197,7 +197,8 @@ class TcpNetwork:
             family, kind, proto, _, address = found[0]
             sock = trio.socket.socket(family, kind, proto)
         except OSError as error:
-            raise ListenError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            reason = f"{error.strerror or error}; name an address of this machine"
+            raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             await sock.bind(address)
@@ -207,7 +208,7 @@ class TcpNetwork:
             hint = {
                 errno.EADDRINUSE: "the port is in use; stop the process that holds it or choose another port",
                 errno.EACCES: "not permitted; choose a port above 1023",
-                errno.EADDRNOTAVAIL: "this machine has no such address",
+                errno.EADDRNOTAVAIL: "this machine has no such address; choose one of its own, or 0.0.0.0 for all",
             }.get(error.errno or 0, error.strerror or str(error))
             raise ListenError(f"cannot listen on {host}:{port}: {hint}") from error
         return TcpListener(sock)
@@ -220,10 +221,13 @@ class TcpNetwork:
             try:
                 await sock.connect(address)
                 return TcpStream(sock)
+            except OSError as error:  # trio's text repeats the address, which whoever asked adds anyway
+                sock.close()
+                raise OSError(error.errno, os.strerror(error.errno or 0)) from None
             except BaseException:
                 sock.close()
                 raise
-        raise TimeoutError(f"no connection to {host}:{port} within {timeout_seconds:g} s")
+        raise TimeoutError(f"no answer within {timeout_seconds:g} s")
 
 
 async def accept_loop(

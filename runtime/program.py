@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from understudy.runtime.os_failure import os_failure
+
 EXIT_FAILED = 1
 
 
@@ -47,16 +49,15 @@ def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tup
     except BaseException as error:
         cause = single_cause(error)
         if isinstance(cause, (UsageError, OSError, *refusals)):
-            print(f"{name}: {_one_line(cause)}", file=sys.stderr, flush=True)
+            print(f"{name}: {one_line(cause)}", file=sys.stderr, flush=True)
             return EXIT_FAILED
         raise
     return 0
 
 
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:
-        return f"{error.filename} cannot be used: {error.strerror}; choose another path or change who may write there"
-    return str(error)
+def one_line(error: BaseException) -> str:
+    """Return what the user of a program reads about *error*."""
+    return os_failure(error) if isinstance(error, OSError) else str(error)
 
 
 def single_cause(error: BaseException) -> BaseException:

@@ -294,7 +294,7 @@ class SimHost:
             if not listener.offer(far):
                 raise ConnectionRefusedError(f"backlog of {host}:{port} is full")
             return near
-        raise TimeoutError(f"no connection to {host}:{port} within {timeout_seconds:g} s")
+        raise TimeoutError(f"no answer within {timeout_seconds:g} s")
 
 
 class SimNetwork:

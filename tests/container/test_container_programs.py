@@ -212,7 +212,8 @@ def test_a_folder_held_by_another_broker_is_one_line(tmp_path: Path, start: obje
 def test_a_missing_configuration_file_is_one_line(tmp_path: Path, start: object) -> None:
     for program in ("mqbroker", "mqbrokercontainer"):
         code, errors = start(program, "-c", str(tmp_path / "none.conf")).finish()  # type: ignore[operator]
-        expected = f"{program}: configuration file {tmp_path}/none.conf cannot be read: No such file or directory\n"
+        reason = "No such file or directory; name a file of key=value lines"
+        expected = f"{program}: configuration file {tmp_path}/none.conf cannot be read: {reason}\n"
         assert (1, expected) == (code, errors)
 
 

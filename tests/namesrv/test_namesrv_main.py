@@ -123,7 +123,10 @@ def test_a_bad_value_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_a_missing_settings_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "absent.conf"
     assert main(["-c", str(path)]) == 1
-    assert capsys.readouterr() == ("", f"mqnamesrv: cannot read {path}: No such file or directory\n")
+    assert capsys.readouterr() == (
+        "",
+        f"mqnamesrv: cannot read {path}: No such file or directory; name a file of key=value lines\n",
+    )
 
 
 def test_a_key_value_file_without_a_readable_copy_is_not_overwritten(tmp_path: Path) -> None:
