@@ -69,8 +69,12 @@ class Known:
         return not self.topics or topic in self.topics or topic.startswith(UNLISTED_TOPIC_PREFIXES)
 
     def group_known(self, group: str) -> bool:
-        """Whether any replica lists the group; the broker's own are never listed."""
-        return not self.groups or group in self.groups or group.startswith(SYSTEM_GROUP_PREFIXES)
+        """Whether any replica lists the group; the broker's own are never listed.
+
+        Places of broadcasting members stand under `group@broadcast`: no group has an `@` in its name.
+        """
+        name = group.partition("@")[0]
+        return not self.groups or name in self.groups or name.startswith(SYSTEM_GROUP_PREFIXES)
 
 
 def load_resets(path: str | None) -> dict[tuple[str, str, int], tuple[Reset, ...]]:
