@@ -11,6 +11,7 @@ from understudy.controller.server import Controller
 from understudy.remoting.dispatch import Dispatcher
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import get_logger
+from understudy.runtime.metrics_endpoint import Collect
 from understudy.runtime.world import World
 
 log = get_logger("controller.embed")
@@ -29,6 +30,10 @@ class EmbeddedController:
     def register(self, server: Dispatcher) -> None:
         """The controller answers on its own port only."""
         self.controller.register(server)
+
+    def show_also(self, collect: Collect) -> None:
+        """Serve these metrics beside the controller's, if it serves any."""
+        self.controller.more_metrics.append(collect)
 
     async def run(self) -> None:
         """Serve until cancelled; a controller that must stop is reported and leaves the name server running.

@@ -24,7 +24,8 @@ from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics_endpoint import MetricsEndpoint, read_metrics_settings
+from understudy.runtime.metrics import Family
+from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint, read_metrics_settings
 from understudy.runtime.world import World
 
 log = get_logger("controller")
@@ -42,6 +43,7 @@ class Controller:
         member: the member of the quorum.
         failover: elections and their records; set once :meth:`run` runs.
         requests: the API; set once :meth:`run` runs.
+        more_metrics: of others in this process, served beside its own.
 
     *Errors*: ``ConfigError`` for settings that cannot be used.
     """
@@ -68,6 +70,7 @@ class Controller:
         self.liveness = Liveness(world.clock.monotonic(), config.controller_unknown_broker_grace / 1000)
         self.failover: Failover | None = None
         self.requests: ControllerRequests | None = None
+        self.more_metrics: list[Collect] = []
         self.metrics_settings, warning = read_metrics_settings(
             config.metrics_exporter_type,
             config.metrics_prom_exporter_host,
@@ -151,7 +154,11 @@ class Controller:
             config.controller_store_path,
         )
         labels = {**metrics.labels(config.controller_d_leger_group), **self.metrics_settings.labels}
-        return MetricsEndpoint(world, attrs.evolve(self.metrics_settings, labels=labels), metrics.collect)
+
+        def collect() -> list[Family]:
+            return [*metrics.collect(), *(family for more in self.more_metrics for family in more())]
+
+        return MetricsEndpoint(world, attrs.evolve(self.metrics_settings, labels=labels), collect)
 
     def _connection_closed(self, connection: Connection) -> None:
         for key in self.liveness.connection_closed(connection):

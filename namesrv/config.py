@@ -7,12 +7,11 @@ tool work unchanged, but have no effect; setting one is answered by a warning li
 from __future__ import annotations
 
 import os
-import re
-from typing import Any
 
 import attrs
 
-from understudy.runtime.properties import ConfigError, format_properties, nearest_name, parse_properties
+from understudy.runtime.configuration import PORT, key_of, shown, with_values
+from understudy.runtime.properties import format_properties, nearest_name, parse_properties
 
 
 def _home(*names: str) -> str:
@@ -69,13 +68,7 @@ class NamesrvConfig:
     write_buffer_low_water_mark: int = 0
 
 
-def key_of(field_name: str) -> str:
-    """Return the key of a field: ``kv_config_path`` is ``kvConfigPath``."""
-    head, *rest = field_name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
-
-
-FIELDS = {key_of(field.name): field for field in attrs.fields(NamesrvConfig)}
+FIELDS = {key_of(field): field for field in attrs.fields(NamesrvConfig)}
 
 _POOLS = "one event loop answers every request, there are no thread pools"
 _SOCKETS = "the operating system sizes socket buffers here"
@@ -104,10 +97,13 @@ NO_EFFECT = {
     "writeBufferLowWaterMark": _SOCKETS,
 }
 
+METRICS_KEYS = frozenset({"metricsExporterType", "metricsLabel", "metricsPromExporterHost", "metricsPromExporterPort"})
+"""Keys of the reference's brokers and controllers that a name server of ours reads at its start, too; never shown."""
+
 # Keys that may never be changed over the network, whatever configBlackList says (AdminBrokerProcessor's rule as well).
 _ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
-_INTEGER = re.compile(r"[+-]?\d{1,10}")
+_BOUNDS = {"listenPort": PORT}
 
 
 def read_config(text: str, source: str, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:
@@ -132,17 +128,14 @@ def read_config(text: str, source: str, base: NamesrvConfig | None = None) -> tu
             continue  # a file that was stored here names every key
         if key in NO_EFFECT:
             warnings.append(f"{source}: {key} has no effect here: {NO_EFFECT[key]}")
-        elif key not in FIELDS and not config.enable_controller_in_namesrv:
+        elif key not in FIELDS and key not in METRICS_KEYS and not config.enable_controller_in_namesrv:
             warnings.append(f"{source}: unknown key {key} is ignored{_nearest(key)}")
     return config, warnings
 
 
 def merge(config: NamesrvConfig, values: dict[str, str], source: str) -> NamesrvConfig:
     """Return *config* with the known keys of *values*; unknown ones are left out. Raises :class:`ConfigError`."""
-    changes: dict[str, Any] = {
-        FIELDS[key].name: _convert(key, value.strip(), source) for key, value in values.items() if key in FIELDS
-    }
-    return attrs.evolve(config, **changes)
+    return with_values(config, FIELDS, values, source, _BOUNDS)
 
 
 def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
@@ -153,28 +146,7 @@ def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
 
 def show(config: NamesrvConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
-    return format_properties({key: _text(getattr(config, field.name)) for key, field in FIELDS.items()})
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _convert(key: str, text: str, source: str) -> object:
-    default = FIELDS[key].default
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{source}: {key}={text[:64]} is neither true nor false")
-        return text.lower() == "true"
-    if not isinstance(default, int):
-        return text
-    if not _INTEGER.fullmatch(text):
-        raise ConfigError(f"{source}: {key}={text[:64]} is not a whole number")
-    number = int(text)
-    low, high = (0, 65535) if key == "listenPort" else (0, (1 << 31) - 1)
-    if not low <= number <= high:
-        raise ConfigError(f"{source}: {key}={text} is outside {low} to {high}")
-    return number
+    return format_properties(shown(config, FIELDS))
 
 
 def _nearest(key: str) -> str:

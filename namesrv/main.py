@@ -14,8 +14,10 @@ import attrs
 import trio
 
 from understudy.namesrv.config import NamesrvConfig, read_config, show
+from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.runtime.log import configure, get_logger
+from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import one_line
 from understudy.runtime.properties import ConfigError
@@ -102,12 +104,26 @@ async def _serve(config: NamesrvConfig, text: str) -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             controller = _controller(world, text) if config.enable_controller_in_namesrv else None
             server = NameServer(world, config, controller=controller)
+            if controller is not None:
+                controller.show_also(lambda: collect(server.table))  # both serve one file's keys: one port
+            else:
+                await _serve_metrics(world, text, server, nursery)
             host, port = await nursery.start(server.run)
             print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True)
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break
             nursery.cancel_scope.cancel()
+
+
+async def _serve_metrics(world: World, text: str, server: NameServer, nursery: trio.Nursery) -> None:
+    settings, warning = read_settings(text, "name server settings")
+    if warning:
+        log.warning(warning)
+    if settings is not None:
+        endpoint = MetricsEndpoint(world, settings, lambda: collect(server.table))
+        await endpoint.bind()
+        nursery.start_soon(endpoint.run)
 
 
 def _controller(world: World, text: str) -> EmbeddedController:

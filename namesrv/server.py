@@ -21,6 +21,7 @@ from understudy.namesrv.settings import Settings
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.metrics_endpoint import Collect
 from understudy.runtime.os_failure import os_reason
 from understudy.runtime.world import World
 
@@ -32,6 +33,10 @@ class EmbeddedController(Protocol):
 
     def register(self, server: RemotingServer) -> None:
         """Add handlers to the name server's port, if it wants any."""
+        ...
+
+    def show_also(self, collect: Collect) -> None:
+        """Serve these metrics beside its own, if it serves any."""
         ...
 
     async def run(self) -> None:

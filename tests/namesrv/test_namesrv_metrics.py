@@ -1,0 +1,113 @@
+"""What a name server shows when somebody scrapes, alone and with a controller inside."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from understudy.namesrv.config import read_config
+from understudy.namesrv.main import main
+from understudy.namesrv.metrics import collect, read_settings
+from understudy.runtime.metrics import exposition
+from understudy.runtime.properties import ConfigError
+from understudy.testkit.local_cluster import LocalCluster
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@contextmanager
+def name_server(folder: Path, text: str) -> Iterator[None]:
+    path = folder / "namesrv.conf"
+    path.write_text(f"bindAddress=127.0.0.1\nkvConfigPath={folder}/kv.json\n{text}")
+    command = [str(Path(sys.executable).parent / "mqnamesrv"), "-c", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    try:
+        while b"boot success" not in (line := process.stdout.readline()):
+            assert line, "the name server ended"
+        yield
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+async def test_groups_members_and_topics_are_shown() -> None:
+    async with LocalCluster(brokers=2) as cluster:
+        table = cluster.name_server.table
+        text = exposition(collect(table)).decode()
+    assert "rocketmq_namesrv_broker_groups 2\n" in text
+    assert "rocketmq_namesrv_broker_groups_without_master 0\n" in text
+    assert 'rocketmq_namesrv_brokers{broker_set="broker-a",cluster="DefaultCluster"} 1\n' in text
+    topics = re.search(r"^rocketmq_namesrv_topics (\d+)$", text, re.MULTILINE)
+    assert topics is not None
+    assert int(topics[1]) > 5
+    await trio.lowlevel.checkpoint()
+
+
+def test_a_name_server_serves_its_metrics_when_asked_to(tmp_path: Path) -> None:
+    port, metrics = free_ports(2)
+    keys = f"metricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\nmetricsPromExporterPort={metrics}\n"
+    with name_server(tmp_path, f"listenPort={port}\n{keys}metricsLabel=zone:z1\n"):
+        assert 'rocketmq_namesrv_broker_groups{zone="z1"} 0' in scrape(metrics)
+
+
+def test_a_controller_inside_shows_both_on_one_port(tmp_path: Path) -> None:
+    port, metrics, api, raft = free_ports(4)
+    keys = (
+        f"listenPort={port}\nmetricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\n"
+        f"metricsPromExporterPort={metrics}\nenableControllerInNamesrv=true\ncontrollerDLegerGroup=g\n"
+        f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
+        f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/store\n"
+    )
+    with name_server(tmp_path, keys):
+        text = ""
+        for _ in range(200):  # the controller starts beside the name server
+            try:
+                text = scrape(metrics)
+            except urllib.error.URLError:
+                continue
+            break
+        assert re.search(r"^role\{.*peer_id=\"n0\"", text, re.MULTILINE)
+        assert "rocketmq_namesrv_broker_groups" in text
+
+
+def test_wrong_settings_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="metricsPromExporterPort=many is no port"):
+        read_settings("metricsPromExporterPort=many\n", "file")
+    path = tmp_path / "namesrv.conf"
+    path.write_text(f"listenPort=0\nkvConfigPath={tmp_path}/kv.json\nmetricsExporterType=GRAPHITE\n")
+    assert main(["-c", str(path)]) == 1
+    assert "metricsExporterType=GRAPHITE is none of" in capsys.readouterr().err
+
+
+def test_the_keys_are_known_and_not_shown() -> None:
+    config, warnings = read_config("metricsExporterType=PROM\nmetricsLabel=a:b\n", "file")
+    assert warnings == []
+    assert config == read_config("", "file")[0]
