@@ -32,8 +32,8 @@ from understudy.testkit.sim_quorum import (
     Outcome,
     QuorumHost,
     SimQuorum,
-    run_quorum_seed,
 )
+from understudy.testkit.sim_quorum_history import run_quorum_seed
 from understudy.testkit.sim_quorum_wait import until
 
 
