@@ -4,6 +4,10 @@ Three sources feed one view: the regular question (901, or 105 for old name serv
 smallest id changed (905), and the answers of registrations. The view is what the role of the broker, the copies a send
 needs and the master of a slave are decided from.
 
+Name servers may see different things. A slave that one of them tells of no master asks all others before it believes
+it: a master that only one name server has lost is there (differs because the reference's slave acts on the first answer
+and delivers beside its master for as long as the name servers disagree).
+
 Source: BrokerController.java, BrokerOuterAPI.java.
 """
 
@@ -13,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
+import trio
 
 from understudy.broker import names
 from understudy.broker.config import BrokerOptions
@@ -30,6 +35,8 @@ from understudy.runtime.world import World
 log = get_logger("broker.members")
 
 QUESTION_TIMEOUT_MS = 3_000
+SECOND_OPINION_MS = 500
+"""How long another name server may take to say that it still sees a master."""
 SEARCH_MS = 3_000
 MASTER_ID = 0
 
@@ -108,6 +115,7 @@ class MemberGroup:
         self._replication = replication
         self._client = client
         self._chosen = 0
+        self._ask_again = trio.Event()
         self.members: dict[int, str] | None = None
         self.seen_at: float | None = None
         self.on_view: list[Callable[[], None]] = []
@@ -122,7 +130,9 @@ class MemberGroup:
             if broker.enableSlaveActingMaster:
                 await self.ask()
                 await self._find_ha_address()
-                await self._clock.sleep(broker.syncBrokerMemberGroupPeriod / 1000)
+                with self._clock.move_on_after(broker.syncBrokerMemberGroupPeriod / 1000):
+                    await self._ask_again.wait()
+                self._ask_again = trio.Event()
                 continue
             if self._replication.slave is not None and self._replication.master_address is None:
                 self._registration.trigger()  # its answer names the master as soon as there is one
@@ -136,9 +146,29 @@ class MemberGroup:
             found = await self._ask_at(servers[index])
             if found is not None:
                 self._chosen = index
+                if found and self._misses_master(found):
+                    found = await self._with_other_views(servers[index], found)
                 self._take(found)
                 return found
         return None
+
+    def _misses_master(self, found: Mapping[int, str]) -> bool:
+        return self._replication.slave is not None and MASTER_ID not in found
+
+    async def _with_other_views(self, asked: str, found: dict[int, str]) -> dict[int, str]:
+        """Return *found*, with the master of another name server that still sees one."""
+        masters: list[str] = []
+
+        async def look(address: str) -> None:
+            view = await self._ask_at(address, SECOND_OPINION_MS)
+            if view is not None and MASTER_ID in view:
+                masters.append(view[MASTER_ID])
+
+        async with trio.open_nursery() as nursery:
+            for address in self._registration.name_servers:
+                if address != asked:
+                    nursery.start_soon(look, address)
+        return {MASTER_ID: masters[0], **found} if masters else found
 
     async def views(self) -> list[dict[int, str]]:
         """Ask every name server now and return what they answer; changes nothing here."""
@@ -151,22 +181,26 @@ class MemberGroup:
         if found is None:
             return
         log.info("smallest broker id changed", broker=self._identity.canonical_name, notice=notice, members=found)
+        if len(self._registration.name_servers) > 1 and self._misses_master(found):
+            self._ask_again.set()
+            return
         self._show(found)
         if notice.min_broker_id == MASTER_ID:
             self._replication.follow(notice.min_broker_address, notice.ha_address)
         elif notice.offline_address == self._replication.master_address:
             self._replication.lose_master()
 
-    async def _ask_at(self, address: str) -> dict[int, str] | None:
+    async def _ask_at(self, address: str, timeout_ms: int = QUESTION_TIMEOUT_MS) -> dict[int, str] | None:
         identity = self._identity
         if self._options.broker.compatibleWithOldNameSrv:
             topic = names.SYNC_MEMBER_TOPIC_PREFIX + identity.name
-            answer = await self._invoke(address, request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}))
+            command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            answer = await self._invoke(address, command, timeout_ms)
             if answer is not None and answer.code == ResponseCode.TOPIC_NOT_EXIST:
                 return {}
         else:
             ext = {"clusterName": identity.cluster, "brokerName": identity.name}
-            answer = await self._invoke(address, request(RequestCode.GET_BROKER_MEMBER_GROUP, ext))
+            answer = await self._invoke(address, request(RequestCode.GET_BROKER_MEMBER_GROUP, ext), timeout_ms)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return None
         try:
@@ -177,9 +211,9 @@ class MemberGroup:
             log.warning("members not understood", name_server=address, why=error)
             return None
 
-    async def _invoke(self, address: str, command: Command) -> Command | None:
+    async def _invoke(self, address: str, command: Command, timeout_ms: int = QUESTION_TIMEOUT_MS) -> Command | None:
         try:
-            return await self._client.invoke(address, command, QUESTION_TIMEOUT_MS)
+            return await self._client.invoke(address, command, timeout_ms)
         except RemotingError as error:
             log.debug("no answer", address=address, why=error)
             return None

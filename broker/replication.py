@@ -240,7 +240,7 @@ class Replication:
         if master is None:
             return 1
         return replicas.acks_needed(
-            in_sync=master.in_sync_count(),
+            in_sync=master.in_sync_count(keys.slaveTimeout / 1000),
             alive=self.alive if self._options.broker.enableSlaveActingMaster else None,
             in_sync_replicas=keys.inSyncReplicas,
             min_in_sync_replicas=keys.minInSyncReplicas,

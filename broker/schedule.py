@@ -6,6 +6,10 @@ topic wakes it. What is due goes to the *redelivery target*: the broker's own lo
 Progress per level is saved every ``flushDelayOffsetInterval``. After a crash the messages since then are delivered
 again: at least once, never lost.
 
+A clock that jumps forward by some time makes messages early by no more than that. After it was set back, what was
+stored before waits for its level's delay once more at most, by a clock that never jumps (differs because the reference
+delivers all of it at once, however early that is).
+
 Source: ScheduleMessageService.java.
 """
 
@@ -30,6 +34,8 @@ log = get_logger("broker.schedule")
 BATCH = 32
 BATCH_BYTES = 1 << 20
 RETRY_SECONDS = 0.1
+SET_BACK_MS = 1_000
+"""A clock that was set back by more than this is noticed; by less, messages are late by as much."""
 NEVER = float("inf")
 
 
@@ -122,6 +128,9 @@ class ScheduleService:
         self.target = target
         self._delivered = delivered
         self._due_ms: dict[int, float] = {}
+        # Level to a queue offset before which everything was stored before the clock was set back, and the monotonic
+        # time at which all of that is due.
+        self._set_back: dict[int, tuple[int, float]] = {}
         self._wake = trio.Event()
         self._wakes_at_ms = NEVER
 
@@ -157,7 +166,11 @@ class ScheduleService:
         self.correct()
         for level in range(1, len(self.levels_ms) + 1):
             self._due_ms[level] = 0  # look at each queue once; then its head is known
+        ahead_ms = self._wall_ahead_ms()
         while True:
+            before_ms, ahead_ms = ahead_ms, self._wall_ahead_ms()
+            if ahead_ms < before_ms - SET_BACK_MS:
+                self._due_ms = dict.fromkeys(self._due_ms, 0)  # what is due by a clock that never jumps may be
             now_ms = self._clock.wall_ms()
             for level in [level for level, due_ms in self._due_ms.items() if due_ms <= now_ms]:
                 await self._deliver_level(level)
@@ -169,6 +182,9 @@ class ScheduleService:
                     await self._wake.wait()
             else:
                 await trio.lowlevel.checkpoint()
+
+    def _wall_ahead_ms(self) -> float:
+        return self._clock.wall_ms() - self._clock.monotonic() * 1000
 
     async def _deliver_level(self, level: int) -> None:
         """Deliver everything of *level* that is due and note when the next message will be."""
@@ -200,18 +216,27 @@ class ScheduleService:
             will be (None: the queue holds no such message as far as was read).
         """
         now_ms = self._clock.wall_ms()
-        latest_ms = now_ms + delay.delay_of_level(self.levels_ms, level)
-        waits_until: list[int] = []
+        queue, delay_ms = delay.queue_of_level(level), delay.delay_of_level(self.levels_ms, level)
+        now = self._clock.monotonic()
+        waits_until: list[float] = []
+        seen = 0
 
         def is_due(deliver_ms: int) -> bool:
+            nonlocal seen
+            seen += 1
             if waits_until:
                 return False  # messages behind one that waits wait as well: the order of a level is kept
-            if now_ms < deliver_ms <= latest_ms:  # later than that: the clock was set back, deliver it
-                waits_until.append(deliver_ms)
-                return False
-            return True
+            left_ms = float(deliver_ms - now_ms)
+            end, until = self._set_back.get(level, (-1, 0.0))
+            if offset + seen > end and left_ms > delay_ms:  # the clock was set back after it was stored
+                end, until = self._store.max_queue_offset(names.SCHEDULE_TOPIC, queue), now + delay_ms / 1000
+                self._set_back[level] = end, until
+            if offset + seen <= end:
+                left_ms = min(left_ms, (until - now) * 1000)
+            if left_ms > 0:
+                waits_until.append(now_ms + left_ms)
+            return left_ms <= 0
 
-        queue = delay.queue_of_level(level)
         found = self._store.get(names.SCHEDULE_TOPIC, queue, offset, BATCH, BATCH_BYTES, is_due)
         due_ms = waits_until[0] if waits_until else None
         if found.status is GetStatus.FOUND:

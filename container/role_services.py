@@ -122,7 +122,7 @@ class RoleServices:
             metadata_synced=sync is None or sync.synced,
             master_returning=broker.is_slave and broker.replication.master_returning,
             contact_lost=self._contact_lost,
-            slaves_silent=self._slaves_silent(),
+            slaves_silent=self._slaves_silent(max(self._silence_limit_ms, self._slave_beats_ms)),
         )
 
     # --- making it true ----------------------------------------------------------------------------------------
@@ -253,18 +253,27 @@ class RoleServices:
         seen = self._broker.member_group.seen_at
         return 0.0 if seen is None else (self._clock.monotonic() - seen) * 1000
 
-    def _slaves_silent(self) -> bool:
-        """Return whether a slave that the last view shows has been silent for so long that it may act."""
+    @property
+    def _slave_beats_ms(self) -> float:
+        """How long a slave that has nothing to say is silent at most."""
+        return 1.5 * self._broker.options.store.haSendHeartbeatInterval
+
+    def _slaves_silent(self, limit_ms: float) -> bool:
+        """Return whether a slave that the last view shows has got nothing for *limit_ms*, as far as it says."""
         master = self._broker.replication.master
         if master is None or not self._may_isolate:
             return False
-        beats_ms = 1.5 * self._broker.options.store.haSendHeartbeatInterval
         known = set(self._broker.member_group.members or {}) - {self._broker.identity.broker_id}
-        return master.heard_within(max(self._silence_limit_ms, beats_ms) / 1000) < len(known)
+        return master.heard_within(limit_ms / 1000) < len(known)
 
-    def _cut_off(self) -> bool:
-        """Return whether a slave may act for this master, as of now."""
-        return self._silent_ms() > self._silence_limit_ms and self._slaves_silent()
+    def _may_be_acted_for(self) -> bool:
+        """Return whether what this master delivers now could be delivered by a slave as well.
+
+        Asked before each delivery and sooner alarmed than the decision about services: to wait a moment costs nothing,
+        and what a slave never hears of it will deliver again.
+        """
+        limit_ms = min(self._broker.options.store.slaveTimeout, self._silence_limit_ms)
+        return self._silent_ms() > limit_ms and self._slaves_silent(limit_ms)
 
     def _contact(self, found: Mapping[int, str]) -> None:
         """A name server answers: when the last answer is too old, somebody may have acted for this broker meanwhile."""
@@ -286,7 +295,7 @@ class RoleServices:
         if self._absent() or self.isolated:
             return False
         if not self._broker.is_slave:
-            return not self._cut_off() and await self._broker.append_to_own_log(message)
+            return not self._may_be_acted_for() and await self._broker.append_to_own_log(message)
         if not acts(self.situation()).run:
             return False
         # Bounded by the bridge. A put that is cut in the middle would be done twice.

@@ -124,7 +124,7 @@ class HaMaster:
                 its connection may be half there (differs because the reference counts it until the connection ends).
         """
         now = self._world.clock.monotonic()
-        moving = {
+        moving: dict[object, Replica] = {
             number: slave.replica for number, slave in self._slaves.items() if not slave.stalled(now, stalled_seconds)
         }
         return replicas.in_sync_count(moving, self._store.max_physical_offset, self._settings.max_gap_bytes)

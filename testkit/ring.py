@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from understudy.broker.broker import Broker
 from understudy.testkit.sim_cluster import SimCluster
 
@@ -31,9 +33,12 @@ def brokers_of(container: str, extra: dict[str, str] | None = None) -> list[dict
     return [{**REPLICATED, **keys, **(extra or {})} for keys in (master, *slaves)]
 
 
-async def start_ring(cluster: SimCluster, extra: dict[str, str] | None = None) -> None:
-    """Start a name server on ``n1`` and the three containers."""
-    await cluster.start_name_server("n1", scan_not_active_broker_interval=1_000)
+async def start_ring(
+    cluster: SimCluster, extra: dict[str, str] | None = None, *, name_servers: Sequence[str] = ("n1",)
+) -> None:
+    """Start a name server on each of *name_servers*, and the three containers."""
+    for name in name_servers:
+        await cluster.start_name_server(name, scan_not_active_broker_interval=1_000)
     for name in CONTAINERS:
         await cluster.start_container(name, brokers_of(name, extra))
 

@@ -96,9 +96,11 @@ async def until(condition: Callable[[], bool], seconds: float) -> float:
 
 
 @asynccontextmanager
-async def open_ring(source: random.Random, extra: dict[str, str] | None = None) -> AsyncIterator[Ring]:
+async def open_ring(
+    source: random.Random, extra: dict[str, str] | None = None, name_servers: Sequence[str] = ("n1",)
+) -> AsyncIterator[Ring]:
     async with SimCluster(source) as cluster:
-        await start_ring(cluster, extra)
+        await start_ring(cluster, extra, name_servers=name_servers)
         async with (
             open_client(cluster.client_world()) as client,
             open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer,
