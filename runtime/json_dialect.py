@@ -15,6 +15,7 @@ import msgspec
 _STANDARD = msgspec.json.Decoder()
 _encode_scalar = msgspec.json.encode
 _STRING = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL)
+_NUMBERS = re.compile(r"\{(-?[0-9]+:-?[0-9]+(?:,-?[0-9]+:-?[0-9]+)*)\}")
 _NUMERIC_KEY = re.compile(r"([{,]\s*)(-?[0-9]+)(?=\s*:)")
 
 
@@ -75,8 +76,12 @@ def _with_quoted_numbers(text: str) -> str:
     Large tables differ from standard JSON in nothing else, and the standard reader is ten times faster.
     """
     parts = _STRING.split(text)
-    parts[::2] = [_NUMERIC_KEY.sub(r'\1"\2"', part) for part in parts[::2]]
+    parts[::2] = [_NUMERIC_KEY.sub(r'\1"\2"', _NUMBERS.sub(_quoted, part)) for part in parts[::2]]
     return "".join(parts)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return '{"' + found[1].replace(",", ',"').replace(":", '":') + "}"
 
 
 def dumps(value: Any, *, bare_keys: bool = False) -> bytes:

@@ -189,8 +189,10 @@ class PreOnline:
             # A step of the version, so that whoever compares versions only (the reference) sees who is newer.
             broker.offsets.version = broker.offsets.version.next(self._clock.wall_ms(), broker.offsets.state_version())
         self._taken.append(TakenOver(member.broker_id, member.address, ahead, rows, level_rows))
-        await broker.persistence.save("offsets")
-        await broker.persistence.save("delay")
+        if changed:
+            await broker.persistence.save("offsets")
+        if any(row.changed for row in level_rows):
+            await broker.persistence.save("delay")
         return Done()
 
     def _end_of_queue(self, key: str, queue_id: int) -> int:
