@@ -147,6 +147,10 @@ class HaSlave:
             log.error("master refused", address=address, why=why)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             why = "broken by the peer or the network"
+        except OSError as error:
+            self._refusal = why = f"the log cannot be written: {error}"
+            self._refusals += 1
+            log.error("replication stopped, trying again", address=address, why=why)
         finally:
             self._connection_scope = self._connected_to = None
             self._enter(HaState.READY)

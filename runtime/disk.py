@@ -22,6 +22,10 @@ import trio
 
 T = TypeVar("T")
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_FALLOCATE = getattr(_LIBC, "fallocate", None)
+if _FALLOCATE is not None:
+    _FALLOCATE.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_KEEP_SIZE = 1
 
 
 class DiskLockedError(Exception):
@@ -115,6 +119,14 @@ class Disk(Protocol):
     def open(self, path: str, *, create: bool = True) -> File: ...
     def map(self, path: str, size: int) -> Mapping:
         """Map *path*, creating it or growing it with zeros to *size* bytes."""
+        ...
+
+    def allocate(self, path: str, offset: int, length: int) -> None:
+        """Take the space of *length* bytes from *offset* of a mapped file, whose content does not change.
+
+        A write through a mapping ends the process when the disk has no space for it; after this it has. Does nothing
+        where the file system cannot. *Errors*: ``OSError`` naming the path when there is no space.
+        """
         ...
 
     def replace(self, source: str, target: str) -> None:
@@ -282,6 +294,19 @@ class RealDisk:
 
     def map(self, path: str, size: int) -> Mapping:
         return RealMapping(path, size)
+
+    def allocate(self, path: str, offset: int, length: int) -> None:
+        # Not posix_fallocate: where the file system cannot, it writes zeros beside those who write to the mapping.
+        if _FALLOCATE is None or length <= 0:
+            return
+        fd = os.open(path, os.O_RDWR)
+        try:
+            if _FALLOCATE(fd, _KEEP_SIZE, offset, length) != 0:
+                number = ctypes.get_errno()
+                if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                    raise OSError(number, os.strerror(number), path)
+        finally:
+            os.close(fd)
 
     def replace(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -73,7 +73,7 @@ class BatchWriter:
         # length of the properties are copied with them.
         overhead = _OWN.size + shared_fields.size + 4 + len(topic_bytes)
         log = self._log
-        if (len(body) // ITEM_OVERHEAD_BYTES + 1) * overhead + len(body) + BLANK_BYTES > log.limit - log.at:
+        if (len(body) // ITEM_OVERHEAD_BYTES + 1) * overhead + len(body) + BLANK_BYTES > log.allocated - log.at:
             self._make_room(body, overhead)
         if not queue.view_from <= queue.next_offset < queue.view_to:
             self._writer.map_tail(queue, queue.next_offset)
@@ -148,6 +148,8 @@ class BatchWriter:
             offsets.append(physical)
             physical += size
             offset += 1
+        if offset > queue.view_to:
+            self._writer.make_room(queue, offset - first)
         log.view[begin : physical - log.base] = b"".join(parts)
         log.at = physical - log.base
         core.consume_queues.append_units(queue, units)
@@ -169,7 +171,7 @@ class BatchWriter:
         except BatchError as error:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
         total = len(body) + count * (overhead - 20)
-        if total + BLANK_BYTES > self._log.limit - self._log.at:
+        if total + BLANK_BYTES > self._log.allocated - self._log.at:
             self._writer.roll(total)
 
 

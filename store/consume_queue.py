@@ -30,6 +30,8 @@ UNIT = struct.Struct(">qiq")
 UNIT_BYTES = UNIT.size
 #: Most units written in one go.
 UNITS_AT_ONCE_MAX = 256
+#: Space taken ahead in one go, in units.
+_ALLOCATE_UNITS = 4096
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -47,7 +49,8 @@ class ConsumeQueue:
     Attributes:
         next_offset: queue offset of the next message to be written.
         max_offset: queue offset after the last message that readers may see.
-        view, view_from, view_to: the mapped tail file and the queue offsets it holds; an empty range when not mapped.
+        view, view_from, view_to: the mapped tail file and the queue offsets that may be written there; an empty range
+            when it is not mapped.
         clean: nothing was written since the files were last made durable.
         topic_field, magic: how the topic stands in a record.
         hash_prefix: Java hash of ``topic#``, for the index.
@@ -168,11 +171,33 @@ class ConsumeQueues:
     def map_tail(self, queue: ConsumeQueue, offset: int) -> None:
         """Make the view of *queue* cover queue offset *offset*, with a new file if needed, and mark it changed."""
         start = queue.start_of(offset)
-        queue.view = self._file_view(queue, start, create=True)
-        queue.view_from = start // UNIT_BYTES
-        queue.view_to = queue.view_from + queue.file_size // UNIT_BYTES
+        view, first = self._file_view(queue, start, create=True), start // UNIT_BYTES
+        until = self._allocate(queue, first, offset, offset + 1)
+        queue.view, queue.view_from, queue.view_to = view, first, until
         queue.clean = True
         self.mark_dirty(queue)
+
+    def make_room(self, queue: ConsumeQueue, count: int) -> None:
+        """Take the space for *count* units at the end of *queue*. *Errors*: ``OSError`` when the disk is full."""
+        per_file = queue.file_size // UNIT_BYTES
+        at, end = queue.next_offset, queue.next_offset + count
+        while at < end:
+            first = queue.start_of(at) // UNIT_BYTES
+            stop = min(end, first + per_file)
+            self._file_view(queue, first * UNIT_BYTES, create=True)
+            until = self._allocate(queue, first, at, stop)
+            if first == queue.view_from < queue.view_to:
+                queue.view_to = max(queue.view_to, until)
+            at = stop
+
+    def _allocate(self, queue: ConsumeQueue, first: int, offset: int, end: int) -> int:
+        """Take the space of the units from *offset* to *end*, and some more, in the file that begins with unit *first*;
+        return the queue offset where it ends."""
+        until = min(max(end, offset + _ALLOCATE_UNITS), first + queue.file_size // UNIT_BYTES)
+        self._disk.allocate(
+            queue.path(first * UNIT_BYTES), (offset - first) * UNIT_BYTES, (until - offset) * UNIT_BYTES
+        )
+        return until
 
     def mark_dirty(self, queue: ConsumeQueue) -> None:
         """Note that the tail file of *queue* changes."""
@@ -361,6 +386,7 @@ class ConsumeQueues:
         first = queue.start_of(offset) // UNIT_BYTES
         if first < offset:
             self.map_tail(queue, first)
+            self._allocate(queue, first, first, offset)
             queue.view[: (offset - first) * UNIT_BYTES] = FILLER * (offset - first)
         queue.min_offset = queue.max_offset = offset
         queue.min_checked_for = -2
@@ -373,6 +399,8 @@ class ConsumeQueues:
         finally:
             file.close()
         self.dirty_paths.add(queue.path(start))
+        if queue.view_from * UNIT_BYTES == start:
+            queue.view_to = min(queue.view_to, queue.view_from + position // UNIT_BYTES)  # its space was given back
 
     def _delete_file(self, queue: ConsumeQueue, start: int) -> None:
         path = queue.path(start)

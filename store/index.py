@@ -32,6 +32,8 @@ _pack_slot = SLOT.pack_into
 _unpack_slot = SLOT.unpack_from
 _FILES_MAPPED = 4
 _MAX_SECONDS = 0x7FFFFFFF
+#: Space taken ahead in one go, in entries.
+_ALLOCATE_ENTRIES = 32_768
 
 
 class Index:
@@ -58,6 +60,7 @@ class Index:
         self._newest: IndexFile | None = None
         self.dirty_paths: set[str] = set()
         self.unsynced_folder = False
+        self._full = False
 
     def load(self) -> None:
         """Find the files and read their headers. A file of another geometry is deleted: it can be built again."""
@@ -90,8 +93,10 @@ class Index:
     def put_one(self, unsigned: int, physical: int, store_ms: int) -> None:
         """Add one record under one hash; see :meth:`put`. The header in the file follows with :meth:`write_headers`."""
         file = self._newest
-        if file is None or file.count >= self._capacity:
-            file = self._add_file()
+        if file is None or file.count >= file.room:
+            file = self._grow()
+            if file is None:
+                return
         view = file.view
         if view is None:
             view = file.mapped_view()
@@ -123,7 +128,7 @@ class Index:
         done = 0
         while done < len(hashes):
             file = self._newest
-            if file is None or file.count >= self._capacity or file.count == 1 or file.view is None:
+            if file is None or file.count >= file.room or file.count == 1 or file.view is None:
                 self.put_one(hashes[done], physicals[done], store_ms)
                 done += 1
                 continue
@@ -131,7 +136,7 @@ class Index:
             begin_ms = file.begin_ms
             seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
             seconds = min(max(seconds, 0), _MAX_SECONDS)
-            stop = min(len(hashes), done + self._capacity - number, done + ENTRIES_AT_ONCE_MAX)
+            stop = min(len(hashes), done + file.room - number, done + ENTRIES_AT_ONCE_MAX)
             places: list[int] = []
             values: list[int] = []
             fresh = 0
@@ -169,6 +174,24 @@ class Index:
         for file in self.files[-2:]:
             if file.changed:
                 file.write_header()
+
+    def _grow(self) -> IndexFile | None:
+        """Return a file with room for an entry; None when the disk has no space: then messages are not indexed."""
+        file = self._newest
+        try:
+            if file is None or file.count >= self._capacity:
+                file = self._add_file()
+            room = min(file.count + _ALLOCATE_ENTRIES, self._capacity)
+            begin = self._entries_at + file.room * ENTRY_BYTES if file.room else 0
+            self._disk.allocate(file.path, begin, self._entries_at + room * ENTRY_BYTES - begin)
+        except OSError as error:
+            if not self._full:
+                self._full = True
+                log.error("no space for the index; messages are not found by key until there is some", error=error)
+            return None
+        self._full = False
+        file.room = room
+        return file
 
     def _add_file(self) -> IndexFile:
         previous = self._newest

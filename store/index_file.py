@@ -73,6 +73,7 @@ class IndexFile:
     Attributes:
         view: the mapped file; None when it is not mapped now.
         changed: something was written since the file was last made durable.
+        room: entries below this number have their space on the disk, as the slots have when it is not 0.
     """
 
     __slots__ = (
@@ -86,12 +87,14 @@ class IndexFile:
         "end_offset",
         "name",
         "path",
+        "room",
         "used_slots",
         "view",
     )
 
     def __init__(self, path: str, geometry: Geometry, mapped: MappedFiles) -> None:
         self.path = path
+        self.room = 0
         self.name = os.path.basename(path)
         self._geometry = geometry
         self._mapped = mapped

@@ -62,6 +62,7 @@ class MarkFile:
     def __init__(self, disk: Disk, path: str, boot_id: str) -> None:
         self._boot_id = boot_id.encode()[:40]
         self._mapping: Mapping = disk.map(path, FILE_BYTES)
+        disk.allocate(path, 0, FILE_BYTES)
         self._view = self._mapping.view
         self._sequence = 0
         self._next_place = [0, 2]  # of the durable and of the live marks

@@ -372,7 +372,8 @@ class MessageStore:
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Write bytes of a master's log at the end of ours and dispatch the records that are complete now.
 
-        *Errors*: ``ValueError`` when *physical_offset* is not the end of our log (and the log is not empty).
+        *Errors*: ``ValueError`` when *physical_offset* is not the end of our log (and the log is not empty);
+        ``OSError`` when the disk has no space for all of them: what was taken is in the log, the rest may come again.
         """
         self._replication.append_raw(physical_offset, data)
 

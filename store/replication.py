@@ -47,6 +47,7 @@ class Replication:
             if room >= _FILE_WRITE_BYTES:
                 self._file().write_at(log.at, rest[:room])
             else:
+                log.reserve(room)
                 log.view[log.at : log.at + room] = rest[:room]
             log.at += room
             rest = rest[room:]

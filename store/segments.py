@@ -72,7 +72,7 @@ class Segments:
         mapped_max: int,
         folder_full: Callable[[str], bool] = lambda folder: False,
     ) -> None:
-        self._disk = disk
+        self.disk = self._disk = disk
         self._folders = folders
         self._read_only = read_only_folders
         self._folder_full = folder_full
@@ -115,6 +115,13 @@ class Segments:
         if index < 0 or offset >= self.items[index].end:
             return None
         return self.items[index]
+
+    def path_of(self, start: int) -> str:
+        """Return the path of the file that begins at *start*. Raises ``KeyError``."""
+        segment = self.find(start)
+        if segment is None:
+            raise KeyError(start)
+        return segment.path
 
     def after(self, offset: int) -> Segment | None:
         """Return the first file that starts after *offset*."""

@@ -6,9 +6,11 @@ The head of a record is written after its body, so that a process killed in betw
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from operator import mul
 from zlib import crc32
 
+from understudy.runtime.log import get_logger
 from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
@@ -22,6 +24,8 @@ from understudy.store.record import (
     RecordError,
 )
 from understudy.store.status import Appended, PutRejected, PutStatus
+
+logger = get_logger("store.writer")
 
 RETRY_PREFIX = "%RETRY%"
 _MAX_TOPIC_BYTES = 127
@@ -52,6 +56,7 @@ class Writer:
         self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
         self._max_body = core.config.max_message_size
         self._indexing = core.config.message_index_enable
+        self._disk_full = False
 
     def append(
         self,
@@ -87,7 +92,7 @@ class Writer:
             raise self.too_large(body_length, properties_length)
         log = self._log
         at = log.at
-        if size + BLANK_BYTES > log.limit - at:
+        if size + BLANK_BYTES > log.allocated - at:
             self.roll(size)
             at = log.at
         view = log.view
@@ -222,7 +227,29 @@ class Writer:
         try:
             self._core.consume_queues.map_tail(queue, offset)
         except OSError as error:
-            raise PutRejected(PutStatus.CREATE_MAPPED_FILE_FAILED, f"no new consume queue file: {error}") from error
+            raise self._no_space("no new consume queue file", error) from error
+
+    def make_room(self, queue: ConsumeQueue, count: int) -> None:
+        """Make *queue* ready for *count* more units. *Errors*: :class:`PutRejected`."""
+        try:
+            self._core.consume_queues.make_room(queue, count)
+        except OSError as error:
+            raise self._no_space("no new consume queue file", error) from error
+
+    def _no_space(self, what: str, error: OSError) -> PutRejected:
+        """Return the refusal of a message for which the disk has no space; log the first."""
+        if error.errno != ENOSPC or error.filename is None:
+            return PutRejected(PutStatus.CREATE_MAPPED_FILE_FAILED, f"{what}: {error}")
+        folder = self._core.config.folder
+        if not self._disk_full:
+            self._disk_full = True
+            logger.error("the disk is full, messages are refused; free some space", folder=folder, path=error.filename)
+        return PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, f"the disk of {folder} is full; free some space")
+
+    def _space_found(self) -> None:
+        if self._disk_full:
+            self._disk_full = False
+            logger.info("the disk has space again, messages are accepted", folder=self._core.config.folder)
 
     def too_large(self, body_length: int, properties_length: int) -> PutRejected:
         """Return the refusal of a message with so many bytes."""
@@ -237,7 +264,10 @@ class Writer:
         )
 
     def roll(self, size: int) -> None:
-        """Go on in the next file of the log, which must hold *size* bytes. *Errors*: :class:`PutRejected`."""
+        """Take the space for *size* bytes, in the next file of the log when this one is at its end.
+
+        *Errors*: :class:`PutRejected`.
+        """
         log = self._log
         if size + BLANK_BYTES > self._core.segments.file_size:
             raise PutRejected(
@@ -245,6 +275,9 @@ class Writer:
                 f"{size} bytes do not fit in one commit log file (mappedFileSizeCommitLog)",
             )
         try:
-            log.roll()
+            if not log.reserve(size + BLANK_BYTES):
+                log.roll()
+                log.reserve(size + BLANK_BYTES)
         except OSError as error:
-            raise PutRejected(PutStatus.CREATE_MAPPED_FILE_FAILED, f"no new commit log file: {error}") from error
+            raise self._no_space("no new commit log file", error) from error
+        self._space_found()

@@ -10,7 +10,6 @@ that way: what it wrote stays in the page cache.
 from __future__ import annotations
 
 import errno
-import mmap
 import os.path
 import random
 from collections.abc import Callable
@@ -20,115 +19,9 @@ import attrs
 import trio
 
 from understudy.runtime.disk import DiskLockedError, DiskUsage, File, Lock, Mapping
+from understudy.testkit.sim_inode import PAGE_BYTES, Inode
 
 T = TypeVar("T")
-PAGE_BYTES = 4096
-SECTOR_BYTES = 512
-_CHUNK_BYTES = 1 << 20
-
-
-class Inode:
-    """Content of one file, apart from its names."""
-
-    def __init__(self) -> None:
-        self._buffer: mmap.mmap | None = None
-        self.cache = memoryview(bytearray())
-        self.length = 0
-        self.platter: dict[int, bytes] = {}
-        self.platter_length = 0
-        self.modified_ms = 0
-
-    def reserve(self, length: int) -> None:
-        """Make room for *length* bytes. A file that is mapped cannot grow beyond its room."""
-        if length <= len(self.cache):
-            return
-        room = -(-length // PAGE_BYTES) * PAGE_BYTES
-        buffer = mmap.mmap(-1, room)
-        view = memoryview(buffer)
-        view[: self.length] = self.cache[: self.length]
-        if self._buffer is not None:
-            self.cache.release()
-            try:
-                self._buffer.close()
-            except BufferError:
-                raise ValueError("the simulated disk cannot grow a file that is mapped") from None
-        self._buffer, self.cache = buffer, view
-
-    def set_length(self, length: int) -> None:
-        """Cut or zero-extend."""
-        if length > self.length:
-            self.reserve(length)
-        elif length < self.length:
-            self.cache[length : self.length] = bytes(self.length - length)
-        self.length = length
-
-    def changed_pages(self) -> list[int]:
-        """Return the numbers of the pages whose cached bytes are not those on the platter."""
-        changed = []
-        end = max(self.length, self.platter_length)
-        for start in range(0, end, _CHUNK_BYTES):
-            first = start // PAGE_BYTES
-            count = -(-(min(end, start + _CHUNK_BYTES) - start) // PAGE_BYTES)
-            numbers = range(first, first + count)
-            chunk = self.cache[start : start + _CHUNK_BYTES]
-            if not any(number in self.platter for number in numbers) and chunk == bytes(len(chunk)):
-                continue
-            changed += [number for number in numbers if self.page(number) != self.platter.get(number, _ZERO_PAGE)]
-        return changed
-
-    def page(self, number: int) -> bytes:
-        """Return the cached bytes of one page, zeros beyond the end."""
-        start = number * PAGE_BYTES
-        return bytes(self.cache[start : min(start + PAGE_BYTES, self.length)]).ljust(PAGE_BYTES, b"\0")
-
-    def sync(self) -> None:
-        """Copy the page cache to the platter."""
-        for number in self.changed_pages():
-            page = self.page(number)
-            if page == _ZERO_PAGE:
-                self.platter.pop(number, None)
-            else:
-                self.platter[number] = page
-        self.platter_length = self.length
-
-    def copy(self) -> Inode:
-        """Return a file with the same cache and platter that shares no memory with this one."""
-        other = Inode()
-        other.set_length(self.length)
-        other.cache[: self.length] = self.cache[: self.length]
-        other.platter, other.platter_length = dict(self.platter), self.platter_length
-        other.modified_ms = self.modified_ms
-        return other
-
-    def after_power_loss(self, chance: random.Random) -> Inode:
-        """Return what is left of the file."""
-        other = Inode()
-        length = self.length if chance.random() < 0.5 else self.platter_length
-        pages = dict(self.platter)
-        for number in self.changed_pages():
-            fate = chance.random()
-            new = self.page(number)
-            if fate < 0.4:
-                continue
-            if fate >= 0.8:
-                old = pages.get(number, _ZERO_PAGE)
-                sectors = [
-                    (new if chance.random() < 0.5 else old)[at : at + SECTOR_BYTES]
-                    for at in range(0, PAGE_BYTES, SECTOR_BYTES)
-                ]
-                new = b"".join(sectors)
-            pages[number] = new
-        other.set_length(length)
-        for number, page in pages.items():
-            start = number * PAGE_BYTES
-            if start < length:
-                other.cache[start : min(start + PAGE_BYTES, length)] = page[: length - start]
-        other.sync()
-        other.modified_ms = self.modified_ms
-        return other
-
-
-_ZERO_PAGE = bytes(PAGE_BYTES)
 
 
 @attrs.frozen
@@ -221,6 +114,7 @@ class SimDisk:
         now_ms: wall time, for the ages of files.
         total_bytes: size of the disk.
         sync_seconds: how long each call through :meth:`in_thread` takes on the trio clock.
+        spread_seconds: up to so much more, drawn from *chance*, before and after the effect of each call.
     """
 
     def __init__(
@@ -230,6 +124,7 @@ class SimDisk:
         now_ms: Callable[[], int] = lambda: 0,
         total_bytes: int = 1 << 40,
         sync_seconds: float = 0.0,
+        spread_seconds: float = 0.0,
     ) -> None:
         self._chance = chance
         self.now_ms = now_ms
@@ -237,6 +132,7 @@ class SimDisk:
         #: Set by a test to fill the disk; None: what the files take.
         self.used_bytes: int | None = None
         self.sync_seconds = sync_seconds
+        self._spread_seconds = spread_seconds
         #: Set by a test to let every sync fail.
         self.sync_error: OSError | None = None
         self.locks: set[str] = set()
@@ -286,6 +182,23 @@ class SimDisk:
             attrs.evolve(change, inode=None if change.inode is None else copy(change.inode)) for change in self._pending
         ]
         self.locks.clear()
+
+    def wipe(self) -> None:
+        """Take the disk away and put an empty one in."""
+        self.kill_process()
+        self._files.clear()
+        self._platter_files.clear()
+        self._folders, self._platter_folders = {"/", ""}, {"/", ""}
+        self._pending = []
+        self.syncs_left = None
+        self._boot += 1
+
+    def damage(self, path: str, change: Callable[[bytes], bytes]) -> None:
+        """Change a file behind everybody's back, durably: a bit flip, a cut, a zeroed tail."""
+        inode, data = self._inode(path), change(self.read(path))
+        inode.set_length(len(data))
+        inode.cache[: len(data)] = data
+        inode.sync()
 
     def check_sync(self) -> None:
         """Count a sync, or fail it when a test wants that."""
@@ -339,6 +252,10 @@ class SimDisk:
         if inode.length < size:
             inode.set_length(size)
         return SimMapping(self, inode, size)
+
+    def allocate(self, path: str, offset: int, length: int) -> None:
+        if self.used_bytes is not None and self.used_bytes >= self.total_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def replace(self, source: str, target: str) -> None:
         inode = self._inode(source)
@@ -398,12 +315,20 @@ class SimDisk:
         return f"simulated-boot-{self._boot}"
 
     async def in_thread(self, function: Callable[[], T]) -> T:
+        # as a real worker thread's, the call is not given up half-way
         with trio.CancelScope(shield=True):
-            if self.sync_seconds:
-                await trio.sleep(self.sync_seconds)
-            else:
-                await trio.lowlevel.checkpoint()
-        return function()
+            await self._wait(self.sync_seconds)
+            result = function()
+            if self._spread_seconds:
+                await self._wait(0.0)
+        return result
+
+    async def _wait(self, seconds: float) -> None:
+        seconds += self._chance.uniform(0, self._spread_seconds) if self._spread_seconds else 0.0
+        if seconds:
+            await trio.sleep(seconds)
+        else:
+            await trio.lowlevel.checkpoint()
 
     # Inside
 

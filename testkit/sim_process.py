@@ -78,6 +78,10 @@ class FencedDisk:
         self._fence.check()
         return self._disk.map(path, size)
 
+    def allocate(self, path: str, offset: int, length: int) -> None:
+        self._fence.check()
+        self._disk.allocate(path, offset, length)
+
     def replace(self, source: str, target: str) -> None:
         self._fence.check()
         self._disk.replace(source, target)

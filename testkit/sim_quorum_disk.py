@@ -175,6 +175,9 @@ class QuorumDisk:
     def map(self, path: str, size: int) -> QuorumMapping:
         return QuorumMapping(self._names.setdefault(path, _Inode()), size)
 
+    def allocate(self, path: str, offset: int, length: int) -> None:
+        """The space of a file is taken when it is mapped."""
+
     def replace(self, source: str, target: str) -> None:
         self._names[target] = self._find(source)
         del self._names[source]
