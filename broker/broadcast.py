@@ -3,7 +3,8 @@
 A member that pulls by itself keeps its own progress. A proxy pulls for members that have none, and members change
 between the two ways; then the broker says where to go on. The rules:
 
-* Every pull of such a member notes where it reads. A member that just changed its way goes on where it was.
+* Every pull of such a member notes where it reads. A member that just changed its way goes on where it was, in each of
+  its queues (the reference hands over only the first queue that pulls).
 * A member that never was here begins where the slowest one of its group was last seen, else at the young queue's first
   message, else at the end.
 * The slowest place of each queue is committed every few seconds under a name that no group can have.
@@ -29,9 +30,9 @@ MEMBERS_LIMIT = 100_000
 
 @attrs.define(eq=False)
 class _Member:
-    proxied: bool
-    seen: float
-    offsets: dict[int, int] = attrs.Factory(dict)
+    seen: float = 0.0
+    queues: dict[int, tuple[int, bool]] = attrs.Factory(dict)
+    """Queue id to offset, and whether a proxy pulled there last."""
 
 
 Member = tuple[str, str, str]
@@ -74,10 +75,10 @@ class BroadcastOffsets:
         if known is None:
             if len(self._members) >= MEMBERS_LIMIT:
                 return
-            known = self._members[member] = _Member(proxied, 0.0)
+            known = self._members[member] = _Member()
             self._somebody.set()
-        known.proxied, known.seen = proxied, self._clock.monotonic()
-        known.offsets[queue_id] = offset
+        known.seen = self._clock.monotonic()
+        known.queues[queue_id] = (offset, proxied)
 
     def start(self, member: Member, queue_id: int, asked: int, proxied: bool, otherwise: Callable[[], int]) -> int:
         """Return where *member* must go on, or -1 when it may read where it asked.
@@ -90,11 +91,12 @@ class BroadcastOffsets:
             otherwise: the beginning for a group of which nothing is known.
         """
         known = self._members.get(member)
-        changed = known is not None and known.proxied != proxied
-        if not changed and not (proxied and asked < 0):
+        place = None if known is None else known.queues.get(queue_id)
+        wants_start = proxied and asked < 0
+        if place is not None:
+            return place[0] if wants_start or place[1] != proxied else -1
+        if not wants_start:
             return -1
-        if known is not None and queue_id in known.offsets:
-            return known.offsets[queue_id]
         topic, group, _ = member
         committed = self._committed.query(group + BROADCAST_SUFFIX, topic, queue_id)
         return committed if committed >= 0 else otherwise()
@@ -112,7 +114,7 @@ class BroadcastOffsets:
             is_connected = connected(group, client_id)
             silent = now - member.seen
             if is_connected or silent < self._expiry_seconds():
-                for queue_id, offset in member.offsets.items():
+                for queue_id, (offset, _) in member.queues.items():
                     place = (group, topic, queue_id)
                     slowest[place] = min(slowest.get(place, offset), offset)
             if silent >= (self._connected_expiry_seconds() if is_connected else self._expiry_seconds()):

@@ -40,8 +40,13 @@ async def test_a_member_that_changes_its_way_goes_on_where_it_was() -> None:
     table.note(MEMBER, 0, 7, True)
     assert table.start(MEMBER, 0, 7, True, beginning) == UNKNOWN
     assert table.start(MEMBER, 0, 2, False, beginning) == 7
-    # then a queue that it never read begins at the slowest place of its group, else where the caller says
-    assert table.start(MEMBER, 1, 2, False, beginning) == 1000
+    table.note(MEMBER, 0, 7, False)
+    # then every queue is handed over, and one that the proxy never read is not touched
+    table.note(MEMBER, 1, 30, True)
+    assert table.start(MEMBER, 1, 2, False, beginning) == 30
+    assert table.start(MEMBER, 2, 2, False, beginning) == UNKNOWN
+    # and a new member's proxy begins at the slowest place of the group, else where the caller says
+    assert table.start(("T", "g", "new"), 3, -1, True, beginning) == 1000
     table.sweep(lambda group, client_id: True)
     assert table.start(("T", "g", "new"), 0, -1, True, beginning) == 7
 
