@@ -20,10 +20,11 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.config_values import delay_levels_ms, parse_value, value_text
+from understudy.broker.config_values import delay_levels_ms, parse_value
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.runtime.configuration import value_text
 from understudy.runtime.properties import ConfigError, nearest_name
 
 __all__ = [

@@ -6,10 +6,8 @@ import re
 from collections.abc import Callable
 
 from understudy.broker.inert_keys import INERT
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.configuration import INT, LONG, bad_value, read_value
 
-_INT = (-(2**31), 2**31 - 1)
-_LONG = (-(2**63), 2**63 - 1)
 _CHOICES = {
     "brokerRole": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
     "flushDiskType": ("SYNC_FLUSH", "ASYNC_FLUSH"),
@@ -71,52 +69,37 @@ _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_value(source: str, key: str, text: str, kind: str) -> object:
-    text = text.strip()
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise _bad(source, key, text, "true or false")
-        return text.lower() == "true"
+    """Return the value of a broker's setting. Raises :class:`ConfigError`."""
+    value = read_value(source, key, text, kind, LONG if key in _LONG_KEYS or key in INERT else INT)
     if kind == "int":
-        low, high = _LONG if key in _LONG_KEYS or key in INERT else _INT
-        if not re.fullmatch(r"[+-]?[0-9]+", text) or not low <= int(text) <= high:
-            raise _bad(source, key, text, f"a whole number from {low} to {high}")
         expected, fits = _BOUNDS.get(key, ("", None))
-        if fits is not None and not fits(int(text)):
-            raise _bad(source, key, text, expected)
-        return int(text)
-    if kind == "float":
-        try:
-            return float(text)
-        except ValueError:
-            raise _bad(source, key, text, "a number") from None
-    return _parse_text(source, key, text)
+        if fits is not None and not fits(int(value)):
+            raise bad_value(source, key, text.strip(), expected)
+        return value
+    return value if isinstance(value, float | bool) else _parse_text(source, key, str(value))
 
 
 def _parse_text(source: str, key: str, text: str) -> str:
     choices = _CHOICES.get(key)
     if choices is not None and text not in choices:
-        raise _bad(source, key, text, "one of " + ", ".join(choices))
+        raise bad_value(source, key, text, "one of " + ", ".join(choices))
     if key == "namesrvAddr":
         for address in filter(None, text.split(";")):
             host, _, port = address.strip().rpartition(":")
             if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-                raise _bad(
+                raise bad_value(
                     source, key, text, "host:port, several separated by ';', like 127.0.0.1:9876;192.168.0.1:9876"
                 )
     if key == "storePathRootDir" and not text:
-        raise _bad(source, key, text, "a folder")
+        raise bad_value(source, key, text, "a folder")
     if key == "messageDelayLevel":
         try:
             delay_levels_ms(text)
         except ValueError as error:
-            raise _bad(source, key, text, f"waits such as '1s 5m 2h', not {str(error)!r}") from None
+            raise bad_value(source, key, text, f"waits such as '1s 5m 2h', not {str(error)!r}") from None
     if key == "deleteWhen" and not all(hour.strip().isdecimal() and int(hour) < 24 for hour in text.split(";")):
-        raise _bad(source, key, text, "hours from 00 to 23 separated by ';'")
+        raise bad_value(source, key, text, "hours from 00 to 23 separated by ';'")
     return text
-
-
-def _bad(source: str, key: str, text: str, expected: str) -> ConfigError:
-    return ConfigError(f"{source}: {key}={text}: expected {expected}")
 
 
 def delay_levels_ms(text: str) -> list[int]:
@@ -131,9 +114,3 @@ def delay_levels_ms(text: str) -> list[int]:
             raise ValueError(word)
         levels.append(int(word[:-1]) * _DELAY_UNITS_MS[word[-1]])
     return levels
-
-
-def value_text(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

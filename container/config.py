@@ -12,7 +12,8 @@ from understudy.broker.config import (
     NettyServerConfig,
     this_machine,
 )
-from understudy.broker.config_values import parse_value, value_text
+from understudy.broker.config_values import parse_value
+from understudy.runtime.configuration import value_text
 from understudy.runtime.properties import ConfigError, nearest_name
 
 DEFAULT_LISTEN_PORT = 10811

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Any
 
 import attrs
 
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
+from understudy.runtime.configuration import key_of, shown, with_values
 from understudy.runtime.properties import ConfigError, format_properties, parse_properties
 
 RAFT_PORT_DISTANCE = 10_000
@@ -17,7 +16,6 @@ FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 
 _ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
-_INTEGER = re.compile(r"[+-]?\d{1,10}")
 
 
 def _home(*names: str) -> str:
@@ -89,12 +87,7 @@ class ControllerConfig:
     write_buffer_low_water_mark: int = 0
 
 
-def _key_of(field: attrs.Attribute[Any]) -> str:
-    head, *rest = field.name.split("_")
-    return str(field.metadata.get("key") or head + "".join(word.capitalize() for word in rest))
-
-
-FIELDS = {_key_of(field): field for field in attrs.fields(ControllerConfig)}
+FIELDS = {key_of(field): field for field in attrs.fields(ControllerConfig)}
 
 
 @attrs.frozen
@@ -130,33 +123,12 @@ def read_config(text: str, source: str) -> ControllerConfig:
 
 def merge(config: ControllerConfig, values: dict[str, str], source: str) -> ControllerConfig:
     """Return *config* with the known keys of *values*. Raises :class:`ConfigError`."""
-    changes: dict[str, Any] = {}
-    for key, value in values.items():
-        if key in FIELDS:
-            changes[FIELDS[key].name] = _convert(key, value.strip(), source)
-    return attrs.evolve(config, **changes)
-
-
-def _convert(key: str, text: str, source: str) -> object:
-    default = FIELDS[key].default
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{source}: {key}={text[:64]} is neither true nor false")
-        return text.lower() == "true"
-    if not isinstance(default, int):
-        return text
-    if not _INTEGER.fullmatch(text) or not 0 <= int(text) < 1 << 31:
-        raise ConfigError(f"{source}: {key}={text[:64]} is not a whole number from 0 to {(1 << 31) - 1}")
-    return int(text)
+    return with_values(config, FIELDS, values, source, {})
 
 
 def show(config: ControllerConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
-    values = {}
-    for key, field in FIELDS.items():
-        value = getattr(config, field.name)
-        values[key] = str(value).lower() if isinstance(value, bool) else str(value)
-    return format_properties(values)
+    return format_properties(shown(config, FIELDS))
 
 
 def black_listed(config: ControllerConfig, keys: dict[str, str]) -> bool:

@@ -99,7 +99,7 @@ async def test_configuration_is_shown_and_changed(autojump_clock: trio.testing.M
     assert b"enableElectUncleanMaster=true" in desk.world.disk.read("/conf/controller.properties")
     assert (await desk.ask(1009, None, b"configStorePath=/etc/passwd\n")).code == 16
     bad = await desk.ask(1009, None, b"enableElectUncleanMaster=maybe\n")
-    assert (bad.code, bad.remark) == (1, "request: enableElectUncleanMaster=maybe is neither true nor false")
+    assert (bad.code, bad.remark) == (1, "request: enableElectUncleanMaster=maybe: expected true or false")
 
 
 async def test_bad_requests_are_told_what_is_wrong(autojump_clock: trio.testing.MockClock) -> None:
@@ -125,3 +125,31 @@ async def test_explain_tells_an_operator_why(autojump_clock: trio.testing.MockCl
     assert b"#NextStep\tstart broker 1" in answer.body
     unknown = await desk.ask(EXPLAIN_MASTER, {"brokerName": "zz"})
     assert (unknown.code, unknown.remark) == (2008, "no broker group zz is registered; registered are broker-a")
+
+
+@pytest.mark.covers("R243", "R256")
+async def test_an_id_is_burnt_only_by_who_applies_for_it(autojump_clock: trio.testing.MockClock) -> None:
+    desk = Desk()
+    group = {"clusterName": "C", "brokerName": "a"}
+
+    async def next_id() -> str:
+        return ((await desk.ask(1012, group)).ext or {})["nextBrokerId"]
+
+    async def apply(broker_id: str, code: str) -> int:
+        fields = {**group, "appliedBrokerId": broker_id, "registerCheckCode": code}
+        return (await desk.ask(1013, fields)).code
+
+    # who asks and dies before it writes anything down costs nothing
+    assert [await next_id(), await next_id()] == ["1", "1"]
+    assert await apply("1", "10.0.0.1:10911;1700000000000") == 0
+    # who wanted the same one is refused, and gets the next one when it asks again
+    assert await apply("1", "10.0.0.2:10911;1700000000001") == 2014
+    assert await next_id() == "2"
+    assert await apply("2", "10.0.0.2:10911;1700000000001") == 0
+    # an answer that was lost is asked for again under the same code
+    assert await apply("2", "10.0.0.2:10911;1700000000001") == 0
+    assert await next_id() == "3"
+    # the address is inside the code
+    shown = json.loads((await desk.ask(1006, None, b'["a"]')).body)["replicasInfoTable"]["a"]
+    addresses = {row["brokerId"]: row["brokerAddress"] for row in shown["notInSyncReplicas"]}
+    assert addresses == {1: "10.0.0.1:10911", 2: "10.0.0.2:10911"}

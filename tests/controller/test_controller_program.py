@@ -74,7 +74,7 @@ class TestSettings:
         assert peers.listed() == "n0:h:9878;n1:h:9879;n2:h:9880;"
 
     def test_bad_values_name_the_key(self) -> None:
-        with pytest.raises(ConfigError, match="scanInactiveMasterInterval=soon is not a whole number"):
+        with pytest.raises(ConfigError, match="scanInactiveMasterInterval=soon: expected a whole number"):
             read_config("scanInactiveMasterInterval=soon\n", "file")
         with pytest.raises(ConfigError, match="more than three heartbeats"):
             timing(read_config("controllerRaftElectionMin=200\n", "file"))

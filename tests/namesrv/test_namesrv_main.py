@@ -117,7 +117,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_a_bad_value_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = settings(tmp_path, "listenPort=abc\n")
     assert main(["-c", path]) == 1
-    assert capsys.readouterr() == ("", f"mqnamesrv: {path}: listenPort=abc is not a whole number\n")
+    assert capsys.readouterr() == ("", f"mqnamesrv: {path}: listenPort=abc: expected a whole number from 0 to 65535\n")
 
 
 def test_a_missing_settings_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
