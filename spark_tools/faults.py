@@ -10,9 +10,9 @@ from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.kernels import consumequeue, index, progress, tables
 from understudy.spark_tools.kernels.damage import WARNING, Damage
 from understudy.spark_tools.kernels.records import crc_matches
-from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.layout import TABLES, Layout, LogFile, Queue, Store, read_layout
 from understudy.spark_tools.storage import local_path, map_range, read_file
+from understudy.spark_tools.unread import inner_batch_fault, inner_batches
 from understudy.spark_tools.windows import read_records
 
 UNITS_PER_READ = 1 << 20
@@ -62,10 +62,15 @@ def log_part_faults(file: LogFile, start: int, stop: int, following: LogFile | N
 def log_faults(file: LogFile, start: int, stop: int, verify: bool) -> list[Damage]:
     """Faults of one split of a commit-log file; `verify` also checks every body against its CRC."""
     found: list[Damage] = []
+    first_batch, batches = -1, 0
     for window, item in read_records(file, start, stop):
         if isinstance(item, Damage):
             found.append(item)
-        elif verify and isinstance(item, Chunk):
+            continue
+        at, count = inner_batches(window.base, item)
+        if count:
+            first_batch, batches = (at if first_batch < 0 else first_batch), batches + count
+        if verify:
             for row in np.flatnonzero(~crc_matches(window, item)):
                 position = window.base + int(item.positions[row])
                 found.append(
@@ -73,6 +78,8 @@ def log_faults(file: LogFile, start: int, stop: int, verify: bool) -> list[Damag
                         file.path, position, int(item.header["size"][row]), "bad-crc", "the body does not match its CRC"
                     )
                 )
+    if batches:
+        found.append(inner_batch_fault(file.path, first_batch, batches))
     local = local_path(file.path)
     if local is not None and os.stat(local).st_mtime_ns != file.modified_ns:
         detail = "the file changed while it was read: a broker is writing this store"

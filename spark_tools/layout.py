@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from understudy.spark_tools.kernels.damage import WARNING, Damage
 from understudy.spark_tools.storage import Entry, join, list_directory
+from understudy.spark_tools.unread import rocksdb_parts
 
 _NOT_LOGS = {
     "consumequeue",
@@ -153,6 +154,7 @@ def read_layout(store: Store, commit_log_paths: list[str] | None = None) -> Layo
     if not files and not directories:
         layout.damages.append(Damage(store.path, 0, 0, "no-store", "the directory is missing or empty"))
         return layout
+    layout.damages += rocksdb_parts(store.path, directories)
     paths = commit_log_paths or _log_directories(store.path, directories)
     found: list[Entry] = []
     for path in paths:

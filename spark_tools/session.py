@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ def start(master: str | None = None, name: str = "understudy-spark") -> SparkSes
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+    import understudy
     from understudy.spark_tools import sources
 
     running = SparkSession.getActiveSession()
@@ -83,8 +87,27 @@ def start(master: str | None = None, name: str = "understudy-spark") -> SparkSes
         if not settings.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    share_wheel(spark, understudy.__path__[0])
     sources.register(spark)
     return spark
+
+
+def share_wheel(spark: SparkSession, package: str) -> None:
+    """Lets workers import this package when it was submitted as a wheel.
+
+    Spark hands a wheel of `--py-files` to every machine, but workers look for packages only in archives whose names end
+    in zip, egg or jar; a wheel is such an archive under another name.
+
+    Args:
+        package: where this process found the package.
+    """
+    wheel = next((place for place in Path(package).parents if place.suffix == ".whl" and place.is_file()), None)
+    if wheel is None:
+        return
+    # executors fetch it from the driver for as long as that lives
+    folder = tempfile.mkdtemp(prefix="understudy-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    spark.sparkContext.addPyFile(shutil.copyfile(wheel, os.path.join(folder, f"{wheel.stem}.zip")))
 
 
 @contextmanager
@@ -102,10 +125,13 @@ def progress(spark: SparkSession, title: str, *, shown: bool) -> Iterator[None]:
         shown_task = bar.add_task(title, total=None)
         tracker = spark.sparkContext.statusTracker()
 
+        done: dict[int, tuple[int, int]] = {}
+
         def poll() -> None:
-            done: dict[int, tuple[int, int]] = {}
             while not ended.wait(0.2):
-                for stage in tracker.getActiveStageIds():
+                # a stage that ended between two looks is no longer active, but still known
+                unfinished = {stage for stage, (count, tasks) in done.items() if count < tasks}
+                for stage in unfinished.union(tracker.getActiveStageIds()):
                     info = tracker.getStageInfo(stage)
                     if info is not None:
                         done[stage] = (info.numCompletedTasks, info.numTasks)
@@ -119,3 +145,5 @@ def progress(spark: SparkSession, title: str, *, shown: bool) -> Iterator[None]:
         finally:
             ended.set()
             thread.join()
+        total = sum(tasks for _, tasks in done.values()) or 1
+        bar.update(shown_task, completed=total, total=total)

@@ -140,7 +140,7 @@ def tags_codes(
         times = store_timestamps(window, chunk)
         levels = property_column(properties.take(pa.array(delayed)), "DELAY").to_pylist()
         for row, level in zip(delayed, levels, strict=True):
-            number = int(level) if level and level.isdecimal() else 0
+            number = int(level) if level and level.isdigit() else 0
             if number > 0:
                 delay_s = DEFAULT_DELAY_LEVELS_S[min(number, len(DEFAULT_DELAY_LEVELS_S)) - 1]
                 codes[row] = times[row] + delay_s * 1000
@@ -165,7 +165,7 @@ def crc_matches(window: Window, chunk: Chunk) -> npt.NDArray[np.bool_]:
 
 
 def _integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    texts = [None if v is None or not v.isdecimal() else int(v) for v in values.to_pylist()]
+    texts = [None if v is None or not v.isdigit() else int(v) for v in values.to_pylist()]
     return pa.array(texts, kind)
 
 

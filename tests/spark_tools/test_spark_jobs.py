@@ -313,6 +313,44 @@ def test_offsets_translated_to_a_mirror_by_message_identity(spark: Any, tmp_path
     assert table["offsetTable"] == {"Orders@g": {"0": 48, "1": 52}}
 
 
+def test_offsets_translated_by_store_time_where_no_message_matches(spark: Any, tmp_path: Path) -> None:
+    """The mirror wrote keys of its own: the group goes on at what was stored after the oldest one it has not seen."""
+    filled(tmp_path / "source").save({"Orders@g": {0: 50, 1: 50, 2: 50, 3: 50}})
+    mirror = SyntheticStore(str(tmp_path / "mirror"))
+    for number in range(100, 400):
+        stored = START_MS + number * 1_000 + 5
+        mirror.append("Orders", (number // 4) % 2, b"m", store_timestamp=stored, uniq_key=f"{1:016X}{number:016X}")
+    mirror.save({}, topics=["Orders"], groups=["g"])
+    out = tmp_path / "out"
+
+    code, said = run(
+        "translate", "--store", f"s={tmp_path / 'source'}", "--target", f"m={tmp_path / 'mirror'}", "--out", out
+    )
+
+    assert code == exits.AGREE, said
+    # messages 0..199 were consumed; whatever the mirror stored since may have been seen, and nothing older is asked for
+    assert [(row[3], row[5], row[6], row[8], row[9]) for row in rows(out, "Translated offsets")] == [
+        (0, 48, 100, "store-time", 0),
+        (1, 52, 100, "store-time", 0),
+    ]
+    assert {line["reason"] for line in plan_lines(out / "plan-m.jsonl")} == {"no message matched: by store time"}
+
+
+def test_a_store_with_queues_in_rocksdb_is_named_and_ends_with_the_code_for_damage(spark: Any, tmp_path: Path) -> None:
+    for name in "ab":
+        filled(tmp_path / name, 20).save({"Orders@g": {0: 1}})
+    folder = tmp_path / "b" / "consumequeue"
+    (folder / "CURRENT").write_text("MANIFEST-000005\n")
+    (folder / "MANIFEST-000005").write_bytes(b"\1" * 60)
+    (folder / "000009.sst").write_bytes(b"\3" * 300)
+
+    code, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", tmp_path / "out")
+
+    assert code == exits.DAMAGED
+    assert any(str(folder) in line and "not-read" in line for line in said)
+    assert str(folder) in (tmp_path / "out" / "report.html").read_text()
+
+
 def test_sources_prune_columns_push_filters_and_split_files(spark: Any, tmp_path: Path) -> None:
     filled(tmp_path / "a").save({"Orders@g": {0: 1}})
     reader = spark.read.format("rocketmq_commitlog").option("path", f"a={tmp_path / 'a'}").option("splitBytes", 8_192)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 import zipfile
 from pathlib import Path
@@ -28,9 +32,9 @@ ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
-def package(into: Path) -> Path:
+def package(into: Path, name: str) -> Path:
     """The importable package as one archive, laid out as in the wheel."""
-    path = into / "understudy.zip"
+    path = into / name
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(ROOT / "src" / "understudy" / "__init__.py", "understudy/__init__.py")
         for room in ("spark_tools", "remoting"):
@@ -39,8 +43,16 @@ def package(into: Path) -> Path:
     return path
 
 
+def bare_python(into: Path) -> str:
+    """An interpreter with all dependencies that does not find this package as the tests do."""
+    path = into / "python"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
 def environment(**more: str) -> dict[str, str]:
-    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, **more}
+    return os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | more
 
 
 def arguments(stores: dict[str, Path], out: Path) -> list[str]:
@@ -48,20 +60,26 @@ def arguments(stores: dict[str, Path], out: Path) -> list[str]:
     return ["reconcile", *named, "--out", str(out), "--log", "tail"]
 
 
-def test_spark_submit_runs_the_job_from_an_archive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["understudy-0.1.0-py3-none-any.whl", "understudy.zip"])
+def test_spark_submit_runs_the_job_from_an_archive(tmp_path: Path, name: str) -> None:
     """Given an interpreter that finds the package only in the archive, driver and workers run it."""
     stores = write_stores(tmp_path)
     script = tmp_path / "job.py"
     script.write_text(
-        "import sys\nimport understudy\nassert 'understudy.zip' in understudy.__path__[0], understudy.__path__\n"
+        f"import sys\nimport understudy\nassert {name!r} in understudy.__path__[0], understudy.__path__\n"
         "from understudy.spark_tools.main import main\nsys.exit(main(sys.argv[1:]))\n"
     )
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    command = [str(submit), "--master", "local[2]", "--py-files", str(package(tmp_path)), str(script)]
+    command = [str(submit), "--master", "local[2]", "--py-files", str(package(tmp_path, name)), str(script)]
 
     done = subprocess.run(
         [*command, *arguments(stores, tmp_path / "out")],
-        env=environment(SPARK_HOME=str(submit.parents[1])),
+        env=environment(
+            SPARK_HOME=str(submit.parents[1]),
+            PYSPARK_PYTHON=bare_python(tmp_path),
+            PYSPARK_DRIVER_PYTHON=bare_python(tmp_path),
+            PYTHONPATH=str(submit.parents[2]),
+        ),
         capture_output=True,
         text=True,
         timeout=900,
@@ -95,6 +113,36 @@ def test_a_killed_job_leaves_no_plan_and_can_be_run_again(tmp_path: Path) -> Non
     if plan.exists():
         assert main(["plan", "show", str(plan)], say=said.append) == exits.AGREE, said
     assert {path: path.read_bytes() for name in "ab" for path in (tmp_path / name).rglob("*") if path.is_file()} == kept
+
+
+def test_the_installed_command_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
+    """Given a terminal for its messages, the command the entry runs draws a bar per step and ends with its code."""
+    stores = write_stores(tmp_path)
+    out = tmp_path / "out"
+    command = Path(sys.executable).with_name("understudy-spark")
+    assert command.exists()
+    terminal, other_end = pty.openpty()
+    termios.tcsetwinsize(other_end, (40, 120))
+    words = [str(command), *arguments(stores, out), "--master", "local[2]"]
+    process = subprocess.Popen(
+        words, env=environment(TERM="xterm"), stdin=other_end, stdout=subprocess.PIPE, stderr=other_end
+    )
+    os.close(other_end)
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux answers EIO when the last writer is gone
+        while piece := os.read(terminal, 65536):
+            shown += piece
+    os.close(terminal)
+    printed, _ = process.communicate(timeout=900)
+
+    text = shown.decode("utf-8", "replace")
+    assert process.returncode == exits.DIFFER, text[-3000:]
+    assert "reading stores" in text
+    assert "comparing offsets" in text
+    count, total = re.findall(r"(\d+)/(\d+)", text)[-1]
+    assert count == total
+    assert b"\x1b" not in printed
+    assert printed.decode().startswith("Differ: 4 queues of groups on 2 stores")
 
 
 def test_a_machine_without_java_is_told_what_to_install(tmp_path: Path) -> None:
