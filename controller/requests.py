@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, CleanBrokerData, Outcome, RegisterBroker
+from understudy.controller.answers import (
+    election_body,
+    group_answer,
+    json_of,
+    master_fields,
+    number_of,
+    quorum_text,
+    sync_state_set,
+)
+from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, CleanBrokerData, RegisterBroker
 from understudy.controller.configuration import FORGET_MEMBER_KEY, Peers, show
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
 from understudy.controller.failover import Failover
 from understudy.controller.leadership import heard_leader
 from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness, TooManyBrokersError
-from understudy.controller.metadata import Group, Metadata
+from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import set_body
 from understudy.controller.raft.errors import NotLeaderError
@@ -33,7 +40,6 @@ from understudy.remoting.fields import (
     required_int,
 )
 from understudy.runtime.clock import Clock
-from understudy.runtime.json_dialect import JsonError, loads
 from understudy.runtime.properties import ConfigError, parse_properties
 
 EXPLAIN_MASTER = RequestCode.CONTROLLER_EXPLAIN_MASTER
@@ -111,12 +117,12 @@ class ControllerRequests:
         key = BrokerKey(required(command, "clusterName"), required(command, "brokerName"), broker_id)
         now = self._clock.monotonic()
         facts = Live(
-            _number(command, "epoch", -1),
-            _number(command, "maxOffset", -1),
-            _number(command, "confirmOffset", -1),
-            _number(command, "electionPriority", LOWEST_PRIORITY),
+            number_of(command, "epoch", -1),
+            number_of(command, "maxOffset", -1),
+            number_of(command, "confirmOffset", -1),
+            number_of(command, "electionPriority", LOWEST_PRIORITY),
         )
-        timeout_ms = _number(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
+        timeout_ms = number_of(command, "heartbeatTimeoutMills", DEFAULT_TIMEOUT_MS)
         heartbeat = Heartbeat(required(command, "brokerAddr"), now, timeout_ms / 1000, connection, facts)
         self.heartbeat_count += 1
         try:
@@ -172,23 +178,8 @@ class ControllerRequests:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "this controller's quorum member is not running") from None
 
     async def _quorum_facts(self, connection: Connection, command: Command) -> Command:
-        facts = self._member.facts()
-        lines = [
-            f"#Role\t{facts.role}",
-            f"#Term\t{facts.term}",
-            f"#Leader\t{heard_leader(facts) or 'unknown'}",
-            f"#LedgerEnd\tindex {facts.last_index} term {facts.last_term}",
-            f"#Commit\t{facts.commit_index} applied {facts.applied_index} snapshot {facts.snapshot_index}",
-            f"#Voter\t{str(facts.voter).lower()}",
-            f"#Connected\t{', '.join(facts.connected) or 'nobody'}",
-            f"#Features\t{facts.features}",
-        ]
-        if facts.problem:
-            lines.append(f"#Problem\t{facts.problem}")
-        members = sorted(self._peers.api)
-        lines += [f"#Round\t{election.describe(members)}" for election in facts.rounds]
-        lines += [f"#Election\t{record.describe()}" for record in self._failover.records]
-        return response(command, body=("\n".join(lines) + "\n").encode())
+        text = quorum_text(self._member.facts(), sorted(self._peers.api), self._failover.records)
+        return response(command, body=text.encode())
 
     # -- answered by the leader ----------------------------------------------------------------------------------
 
@@ -202,7 +193,7 @@ class ControllerRequests:
 
     async def _alter_sync_state_set(self, connection: Connection, command: Command) -> Command:
         self._check_leader()
-        new_set, set_epoch = _sync_state_set(command)
+        new_set, set_epoch = sync_state_set(command)
         name = required(command, "brokerName")
         outcome = await self._replicated.run(
             AlterSyncStateSet(
@@ -236,17 +227,8 @@ class ControllerRequests:
         if outcome.master_id is not None and outcome.master_address is not None:
             fields = {"masterBrokerId": str(outcome.master_id), "masterAddress": outcome.master_address}
         fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}
-        body: dict[str, Any] = {}
-        if outcome.members is not None:
-            # keys quoted: the reference writes bare numbers, which its own tool cannot read
-            addresses = {str(member): address for member, address in outcome.members.items()}
-            body["brokerMemberGroup"] = {
-                "brokerAddrs": addresses,
-                "brokerName": name,
-                "cluster": outcome.cluster_name or cluster,
-            }
-        body["syncStateSet"] = outcome.sync_state_set
-        return response(command, outcome.code, outcome.remark or None, fields, msgspec.json.encode(body))
+        body = election_body(outcome, cluster, name)
+        return response(command, outcome.code, outcome.remark or None, fields, body)
 
     def _registered(self, name: str, broker_id: int) -> bool:
         group = self._metadata.groups.get(name)
@@ -267,7 +249,7 @@ class ControllerRequests:
             outcome = self._metadata.registration(name, broker_id, alive)
         if outcome.code:
             return response(command, outcome.code, outcome.remark, names)
-        fields = {**_master_fields(outcome), **names}
+        fields = {**master_fields(outcome), **names}
         if outcome.master_id is not None:
             fields |= {"syncStateSetEpoch": str(outcome.set_epoch), "masterEpoch": str(outcome.master_epoch)}
         return response(command, ext=fields, body=set_body(outcome.sync_state_set or [], outcome.set_epoch or 0))
@@ -279,14 +261,14 @@ class ControllerRequests:
         outcome = self._metadata.replica_info(name)
         if outcome.code:
             return response(command, outcome.code, outcome.remark, {})
-        fields = {**_master_fields(outcome), "masterEpoch": str(outcome.master_epoch)}
+        fields = {**master_fields(outcome), "masterEpoch": str(outcome.master_epoch)}
         return response(command, ext=fields, body=set_body(outcome.sync_state_set or [], outcome.set_epoch or 0))
 
     async def _sync_state_data(self, connection: Connection, command: Command) -> Command:
         self._check_leader()
         if not command.body:
             return response(command)
-        names = _json(command)
+        names = json_of(command)
         if not isinstance(names, list):
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is no JSON list of broker names")
         await self._replicated.fresh()
@@ -294,30 +276,8 @@ class ControllerRequests:
         for name in sorted({str(name) for name in names}):
             group = self._metadata.groups.get(name)
             if group is not None:
-                table[name] = self._replicas(group)
+                table[name] = group_answer(group, self._alive(name))
         return response(command, body=msgspec.json.encode({"replicasInfoTable": table}))
-
-    def _replicas(self, group: Group) -> dict[str, Any]:
-        alive = self._liveness.alive(group.broker_name, self._clock.monotonic())
-        rows = {
-            broker_id: {
-                "alive": broker_id in alive,
-                "brokerAddress": replica.address,
-                "brokerId": broker_id,
-                "brokerName": group.broker_name,
-            }
-            for broker_id, replica in sorted(group.replicas.items())
-        }
-        shown: dict[str, Any] = {
-            "inSyncReplicas": [row for broker_id, row in rows.items() if broker_id in group.sync_state_set]
-        }
-        if group.master_id is not None:
-            shown["masterAddress"] = group.master_address() or ""
-            shown["masterBrokerId"] = group.master_id
-        shown["masterEpoch"] = group.master_epoch
-        shown["notInSyncReplicas"] = [row for broker_id, row in rows.items() if broker_id not in group.sync_state_set]
-        shown["syncStateSetEpoch"] = group.set_epoch
-        return shown
 
     async def _clean_broker_data(self, connection: Connection, command: Command) -> Command:
         self._check_leader()
@@ -369,32 +329,3 @@ class ControllerRequests:
 
     def _alive(self, name: str) -> list[int]:
         return sorted(self._liveness.alive(name, self._clock.monotonic()))
-
-
-def _number(command: Command, name: str, default: int) -> int:
-    value = optional_int(command, name)
-    return default if value is None else value
-
-
-def _master_fields(outcome: Outcome) -> dict[str, str]:
-    if outcome.master_id is None or outcome.master_address is None:
-        return {}
-    return {"masterBrokerId": str(outcome.master_id), "masterAddress": outcome.master_address}
-
-
-def _json(command: Command) -> Any:
-    try:
-        return loads(command.body)
-    except JsonError as error:
-        raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
-
-
-def _sync_state_set(command: Command) -> tuple[list[int], int]:
-    body = _json(command) if command.body else None
-    if isinstance(body, dict):
-        members, epoch = body.get("syncStateSet"), body.get("syncStateSetEpoch")
-        if isinstance(members, list) and all(isinstance(m, int) for m in members) and isinstance(epoch, int):
-            return sorted(set(members)), epoch
-    raise CommandError(
-        ResponseCode.CONTROLLER_INVALID_REQUEST, "the body is no sync state set", {"newSyncStateSetEpoch": "0"}
-    )

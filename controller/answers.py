@@ -1,0 +1,115 @@
+"""From requests to values and from values to answers, as they stand on the wire; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from understudy.controller.commands import Outcome
+from understudy.controller.failover import ElectionRecord
+from understudy.controller.leadership import heard_leader
+from understudy.controller.metadata import Group
+from understudy.controller.raft.facts import Facts
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.fields import CommandError, optional_int
+from understudy.runtime.json_dialect import JsonError, loads
+
+
+def number_of(command: Command, name: str, default: int) -> int:
+    """Return field *name*, or *default* when it is missing. Raises :class:`CommandError`."""
+    value = optional_int(command, name)
+    return default if value is None else value
+
+
+def json_of(command: Command) -> Any:
+    """Return the body's value. Raises :class:`CommandError`."""
+    try:
+        return loads(command.body)
+    except JsonError as error:
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
+
+
+def sync_state_set(command: Command) -> tuple[list[int], int]:
+    """Return the members and the epoch in the body of 1001. Raises :class:`CommandError`."""
+    body = json_of(command) if command.body else None
+    if isinstance(body, dict):
+        members, epoch = body.get("syncStateSet"), body.get("syncStateSetEpoch")
+        if isinstance(members, list) and all(isinstance(m, int) for m in members) and isinstance(epoch, int):
+            return sorted(set(members)), epoch
+    raise CommandError(
+        ResponseCode.CONTROLLER_INVALID_REQUEST, "the body is no sync state set", {"newSyncStateSetEpoch": "0"}
+    )
+
+
+def master_fields(outcome: Outcome) -> dict[str, str]:
+    """Return the header fields that name the master; none without one."""
+    if outcome.master_id is None or outcome.master_address is None:
+        return {}
+    return {"masterBrokerId": str(outcome.master_id), "masterAddress": outcome.master_address}
+
+
+def election_body(outcome: Outcome, cluster_name: str, broker_name: str) -> bytes:
+    """Return the body of 1002.
+
+    Keys are quoted: the reference writes bare numbers, which its own tool cannot read.
+    """
+    body: dict[str, Any] = {}
+    if outcome.members is not None:
+        body["brokerMemberGroup"] = {
+            "brokerAddrs": {str(member): address for member, address in outcome.members.items()},
+            "brokerName": broker_name,
+            "cluster": outcome.cluster_name or cluster_name,
+        }
+    body["syncStateSet"] = outcome.sync_state_set
+    return msgspec.json.encode(body)
+
+
+def group_answer(group: Group, alive: Collection[int]) -> dict[str, Any]:
+    """Return one group as 1006 shows it; *alive* are the ids of its living brokers."""
+    rows = {
+        broker_id: {
+            "alive": broker_id in alive,
+            "brokerAddress": replica.address,
+            "brokerId": broker_id,
+            "brokerName": group.broker_name,
+        }
+        for broker_id, replica in sorted(group.replicas.items())
+    }
+    shown: dict[str, Any] = {
+        "inSyncReplicas": [row for broker_id, row in rows.items() if broker_id in group.sync_state_set]
+    }
+    if group.master_id is not None:
+        shown["masterAddress"] = group.master_address() or ""
+        shown["masterBrokerId"] = group.master_id
+    shown["masterEpoch"] = group.master_epoch
+    shown["notInSyncReplicas"] = [row for broker_id, row in rows.items() if broker_id not in group.sync_state_set]
+    shown["syncStateSetEpoch"] = group.set_epoch
+    return shown
+
+
+def quorum_text(facts: Facts, members: list[str], records: Iterable[ElectionRecord]) -> str:
+    """Return one member's view of quorum and elections, one line each fact.
+
+    Args:
+        facts: of the member.
+        members: ids of the whole group.
+        records: decisions about masters.
+    """
+    lines = [
+        f"#Role\t{facts.role}",
+        f"#Term\t{facts.term}",
+        f"#Leader\t{heard_leader(facts) or 'unknown'}",
+        f"#LedgerEnd\tindex {facts.last_index} term {facts.last_term}",
+        f"#Commit\t{facts.commit_index} applied {facts.applied_index} snapshot {facts.snapshot_index}",
+        f"#Voter\t{str(facts.voter).lower()}",
+        f"#Connected\t{', '.join(facts.connected) or 'nobody'}",
+        f"#Features\t{facts.features}",
+    ]
+    if facts.problem:
+        lines.append(f"#Problem\t{facts.problem}")
+    lines += [f"#Round\t{election.describe(members)}" for election in facts.rounds]
+    lines += [f"#Election\t{record.describe()}" for record in records]
+    return "\n".join(lines) + "\n"
