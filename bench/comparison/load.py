@@ -84,6 +84,12 @@ def load_steps(threads: Iterable[int], seconds: int, warmup: int, size: int) -> 
     ]
 
 
+def replicated_step(seconds: int, warmup: int, size: int, threads: int = 64) -> Step:
+    """Returns the step for a master alone, and for one that waits for its slave's copy of every message."""
+    timing = ("--seconds", seconds, "--warmup", warmup)
+    return _step("sync_master", "send", "--topic", "BaseCopies", "--threads", threads, *timing, "--size", size)
+
+
 def sync_flush_step(seconds: int, warmup: int, size: int, threads: int = 64) -> Step:
     """Returns the step for brokers that flush every message before they acknowledge it."""
     timing = ("--seconds", seconds, "--warmup", warmup)

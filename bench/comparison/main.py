@@ -20,7 +20,14 @@ from typing import Any, NoReturn
 
 from bench.comparison.load import SETUP
 from bench.comparison.processes import Cluster, Command, Java, Understudy
-from bench.comparison.rounds import Settings, log, measure_nine_idle, measure_round, replicate
+from bench.comparison.rounds import (
+    Settings,
+    log,
+    measure_nine_idle,
+    measure_round,
+    measure_sync_master,
+    replicate,
+)
 from bench.comparison.targets import Figures, Verdict, compared, medians, table
 
 QUICK = {"pairs": 1, "seconds": 4, "warmup": 3}
@@ -44,6 +51,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-idle", action="store_true", help="leave out the nine idle brokers")
     parser.add_argument("--only-idle", action="store_true", help="only the nine idle brokers")
     parser.add_argument("--replicate-mb", type=int, default=0, help="also let an empty slave copy a log of this size")
+    parser.add_argument("--sync-master", action="store_true", help="also send to a master that waits for its slave")
     parser.add_argument("--only", choices=["java", "ours"], help="measure one side alone")
     parser.add_argument("--start-cmd", help="starts our cluster in the foreground instead of mqnamesrv and mqbroker")
     parser.add_argument("--slave-cmd", default="", help="starts our empty slave, with --start-cmd")
@@ -100,6 +108,9 @@ def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list
         if options.replicate_mb:
             once["replicate"] = replicate(side, options.replicate_mb)
             log(f"{side.name}: replicate: {once['replicate']}")
+        if options.sync_master:
+            once["sync_master"] = measure_sync_master(side, settings)
+            log(f"{side.name}: sync master: {once['sync_master']}")
         rounds[side.name].append(once)
     return rounds
 

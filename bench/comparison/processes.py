@@ -148,6 +148,11 @@ class Cluster(ABC):
     def cpu_s(self) -> float:
         return sum(map(cpu_seconds, self.processes()))
 
+    def master_cpu_s(self, *, with_slave: bool) -> float:
+        """Processor time of the broker: the last that was started, but for its slave."""
+        master = self.children[-2 if with_slave else -1]
+        return sum(map(cpu_seconds, process_tree(master.pid)))
+
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
         end(self.children[::-1], how)
         self.children = []

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from bench.comparison.load import Step, Watch, load, load_steps, sync_flush_step
+from bench.comparison.load import Step, Watch, load, load_steps, replicated_step, sync_flush_step
 from bench.comparison.processes import Cluster
 from bench.comparison.targets import Figures
 
@@ -149,6 +149,43 @@ def measure_nine_idle(side: Cluster) -> Figures:
         time.sleep(IDLE_MEASURE_S)
         percent = (side.cpu_s() - before_s) / (time.monotonic() - begin) * 100
         return {"cpu_percent": round(percent, 2), "anon_mb": side.memory_mb()}
+    except LookupError as reason:
+        return {"failed": str(reason)}
+    finally:
+        side.end()
+        shutil.rmtree(side.folder, ignore_errors=True)
+
+
+def measure_sync_master(side: Cluster, settings: Settings) -> Figures:
+    """Returns how fast sends are of which a slave must have a copy, and what the slave costs its master.
+
+    The master is measured alone first, without waiting for anybody; the difference of its processor time per message is
+    what the slave costs.
+    """
+    step = replicated_step(settings.seconds, settings.warmup, settings.size)
+    costs: list[float] = []
+    try:
+        for with_slave in (False, True):
+            shutil.rmtree(side.folder, ignore_errors=True)
+            if with_slave:
+                side.start(ROLE="SYNC_MASTER", inSyncReplicas=2)
+                side.start_slave()
+            else:
+                side.start()
+            ready = load("first", "--namesrv", side.namesrv, "--topic", "BaseFirst", "--timeout", 120)
+            if "failed" in ready:
+                return ready
+            time.sleep(SETTLE_S)
+            before_s = side.master_cpu_s(with_slave=with_slave)
+            result = load(*step.arguments, "--namesrv", side.namesrv)
+            if not result.get("acked_with_warmup"):
+                return {"failed": result.get("failed", "nothing was acknowledged")}
+            spent_s = side.master_cpu_s(with_slave=with_slave) - before_s
+            costs.append(spent_s / result["acked_with_warmup"] * 1e5)
+            side.end()
+        result["master_cpu_s_per_100k"] = round(costs[1], 3)
+        result["slave_cpu_s_per_100k"] = round(costs[1] - costs[0], 3)
+        return result
     except LookupError as reason:
         return {"failed": str(reason)}
     finally:
