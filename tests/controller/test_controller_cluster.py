@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import trio
@@ -13,6 +13,7 @@ from trio.testing import MockClock
 from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
 from understudy.testkit.sim_quorum_controllers import (
     API_PORT,
     ControllersOutcome,
@@ -283,3 +284,45 @@ async def test_the_last_controller_names_no_dead_leader(autojump_clock: MockCloc
         refused = await ask(cluster, last.name, 1004, {"brokerName": "a"})
         assert (refused.code, "controllerLeaderAddress" in (refused.ext or {})) == (2007, False)
         assert b"#Leader\tunknown" in (await ask(cluster, last.name, QUORUM_FACTS)).body
+
+
+@pytest.mark.covers("R345", "R348")
+async def test_replicas_are_removed_and_added_while_controllers_crash(autojump_clock: MockClock) -> None:
+    async with cluster_of({"a": 3}) as cluster:
+        master = cluster.master_host("a")
+        gone = next(host for host in cluster.brokers.values() if host is not master)
+        assert gone.broker is not None
+        gone_id = gone.broker.broker_id
+        await gone.kill()
+        await cluster.wait_in_sync("a", 2)
+        fields = {"brokerName": "a", "clusterName": "C", "brokerControllerIdsToClean": str(gone_id)}
+
+        # the active controller dies while it removes the replica: whether it did is not known
+        active = await cluster.wait_active()
+        async with trio.open_nursery() as nursery:
+
+            async def remove() -> None:
+                with suppress(RemotingError):
+                    await ask(cluster, active.name, 1011, fields)
+
+            nursery.start_soon(remove)
+            await trio.sleep(0.003)
+            await active.kill(power=True)
+        follower = await cluster.wait_active()
+        # when the removal is repeated, then the replica is gone, the others are not, and the master stays
+        assert (await ask(cluster, follower.name, 1011, fields)).code == 0
+        metadata = cluster.metadata()
+        assert metadata is not None
+        group = metadata.groups["a"]
+        assert gone_id not in group.replicas
+        assert len(group.replicas) == 2
+        assert group.master_id == next(i for i, r in group.replicas.items() if r.address == master.settings.address)
+
+        # a new replica takes its place, and the next active controller dies meanwhile: it joins all the same
+        active.start()
+        gone.broker_id = None
+        gone.start()
+        await trio.sleep(0.05)
+        await (await cluster.wait_active()).kill(power=False)
+        await cluster.wait_in_sync("a", 3)
+        assert cluster.master_host("a") is master
