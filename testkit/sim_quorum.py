@@ -29,8 +29,8 @@ from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace
+from understudy.testkit.sim_disk import PowerCut, SimDisk
 from understudy.testkit.sim_network import LinkQuality, SimNetwork
-from understudy.testkit.sim_quorum_disk import PowerFailure, QuorumDisk
 
 RAFT_PORT = 7000
 FOLDER = "/controller"
@@ -82,7 +82,7 @@ class QuorumHost:
         self.quorum = quorum
         self.name = name
         self.source = random.Random(quorum.source.getrandbits(64))
-        self.disk = QuorumDisk(self.source)
+        self.disk = SimDisk(self.source, sync_seconds=0.0001, spread_seconds=0.001)
         self.clock = VirtualClock()
         self.world = World(self.clock, quorum.network.host(name), self.disk, self.source)
         self.machine: Machine = quorum.make_machine()
@@ -112,7 +112,7 @@ class QuorumHost:
             self.quorum.trace.record(self.name, "stopped", error)
             if not self.quorum.expects_stops:
                 self.quorum.violation(f"{self.name} stopped: {error}")
-        except PowerFailure:
+        except PowerCut:
             self.quorum.trace.record(self.name, "power failed in a write")
         finally:
             self.member = None
@@ -127,14 +127,14 @@ class QuorumHost:
         self._scope.cancel()
         await self._gone.wait()
         if power:
-            self.disk.lose_power(self.source)
+            self.disk.lose_power()
             self.quorum.network.power_on(self.name)
         else:
-            self.disk.process_died()
+            self.disk.kill_process()
 
     async def lose_power_in_write(self) -> None:
         """Let the power go during the next write to the disk."""
-        self.disk.power_fails_at_sync = True
+        self.disk.syncs_left = 0
         with trio.move_on_after(2):
             await self._gone.wait()
         await self.kill(power=True)

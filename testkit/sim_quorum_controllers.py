@@ -34,8 +34,8 @@ from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace, run_seed
+from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.sim_network import LinkQuality, SimNetwork
-from understudy.testkit.sim_quorum_disk import QuorumDisk
 
 API_PORT = 9878
 RAFT_PORT = 19878
@@ -78,7 +78,7 @@ class ControllerHost:
         self.cluster = cluster
         self.name = name
         self.source = random.Random(cluster.source.getrandbits(64))
-        self.disk = QuorumDisk(self.source)
+        self.disk = SimDisk(self.source, sync_seconds=0.0001, spread_seconds=0.001)
         self.world = World(VirtualClock(), cluster.network.host(name), self.disk, self.source)
         self.controller: Controller | None = None
         self._scope = trio.CancelScope()
@@ -113,10 +113,10 @@ class ControllerHost:
         self._scope.cancel()
         await self._gone.wait()
         if power:
-            self.disk.lose_power(self.source)
+            self.disk.lose_power()
             self.cluster.network.power_on(self.name)
         else:
-            self.disk.process_died()
+            self.disk.kill_process()
 
     @property
     def leads(self) -> bool:
@@ -130,7 +130,7 @@ class BrokerHost:
         self.cluster = cluster
         self.name = f"{group}-{number}"
         source = random.Random(cluster.source.getrandbits(64))
-        self.world = World(VirtualClock(), cluster.network.host(self.name), QuorumDisk(source), source)
+        self.world = World(VirtualClock(), cluster.network.host(self.name), SimDisk(source), source)
         self.settings = StubSettings(
             "C",
             group,

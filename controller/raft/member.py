@@ -41,6 +41,7 @@ from understudy.controller.raft.sessions import (
 )
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.raft.snapshot import SnapshotStore
+from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
@@ -99,7 +100,7 @@ class QuorumMember:
         """
         settings, disk = self.settings, self.world.disk
         security = MemberSecurity(settings.tls) if settings.tls is not None else None
-        disk.make_folder(settings.folder)
+        await disk.in_thread(lambda: make_folder_durably(disk, settings.folder))
         lock = disk.lock(settings.folder + "/lock")
         try:
             now = self.world.clock.monotonic()

@@ -24,8 +24,8 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
+from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.sim_network import SimNetwork
-from understudy.testkit.sim_quorum_disk import QuorumDisk
 
 MAX_COMMAND_BYTES = 60_000
 
@@ -82,7 +82,7 @@ class Desk:
     def __init__(self) -> None:
         source = random.Random(1)
         network = SimNetwork(source)
-        self.world = World(VirtualClock(), network.host("here"), QuorumDisk(source), source)
+        self.world = World(VirtualClock(), network.host("here"), SimDisk(source), source)
         self.metadata = Metadata()
         self.quorum = LocalQuorum(self.metadata)
         config = ControllerConfig(

@@ -12,20 +12,23 @@ from hypothesis import strategies as st
 from understudy.controller.raft.errors import DamagedFileError, FatalError
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.records import Entry
-from understudy.testkit.sim_quorum_disk import PowerFailure, QuorumDisk
+from understudy.testkit.sim_disk import PowerCut, SimDisk
 
 PATH = "/controller/raft.log"
 
 
-def make_disk(seed: int = 1) -> QuorumDisk:
-    return QuorumDisk(random.Random(seed))
+def make_disk(seed: int = 1) -> SimDisk:
+    disk = SimDisk(random.Random(seed))
+    disk.make_folder("/controller")
+    disk.sync_folder("/")
+    return disk
 
 
-def open_journal(disk: QuorumDisk, member: str = "n0", cluster: str = "group") -> Journal:
+def open_journal(disk: SimDisk, member: str = "n0", cluster: str = "group") -> Journal:
     return Journal(disk, PATH, cluster, member, "incarnation-1")
 
 
-def filled(disk: QuorumDisk, groups: int = 40, source: random.Random | None = None) -> tuple[Journal, list[Entry]]:
+def filled(disk: SimDisk, groups: int = 40, source: random.Random | None = None) -> tuple[Journal, list[Entry]]:
     """Return a journal with *groups* synced groups of five entries, a few term changes among them."""
     source = source or random.Random(3)
     journal = open_journal(disk)
@@ -46,7 +49,7 @@ def test_everything_synced_is_there_after_power_loss() -> None:
     journal.set_voter()
     journal.sync()
 
-    disk.lose_power(random.Random(5))
+    disk.lose_power()
     again = open_journal(disk)
 
     assert again.entries == entries
@@ -65,11 +68,11 @@ def test_power_lost_in_a_write_leaves_every_synced_entry_and_nothing_altered(see
     for extra in range(source.randint(1, 30)):
         journal.add(source.randbytes(source.randint(1, 300)), synced[-1][1] + 1 + extra, journal.term)
     written = list(journal.entries)
-    disk.power_fails_at_sync = True
-    with pytest.raises(PowerFailure):
+    disk.syncs_left = 0
+    with pytest.raises(PowerCut):
         journal.sync()
 
-    disk.lose_power(source)
+    disk.lose_power()
     again = open_journal(disk)
 
     assert again.entries[: len(synced)] == synced
@@ -183,12 +186,12 @@ def test_power_lost_during_compaction_leaves_the_old_or_the_new_log() -> None:
         disk = make_disk(seed)
         journal, entries = filled(disk, groups=10)
         journal.deleteEntriesTo(25)
-        disk.power_fails_at_sync = source.random() < 0.5
+        disk.syncs_left = 0 if source.random() < 0.5 else None
         try:
             journal.sync()
-        except PowerFailure:
+        except PowerCut:
             seen.add("failed in the write")
-        disk.lose_power(source)
+        disk.lose_power()
         again = open_journal(disk)
         assert again.entries in (entries, entries[25:])
         seen.add(len(again.entries))
