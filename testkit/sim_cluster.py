@@ -166,21 +166,25 @@ class SimCluster:
             host.container = BrokerContainer(process.world, options, machine=machine)
             await self._nursery.start(process.run, host.container.run)
             for index, keys in enumerate(brokers):
-                folder = f"/data/{keys.get('brokerName', name)}-{keys.get('brokerId', '0')}"
-                defaults = {
-                    "brokerClusterName": "DefaultCluster",
-                    "brokerName": name,
-                    "brokerId": "0",
-                    "listenPort": str(FIRST_BROKER_PORT + index * _PORTS_PER_BROKER),
-                    "storePathRootDir": folder,
-                    "storePathCommitLog": f"{folder}/commitlog",
-                    **TINY_FILES,
-                }
-                await host.container.add_broker({**defaults, **keys}, source=f"simulated {name}")
+                await host.container.add_broker(self.keys_of(name, index, keys), source=f"simulated {name}")
 
         await self._boot(host, boot)
         assert host.container is not None
         return host.container
+
+    def keys_of(self, name: str, index: int, keys: Mapping[str, str]) -> dict[str, str]:
+        """Return all keys of broker number *index* of host *name*: what *keys* leave out is filled in."""
+        folder = f"/data/{keys.get('brokerName', name)}-{keys.get('brokerId', '0')}"
+        return {
+            "brokerClusterName": "DefaultCluster",
+            "brokerName": name,
+            "brokerId": "0",
+            "listenPort": str(FIRST_BROKER_PORT + index * _PORTS_PER_BROKER),
+            "storePathRootDir": folder,
+            "storePathCommitLog": f"{folder}/commitlog",
+            **TINY_FILES,
+            **keys,
+        }
 
     async def _boot(self, host: SimHost, boot: Boot) -> None:
         host.boot = boot

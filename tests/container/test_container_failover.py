@@ -158,7 +158,7 @@ def test_exactly_one_slave_acts_while_its_master_is_dead() -> None:
 # --- what escapes --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("CT-27", "CT-29")
+@pytest.mark.covers("CT-27", "CT-29", "R41", "R42", "R43")
 @pytest.mark.parametrize("also", [None, "c2"], ids=["to the master beside it", "to a master elsewhere"])
 def test_due_delayed_messages_of_an_acting_slave_arrive_once_with_their_identity(also: str | None) -> None:
     async def scenario(source: random.Random) -> None:
