@@ -251,18 +251,23 @@ class ConsumeQueues:
             done += fits
             queue.next_offset = offset + fits
 
-    def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:
+    def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> bool:
         """Write one unit at its place, whatever is or is not there; for recovery and replication.
 
         A unit that is there already and points to the same record or a later one stays. When every unit is older than
         the record, the queue was deleted and made again where the record comes from: what lies behind it goes.
+
+        Returns:
+            Whether something went that way.
         """
+        made_again = False
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
             if present is not None and present[1] != FILLER_SIZE and present[0] >= physical:
-                return
+                return False
             newest = self.unit(queue, queue.next_offset - 1)
             if newest is not None and newest[1] != FILLER_SIZE and newest[0] < physical:
+                made_again = True
                 queue.next_offset = offset
                 queue.max_offset = min(queue.max_offset, offset)
                 self.clear_after_end(queue)
@@ -272,6 +277,7 @@ class ConsumeQueues:
             self._bridge_gap(queue, offset, physical, size, code)
         self._write(queue, offset, physical, size, code)
         queue.next_offset = max(queue.next_offset, offset + 1)
+        return made_again
 
     def first_at_or_after(self, queue: ConsumeQueue, physical: int) -> int:
         """Return the first queue offset whose record starts at *physical* or later; ``next_offset`` if none does."""

@@ -163,6 +163,12 @@ class StoreCore:
             for callback in self.arrived:
                 callback(queue.topic, queue.queue_id, first + number, codes[number - 1], store_ms, None)
 
+    def forget_held(self, queue: ConsumeQueue, offset: int) -> None:
+        """Drop what is held back of *queue* from *offset* on: other messages stand there now."""
+        kept = [each for each in self.held if each[1] is not queue or each[2] <= offset]
+        self.held.clear()
+        self.held.extend(kept)
+
     def show_held(self) -> None:
         """Show what was held back and may be seen now."""
         limit = self.show_limit()

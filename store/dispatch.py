@@ -142,7 +142,8 @@ class Dispatcher:
 
     def _put(self, queue: ConsumeQueue, offset: int, seen: Seen, code: int) -> None:
         core = self._core
-        core.consume_queues.put(queue, offset, seen.physical_offset, seen.size_bytes, code)
+        if core.consume_queues.put(queue, offset, seen.physical_offset, seen.size_bytes, code):
+            core.forget_held(queue, offset)
         end = seen.physical_offset + seen.size_bytes
         core.hold_or_show(end, queue, offset + 1, code, seen.store_ms, seen.properties)
 

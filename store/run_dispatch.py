@@ -153,6 +153,8 @@ class RunDispatcher:
             queues.append_units(queue, run.values)
         else:
             for number in range(0, len(run.values), 3):
-                queues.put(queue, run.first + number // 3, *run.values[number : number + 3])
+                offset = run.first + number // 3
+                if queues.put(queue, offset, *run.values[number : number + 3]):
+                    self._core.forget_held(queue, offset)
         starts, codes = run.values[::3], run.values[2::3]
         self._core.show_run(queue, run.first, starts, run.end, codes, run.store_ms)
