@@ -9,11 +9,7 @@ found in the checkout, stub brokers otherwise. Prints who decided what, why, and
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,6 +17,15 @@ from pathlib import Path
 
 import trio
 
+from understudy.controller.drill_processes import (
+    Processes,
+    controller_settings,
+    find_launcher,
+    free_ports,
+    java_broker_settings,
+    properties,
+    spaced_ports,
+)
 from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.remoting.client import RemotingClient, open_client
@@ -38,38 +43,6 @@ class DrillError(Exception):
     """Something did not happen in time; the message says what was waited for."""
 
 
-class Processes:
-    """Child processes of the drill, killed at the end whatever happened."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str, command: Sequence[str]) -> None:
-        with (self.folder / f"{name}.out").open("ab") as output:
-            self._running[name] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-
-    def kill(self, name: str) -> None:
-        process = self._running.pop(name)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-
-    def kill_all(self) -> None:
-        for name in list(self._running):
-            self.kill(name)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 class Drill:
     """One run.
 
@@ -85,7 +58,7 @@ class Drill:
         self.launcher = launcher
         self.world = world
         self.processes = Processes(folder)
-        ports = _free_ports(2 * len(MEMBERS) + 1)
+        ports = free_ports(2 * len(MEMBERS) + 1)
         self.api = dict(zip(MEMBERS, ports[:3], strict=True))
         self.raft = dict(zip(MEMBERS, ports[3:6], strict=True))
         self.name_server = ports[6]
@@ -107,19 +80,9 @@ class Drill:
     # -- controllers ---------------------------------------------------------------------------------------------
 
     def start_controller(self, member: str) -> None:
-        settings = {
-            "controllerDLegerGroup": "drill",
-            "controllerDLegerPeers": ";".join(f"{m}-127.0.0.1:{p}" for m, p in self.api.items()),
-            "controllerRaftPeers": ";".join(f"{m}-127.0.0.1:{p}" for m, p in self.raft.items()),
-            "controllerDLegerSelfId": member,
-            "controllerStorePath": str(self.folder / member),
-            "configStorePath": str(self.folder / f"{member}.properties"),
-            "bindAddress": "127.0.0.1",
-            "scanNotActiveBrokerInterval": "300",
-            "scanInactiveMasterInterval": "300",
-        }
+        settings = controller_settings(member, self.api, self.raft, self.folder)
         path = self.folder / f"{member}.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        path.write_text(properties(settings))
         self.processes.start(member, [sys.executable, "-m", "understudy.controller.main", "-c", str(path)])
 
     async def ask(self, member: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command | None:
@@ -199,34 +162,11 @@ class Drill:
         nursery.start_soon(run)
 
     def _start_java_broker(self, number: int, port: int) -> None:
+        controllers = ";".join(f"127.0.0.1:{port}" for port in self.api.values())
         store = self.folder / f"store{number}"
-        settings = {
-            "brokerClusterName": "drill",
-            "brokerName": GROUP,
-            "brokerId": "-1",
-            "brokerRole": "SLAVE",
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "listenPort": str(port),
-            "namesrvAddr": f"127.0.0.1:{self.name_server}",
-            "enableControllerMode": "true",
-            "controllerAddr": ";".join(f"127.0.0.1:{p}" for p in self.api.values()),
-            "storePathRootDir": str(store),
-            "storePathCommitLog": str(store / "commitlog"),
-            "mappedFileSizeCommitLog": "1048576",
-            "mappedFileSizeConsumeQueue": "6000",
-            "totalReplicas": "2",
-            "inSyncReplicas": "2",
-            "minInSyncReplicas": "1",
-            "allAckInSyncStateSet": "true",
-            "brokerHeartbeatInterval": "200",
-            "controllerHeartBeatTimeoutMills": "2000",
-            "syncBrokerMetadataPeriod": "1000",
-            "checkSyncStateSetPeriod": "1000",
-            "diskMaxUsedSpaceRatio": "95",
-        }
+        settings = java_broker_settings(GROUP, port, f"127.0.0.1:{self.name_server}", controllers, store)
         path = self.folder / f"broker{number}.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        path.write_text(properties(settings))
         home = str(self.folder / f"home{number}")
         command = [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home]
         self.processes.start(f"broker{number}", command)
@@ -251,7 +191,7 @@ class Drill:
             path = self.folder / "namesrv.conf"
             path.write_text(f"listenPort={self.name_server}\n")
             self.processes.start("namesrv", [sys.executable, "-m", "understudy.namesrv.main", "-c", str(path)])
-        ports = _free_ports(2) if self.launcher is None else [port - port % 10 for port in _spaced_ports()]
+        ports = free_ports(2) if self.launcher is None else [port - port % 10 for port in spaced_ports()]
         number_of_id: dict[int, int] = {}
         for number, port in enumerate(ports):
             self.start_broker(nursery, number, port)
@@ -339,27 +279,10 @@ class Drill:
         self.happened("RESTORED", f"{leader} is active, {_text(await self.group(MEMBERS))}")
 
 
-def _spaced_ports() -> list[int]:
-    """Return two ports ten apart and more, because a Java broker listens on its neighbours too."""
-    first, second = sorted(_free_ports(2))
-    return [first, second if second - first > 20 else second + 40]
-
-
 def _text(group: tuple[int | None, int, list[int]] | None) -> str:
     if group is None:
         return "unknown"
     return f"master {group[0]} epoch {group[1]} sync state set {group[2]}"
-
-
-def find_launcher(given: str | None) -> Path | None:
-    """Return the launcher of Java brokers that was given or is found; ``None`` for stub brokers."""
-    if given == "none":
-        return None
-    if given is not None:
-        return Path(given)
-    found = Path(__file__).resolve().parent.parent / "bench" / "java" / "rocketmq"
-    home = os.environ.get("ROCKETMQ_JAVA_HOME") or os.path.expanduser("~/.cache/rocketmq-java/5.4.0")
-    return found if found.exists() and Path(home, "lib").is_dir() and shutil.which("java") else None
 
 
 async def _play(folder: Path, launcher: Path | None) -> None:

@@ -11,6 +11,7 @@ import trio
 from controller_processes import BIN, Installation, ask, free_ports, installation, received, send_many, until_true
 
 from understudy.controller import drill
+from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties
 from understudy.mqclient.api import open_producer, real_world
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 @pytest.mark.covers("R151", "R164", "R165", "R169", "R124", "R127", "R135", "R335")
 def test_java_brokers_register_elect_and_fail_over(capsys: pytest.CaptureFixture[str]) -> None:
-    launcher = drill.find_launcher(None)
+    launcher = find_launcher(None)
     if launcher is None:
         pytest.skip("the Java system is not installed: run bench/java/setup.sh")
     assert drill.main(["--java", str(launcher)]) == 0
@@ -44,36 +45,18 @@ class JavaGroup:
 
     def start(self, number: int) -> None:
         store = self.made.folder / f"store{number}"
-        settings = {
+        controllers = ";".join(f"127.0.0.1:{port}" for port in self.made.api.values())
+        settings = java_broker_settings("a", self.ports[number], self.made.servers, controllers, store)
+        settings |= {
             "brokerClusterName": "C",
-            "brokerName": "a",
-            "brokerId": "-1",
-            "brokerRole": "SLAVE",
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "listenPort": str(self.ports[number]),
-            "namesrvAddr": self.made.servers,
-            "enableControllerMode": "true",
-            "controllerAddr": ";".join(f"127.0.0.1:{port}" for port in self.made.api.values()),
-            "storePathRootDir": str(store),
-            "storePathCommitLog": str(store / "commitlog"),
-            "mappedFileSizeCommitLog": "1048576",
-            "mappedFileSizeConsumeQueue": "6000",
             "autoCreateTopicEnable": "true",
             "defaultTopicQueueNums": "1",
-            "inSyncReplicas": "2",
-            "minInSyncReplicas": "1",
-            "allAckInSyncStateSet": "true",
-            "brokerHeartbeatInterval": "200",
             "controllerHeartBeatTimeoutMills": "6000",
-            "syncBrokerMetadataPeriod": "1000",
-            "checkSyncStateSetPeriod": "1000",
             "haMaxTimeSlaveNotCatchup": "8000",
             "registerNameServerPeriod": "10000",
-            "diskMaxUsedSpaceRatio": "95",
         }
         path = self.made.folder / f"java{number}.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        path.write_text(properties(settings))
         home = str(self.made.folder / f"home{number}")
         with (self.made.folder / f"java{number}.out").open("ab") as out:
             self.made.running[f"java{number}"] = subprocess.Popen(
@@ -150,7 +133,7 @@ async def repeated(*words: str, wanted: str, times: int) -> bool:
 @pytest.mark.covers("R123", "R152", "R158", "R175", "R193", "R202", "R203", "R205", "R249", "R260", "R262", "R264")
 @pytest.mark.covers("R332", "R344")
 async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_name_servers(tmp_path: Path) -> None:
-    launcher = drill.find_launcher(None)
+    launcher = find_launcher(None)
     if launcher is None:
         pytest.skip("the Java system is not installed: run bench/java/setup.sh")
     with installation(tmp_path) as made, trio.fail_after(900):

@@ -1,0 +1,122 @@
+"""What the controller drill runs: processes, their ports and their settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+class Processes:
+    """Child processes of the drill, killed at the end whatever happened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Sequence[str]) -> None:
+        with (self.folder / f"{name}.out").open("ab") as output:
+            self._running[name] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def kill(self, name: str) -> None:
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+    def kill_all(self) -> None:
+        for name in list(self._running):
+            self.kill(name)
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def spaced_ports() -> list[int]:
+    """Return two ports ten apart and more, because a Java broker listens on its neighbours too."""
+    first, second = sorted(free_ports(2))
+    return [first, second if second - first > 20 else second + 40]
+
+
+def find_launcher(given: str | None) -> Path | None:
+    """Return the launcher of Java brokers that was given or is found; ``None`` for stub brokers."""
+    if given == "none":
+        return None
+    if given is not None:
+        return Path(given)
+    found = Path(__file__).resolve().parent.parent / "bench" / "java" / "rocketmq"
+    home = os.environ.get("ROCKETMQ_JAVA_HOME") or os.path.expanduser("~/.cache/rocketmq-java/5.4.0")
+    return found if found.exists() and Path(home, "lib").is_dir() and shutil.which("java") else None
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """Return the text of a settings file."""
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+def controller_settings(member: str, api: Mapping[str, int], raft: Mapping[str, int], folder: Path) -> dict[str, str]:
+    """Return the settings of one controller.
+
+    Args:
+        member: its id.
+        api, raft: port of each member for brokers and tools, and for the other members.
+        folder: where all of them keep their files.
+    """
+    return {
+        "controllerDLegerGroup": "drill",
+        "controllerDLegerPeers": ";".join(f"{m}-127.0.0.1:{p}" for m, p in api.items()),
+        "controllerRaftPeers": ";".join(f"{m}-127.0.0.1:{p}" for m, p in raft.items()),
+        "controllerDLegerSelfId": member,
+        "controllerStorePath": str(folder / member),
+        "configStorePath": str(folder / f"{member}.properties"),
+        "bindAddress": "127.0.0.1",
+        "scanNotActiveBrokerInterval": "300",
+        "scanInactiveMasterInterval": "300",
+    }
+
+
+def java_broker_settings(group: str, port: int, name_servers: str, controllers: str, store: Path) -> dict[str, str]:
+    """Return the settings of a real broker in controller mode, its periods shortened.
+
+    Args:
+        group: its broker name.
+        port: where it listens; its neighbours are taken, too.
+        name_servers, controllers: addresses, separated by semicolons.
+        store: its folder.
+    """
+    return {
+        "brokerClusterName": "drill",
+        "brokerName": group,
+        "brokerId": "-1",
+        "brokerRole": "SLAVE",
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "listenPort": str(port),
+        "namesrvAddr": name_servers,
+        "enableControllerMode": "true",
+        "controllerAddr": controllers,
+        "storePathRootDir": str(store),
+        "storePathCommitLog": str(store / "commitlog"),
+        "mappedFileSizeCommitLog": "1048576",
+        "mappedFileSizeConsumeQueue": "6000",
+        "totalReplicas": "2",
+        "inSyncReplicas": "2",
+        "minInSyncReplicas": "1",
+        "allAckInSyncStateSet": "true",
+        "brokerHeartbeatInterval": "200",
+        "controllerHeartBeatTimeoutMills": "2000",
+        "syncBrokerMetadataPeriod": "1000",
+        "checkSyncStateSetPeriod": "1000",
+        "diskMaxUsedSpaceRatio": "95",
+    }
