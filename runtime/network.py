@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -19,6 +20,7 @@ log = get_logger("runtime.network")
 
 _TOO_MANY = "too many open files and connections; raise the limit (ulimit -n) or have fewer clients"
 _ACCEPT_HINTS = {errno.EMFILE: _TOO_MANY, errno.ENFILE: _TOO_MANY}
+_RECEIVE_BYTES = 256 * 1024  # most that one receive brings, whatever is asked for
 _BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
 _UNWAITED_RECEIVES = 3  # in a row, before other tasks get their turn
 
@@ -98,6 +100,20 @@ class Network(Protocol):
         ...
 
 
+class _Receiving(threading.local):
+    """Where the receives of a thread's event loop land before what came is copied out.
+
+    A fresh buffer of the largest size for each receive would cost more than the receive: the system clears its pages
+    again and again.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(_RECEIVE_BYTES))
+
+
+_receiving = _Receiving()
+
+
 class TcpStream:
     """A TCP connection with Nagle's delay off."""
 
@@ -119,7 +135,8 @@ class TcpStream:
             self._unwaited += 1
         while True:
             try:
-                return os.read(self._fd, max_bytes)
+                buffer = _receiving.buffer
+                return bytes(buffer[: os.readv(self._fd, (buffer[:max_bytes],))])
             except BlockingIOError:
                 self._unwaited = 0
                 await trio.lowlevel.wait_readable(self._fd)
