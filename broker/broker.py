@@ -180,11 +180,17 @@ class Broker:
         append(self.store, message)
         return True
 
+    def _handed_on(self) -> None:
+        """Answer the pulls that a receive's messages woke, and take its time."""
+        self.hold.answer_ready()
+        self.send.take_time()
+
     def forget_topic(self, topic: str) -> None:
-        """Delete what belongs to a topic whose row is gone: queues, offsets, statistics."""
+        """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told."""
         self.offsets.remove_topic(topic)
         self.store.delete_topic(topic)
         self.stats.topic_deleted(topic)
+        self.hold.wake_topic(topic)
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -486,7 +492,7 @@ class Broker:
             LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
         )
         server.on_close.append(self.members.closed)
-        server.handed_on = self.hold.answer_ready
+        server.handed_on = self._handed_on
         if self.fast_server is not None:
             server.copy_to(self.fast_server, without=PULL_CODES)
             self.fast_server.on_close.append(self.members.closed)

@@ -106,6 +106,13 @@ class PullHold:
             self._leave(parked)
             self._make_ready(parked)
 
+    def wake_topic(self, topic: str) -> None:
+        """Answer the pulls parked at *topic* now (it was deleted)."""
+        for place in [place for place in self._parked if place[0] == topic]:
+            for parked in list(self._parked[place]):
+                self._leave(parked)
+                self._make_ready(parked)
+
     def wake_all(self) -> None:
         """Answer every parked pull now (the broker's role changed)."""
         for waiting in list(self._parked.values()):

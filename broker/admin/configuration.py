@@ -24,6 +24,19 @@ if TYPE_CHECKING:
 log = get_logger("broker.config")
 
 ALWAYS_BLACK_LISTED = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+START_ONLY = frozenset(
+    {
+        "bindAddress",
+        "brokerClusterName",
+        "brokerId",
+        "brokerName",
+        "haListenPort",
+        "listenPort",
+        "storePathCommitLog",
+        "storePathRootDir",
+    }
+)
+"""Who and where a broker is: a running one cannot become another."""
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -57,6 +70,13 @@ class ConfigurationAdmin:
         if black_listed & wanted.keys():
             raise CommandError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         before = options.properties()
+        fixed = sorted(key for key in START_ONLY & wanted.keys() if wanted[key] != before.get(key))
+        if fixed:
+            # Differs because the reference shows the new value from then on and goes on with the old one.
+            remark = (
+                f"{', '.join(fixed)} cannot change while the broker runs; change the file and start the broker again"
+            )
+            raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         try:
             changed = options.update(wanted, "request")
         except ConfigError as error:

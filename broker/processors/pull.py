@@ -143,7 +143,9 @@ class PullProcessor:
                 answer = _EXT % (0, row.sys_flag, moved, high, low, place.sys_flag)
                 return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
+        before_ms = self._clock.wall_ms()
         found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, accept)
+        self._stats.get_took(self._clock.wall_ms() - before_ms)
         status = found.status
         offsets.record_pull(group, topic, queue_id, found.next_begin_offset)
         if may_wait and sys_flag & COMMIT_OFFSET:

@@ -58,6 +58,7 @@ class SendProcessor:
         self._common = CommonProperties()
         self._received = -1.0
         self._received_ms = 0
+        self._appended = 0
         self._stalled = self._was_stalled = False
         self._region: str | None = None
         self._trace: bool | None = None
@@ -200,6 +201,7 @@ class SendProcessor:
             raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
             ) from None
+        self._appended += 1
         plan.count(queue_id, 1, size)
         if command.flag & 2:
             return None
@@ -213,6 +215,12 @@ class SendProcessor:
         if waits and wants_wait:
             return self._park(physical + size, connection, command, answer, answer_ext, copies)
         return answer
+
+    def take_time(self) -> None:
+        """Count how long the sends of one receive took from their arrival to the last append."""
+        if self._appended:
+            self._broker.stats.put_took(self._clock.wall_ms() - self._received_ms, self._appended)
+            self._appended = 0
 
     # --- batches -----------------------------------------------------------------------------------------------
 
@@ -254,6 +262,7 @@ class SendProcessor:
         except PutRejected as error:
             raise self.admission.rejected(error) from None
         count = len(offsets)
+        self._appended += 1
         plan.count(queue_id, count, end - offsets[0] if offsets else 0)
         if command.flag & 2:
             return None

@@ -221,6 +221,21 @@ class TestLongPolling:
             rig.broker.topics.delete("T")
             assert (await rig.wait(held)).code == 17
 
+    async def test_deleting_a_topic_tells_those_who_wait_there_at_once(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path)) as rig:
+            # given a pull that may wait for a minute
+            await filled(rig)
+            held = rig.tell(11, pull_header("T", 0, 4, sysFlag="6", suspendTimeoutMillis="60000"))
+            assert 1 == len(rig.broker.hold)
+            # when its topic is deleted
+            rig.broker.topics.delete("T")
+            rig.broker.forget_topic("T")
+            # then it is answered as a pull of a topic that is not there
+            answer = await rig.wait(held)
+            assert 17 == answer.code
+            assert (answer.remark or "").startswith("topic[T] not exist")
+            assert 0 == len(rig.broker.hold)
+
     async def test_ended_connection_is_not_answered(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
             await filled(rig)

@@ -399,3 +399,16 @@ class TestSendBack:
 
 def test_properties_helper_is_what_clients_write() -> None:
     assert parse_properties(properties(A="1", B="2")) == {"A": "1", "B": "2"}
+
+
+async def test_the_sends_of_one_receive_are_timed_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        counted: list[int] = []
+        monkeypatch.setattr(rig.broker.stats, "put_took", lambda elapsed_ms, requests: counted.append(requests))
+        # given two sends; when the receive that brought them is done, and one that brought none
+        rig.send("TopicTest", b"one")
+        rig.send("TopicTest", b"two")
+        rig.broker.send.take_time()
+        rig.broker.send.take_time()
+        # then both were counted once
+        assert [2] == counted

@@ -14,6 +14,7 @@ from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTabl
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.filters import Subscription
 from understudy.broker.groups import GroupConfig, GroupTable
+from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.schedule import ScheduleProgress
@@ -169,6 +170,7 @@ class Rig:
             consumers=self.consumers,
             producers=self.producers,
             stats=BrokerStatistics(clock, "DefaultCluster"),
+            hold=PullHold(SystemClock()),
             store=self.store,
             persistence=self.saves,
             registration=Registered(),

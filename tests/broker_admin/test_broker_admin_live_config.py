@@ -40,6 +40,29 @@ async def test_black_listed_keys(key: str) -> None:
     assert rig.options.broker.traceOn is True
 
 
+@pytest.mark.parametrize("line", [b"listenPort=1", b"brokerName=other", b"storePathRootDir=/elsewhere"])
+async def test_what_a_broker_is_cannot_change_while_it_runs(line: bytes) -> None:
+    rig = Rig()
+    before = rig.options.properties()
+
+    answer = await rig.ask(25, body=line + b"\ntraceOn=false\n")
+
+    key = line.partition(b"=")[0].decode()
+    expected = f"{key} cannot change while the broker runs; change the file and start the broker again"
+    assert (29, expected) == (answer.code, answer.remark)
+    assert before == rig.options.properties()
+
+
+async def test_what_a_broker_is_may_be_said_again() -> None:
+    rig = Rig()
+    name = rig.options.broker.brokerName
+
+    answer = await rig.ask(25, body=f"brokerName={name}\ntraceOn=false\n".encode())
+
+    assert 0 == answer.code
+    assert rig.options.broker.traceOn is False
+
+
 async def test_a_bad_value_changes_nothing() -> None:
     rig = Rig()
 
