@@ -1,0 +1,88 @@
+"""The runner of seeds, the faults it draws, and clocks that stand still."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import attrs
+import pytest
+import trio
+import trio.lowlevel
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from understudy.testkit import acting_seeds
+from understudy.testkit.acting_faults import FAULTS, draw_plan
+from understudy.testkit.seeds import FailedRun, play_seeds
+from understudy.testkit.sim_clock import StoppableClock
+
+
+@attrs.define
+class Played(FailedRun):
+    measures: dict[str, float] = attrs.field(factory=dict)
+
+
+def play(seed: int) -> Played:
+    if seed == 3:
+        raise ExceptionGroup("two", [ValueError("it broke"), ValueError("also")])
+    broken = [f"seed {seed} lost a message"] if seed == 2 else []
+    return Played(seed, broken, Counter({"sent": 10, "fault kill": 1}), {"T1": float(seed)})
+
+
+def test_seeds_are_summed_up_and_failing_ones_say_how_to_replay_them(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = play_seeds(play, range(5), 2, lambda seed: f"again --replay {seed}")
+    assert (summary.seeds, [each.seed for each in summary.failing]) == (5, [2, 3])
+    assert (summary.rest, summary.faults, summary.worst) == ({"sent": 40}, {"kill": 4}, {"T1": 4.0})
+    printed = capsys.readouterr().out
+    assert "VIOLATION seed 2: seed 2 lost a message\n  replay: again --replay 2\n" in printed
+    assert "it broke" in printed
+    assert "kill 4" in acting_seeds.tell(summary)
+
+
+@given(st.integers(0, 10_000))
+def test_the_watched_host_meets_the_first_fault_and_others_the_rest(seed: int) -> None:
+    plan = draw_plan(random.Random(seed), "c1", ("c2", "c3", "n1"))
+    assert plan == draw_plan(random.Random(seed), "c1", ("c2", "c3", "n1"))
+    assert (plan[0].host, plan[0].begins_seconds) == ("c1", 0.0)
+    assert {each.host for each in plan[1:]} <= {"c2", "c3", "n1"}
+
+
+def test_a_few_seeds_draw_every_kind_of_fault() -> None:
+    drawn = [each.kind for seed in range(100) for each in draw_plan(random.Random(seed), "c1", ("c2",))]
+    assert set(drawn) == set(FAULTS)
+
+
+def test_a_seed_of_random_faults_keeps_every_promise() -> None:
+    outcome = acting_seeds.play(1)
+    assert (outcome.violations, outcome.counts["lost"], outcome.counts["out of order"]) == ([], 0, 0)
+    assert outcome.counts["sent"] > 50
+    assert sum(count for name, count in outcome.counts.items() if name.startswith("fault ")) >= 1
+
+
+@pytest.mark.parametrize(("counted", "expected"), [(True, 100.0), (False, 103.0)])
+async def test_who_sleeps_on_a_stopped_clock_does_not_go_on(
+    counted: bool, expected: float, autojump_clock: MockClock
+) -> None:
+    clock = StoppableClock()
+    began, wall_ms = clock.monotonic(), clock.wall_ms()
+    woke: list[float] = []
+
+    async def sleeper() -> None:
+        with clock.move_on_after(3):
+            await trio.sleep_forever()
+        woke.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sleeper)
+        await trio.lowlevel.checkpoint()
+        # when the clock stands still for a hundred seconds
+        clock.stop()
+        await trio.sleep(100)
+        assert (woke, clock.monotonic()) == ([], began)
+        clock.go_on(counted=counted)
+    # then a stopped process is late at once, a suspended machine sleeps on; wall time has passed for both
+    assert woke == [pytest.approx(expected)]
+    assert clock.monotonic() - began == pytest.approx(expected if counted else expected - 100)
+    assert clock.wall_ms() - wall_ms == pytest.approx(expected * 1000, abs=1)
