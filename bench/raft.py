@@ -43,7 +43,7 @@ from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.world import real_world
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 WINDOW_SECONDS = 20.0
 

@@ -186,13 +186,6 @@ def pull_header(topic: str, queue_id: int = 0, offset: int = 0, group: str = "cg
     }
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until *condition* holds, looking every few milliseconds."""
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for is a file or another task's table
-            await trio.sleep(0.005)
-
-
 def options(folder: str, keys: dict[str, str] | None = None) -> BrokerOptions:
     properties = {
         "brokerName": "broker-a",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
-from broker_rig import PORT, NoNetwork, open_rig, options, until
+from broker_rig import PORT, NoNetwork, open_rig, options
 
 from understudy.broker.broker import Broker
 from understudy.broker.storage import BrokerStartError
@@ -23,6 +23,7 @@ from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.network import ListenError, TcpNetwork
 from understudy.runtime.world import World
+from understudy.testkit.waiting import until
 
 
 def real_world() -> World:

@@ -23,7 +23,7 @@ from understudy.mqclient.api import (
     real_world,
 )
 from understudy.testkit.local_cluster import LocalCluster
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 METERED = {
     "metricsExporterType": "PROM",

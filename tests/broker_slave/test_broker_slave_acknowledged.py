@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import trio
-from test_broker_slave_cluster import Pair, open_pair, run, until
+from test_broker_slave_cluster import Pair, open_pair, run
 
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.json_dialect import loads
+from understudy.testkit.waiting import until
 
 
 async def acknowledged(pair: Pair) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from understudy.store.record import decode_records
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.sim_disk import SimDisk
+from understudy.testkit.waiting import until
 
 GROUP = {"brokerName": "broker-a"}
 SLAVE = {**GROUP, "brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
@@ -73,15 +74,6 @@ async def open_pair(
             open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer,
         ):
             yield Pair(cluster, client, producer)
-
-
-async def until(condition: Callable[[], bool], seconds: float) -> float:
-    """Wait in virtual time; return how long it took."""
-    began = trio.current_time()
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - virtual time, and a condition inside a broker
-            await trio.sleep(0.01)
-    return trio.current_time() - began
 
 
 def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:

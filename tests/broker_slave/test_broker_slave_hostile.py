@@ -8,11 +8,12 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from test_broker_slave_cluster import Pair, bodies, open_pair, run, until
+from test_broker_slave_cluster import Pair, bodies, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.message import Message
 from understudy.runtime.background import open_background
+from understudy.testkit.waiting import until
 
 FRAME = struct.Struct(">qi")  # where the bytes belong, how many follow
 HA_PORT = 10912

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from test_broker_slave_cluster import GROUP, SLAVE, bodies, open_pair, run, until
+from test_broker_slave_cluster import GROUP, SLAVE, bodies, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.errors import ClientError
@@ -30,6 +30,7 @@ from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import dumps, loads
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMER = struct.Struct(">7q")  # the reference's checkpoint: three offsets and times, then the version

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-import trio
 
 from understudy.broker.broker import Broker
 from understudy.container.config import ContainerOptions
@@ -20,6 +18,7 @@ from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
 
 SYNC = {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"}
 
@@ -33,12 +32,6 @@ def slave_keys(cluster: LocalCluster, broker_id: int = 1) -> dict[str, str]:
         "storePathCommitLog": f"{folder}/commitlog",
         "slaveReadEnable": "true",
     }
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - a condition inside a broker
-            await trio.sleep(0.02)
 
 
 async def status_of(broker: Broker) -> Any:

@@ -29,6 +29,7 @@ from understudy.store.status import PutStatus
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.ring import GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.waiting import until
 
 T = TypeVar("T")
 TOPIC = "orders"
@@ -85,14 +86,6 @@ class Ring:
             return True
 
         await until(ready, 60)
-
-
-async def until(condition: Callable[[], bool], seconds: float) -> float:
-    began = trio.current_time()
-    with trio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - virtual time, and a condition inside a broker
-            await trio.sleep(0.01)
-    return trio.current_time() - began
 
 
 @asynccontextmanager

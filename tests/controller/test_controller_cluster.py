@@ -20,7 +20,7 @@ from understudy.testkit.sim_quorum_controllers import (
     SimControllers,
     run_controllers_seed,
 )
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 
 @asynccontextmanager

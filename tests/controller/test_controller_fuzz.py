@@ -45,7 +45,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.testkit.sim_quorum import RAFT_PORT, CounterMachine, Outcome, SimQuorum
 from understudy.testkit.sim_quorum_controllers import API_PORT, ControllersOutcome, SimControllers
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 LONG = "a name of 70 kB"
 """Stands for one in what is drawn, so that a failing example can be read."""

@@ -16,7 +16,7 @@ from understudy.mqclient.api import (
 )
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import Command, request
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 
 @pytest.mark.slow

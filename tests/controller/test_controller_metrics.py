@@ -20,7 +20,7 @@ from understudy.remoting.command import request
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.metrics import exposition
 from understudy.testkit.sim_quorum_controllers import API_PORT, ControllersOutcome, SimControllers
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 METRICS_PORT = 5557
 
@@ -171,3 +171,22 @@ async def test_nothing_is_served_unless_asked_for(autojump_clock: MockClock) -> 
         with pytest.raises(OSError, match="no listener at n0:5557"):
             await cluster.network.host("prometheus").connect("n0", METRICS_PORT, 1)
         nursery.cancel_scope.cancel()
+
+
+async def test_the_log_says_once_that_elections_wait_and_once_that_they_go_on(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with metered({"a": 1}) as cluster:
+        active = await cluster.wait_active()
+        dead = [host for host in cluster.controllers.values() if host is not active]
+        for host in dead:
+            await host.kill(power=True)
+        await trio.sleep(10)
+        for host in dead:
+            host.start()
+        await cluster.wait_active()
+        await trio.sleep(5)
+    waits = [record.getMessage() for record in caplog.records if "no controller is active" in record.getMessage()]
+    assert len(waits) == 1
+    assert "this member reaches no majority; elections wait, routes and traffic go on" in waits[0]
+    assert "connected=nobody" in waits[0]

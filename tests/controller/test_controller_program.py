@@ -27,7 +27,7 @@ from understudy.remoting.command import request
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import real_world
 from understudy.testkit.sim_quorum import CounterMachine
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 
 def free_ports(count: int) -> list[int]:

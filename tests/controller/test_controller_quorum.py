@@ -34,7 +34,7 @@ from understudy.testkit.sim_quorum import (
     SimQuorum,
 )
 from understudy.testkit.sim_quorum_history import run_quorum_seed
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 
 class Quorum(SimQuorum):

@@ -38,7 +38,7 @@ from understudy.controller.raft.messages import (
 )
 from understudy.runtime.network import ByteStream
 from understudy.testkit.sim_quorum import RAFT_PORT, Outcome, QuorumHost, SimQuorum
-from understudy.testkit.sim_quorum_wait import until
+from understudy.testkit.waiting import until
 
 ELECTION_MIN, ELECTION_MAX, HEARTBEAT = 0.4, 0.8, 0.1
 SLACK = 0.1

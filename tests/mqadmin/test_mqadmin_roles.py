@@ -22,6 +22,7 @@ from understudy.remoting.command import request
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.ring import broker_of, start_ring
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.waiting import until
 
 TOPIC = "orders"
 
@@ -34,12 +35,6 @@ async def shell(cluster: SimCluster, line: str, *, as_json: bool = False) -> str
     world = cluster.client_world("operator")
     await run_command(command, values, cluster.name_servers, Output(as_json, stream), world)
     return stream.getvalue()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(60):
-        while not condition():  # noqa: ASYNC110 - virtual time, and a condition inside a broker
-            await trio.sleep(0.01)
 
 
 def ready(cluster: SimCluster) -> bool:
@@ -70,14 +65,14 @@ async def commit(cluster: SimCluster, broker_id: int, offset: int, group: str = 
 async def failover(cluster: SimCluster) -> tuple[str, str]:
     """Play one up to the moment when the slave acts; return the addresses of master and slave."""
     await start_ring(cluster)
-    await until(lambda: ready(cluster))
+    await until(lambda: ready(cluster), 60)
     await commit(cluster, 0, 3)
     await trio.sleep(4)
     master, slave = broker_of(cluster, "g0", 0), broker_of(cluster, "g0", 1)
     assert master is not None
     assert slave is not None
     await cluster.kill("c1")
-    await until(lambda: "schedule" in slave.services.running())
+    await until(lambda: "schedule" in slave.services.running(), 60)
     return master.identity.address, slave.identity.address
 
 
@@ -123,7 +118,7 @@ def test_the_report_shows_before_slave_merged_and_why(page_rows: int, monkeypatc
             await commit(cluster, 1, 2, "others")
             # when the master is back
             await cluster.restart("c1")
-            await until(lambda: ready(cluster))
+            await until(lambda: ready(cluster), 60)
             # then
             printed = await shell(cluster, f"preOnlineReport -b {master}")
             (row,) = [line.split(maxsplit=6) for line in printed.splitlines() if "orders@readers" in line]
@@ -140,7 +135,7 @@ def test_the_report_shows_before_slave_merged_and_why(page_rows: int, monkeypatc
             await cluster.restart("c1")
             again = broker_of(cluster, "g0", 0)
             assert again is not None
-            await until(lambda: not again.registration.isolated)
+            await until(lambda: not again.registration.isolated, 60)
             assert "orders@readers" in await shell(cluster, f"preOnlineReport -b {master}")
 
     run(scenario)

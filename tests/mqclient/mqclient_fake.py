@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
@@ -16,24 +16,6 @@ from understudy.runtime.json_dialect import dumps
 from understudy.runtime.world import real_world
 
 Answer = Callable[[Command], Command | None]
-
-
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until *condition* is true; for facts that nobody announces. Fails after *seconds*."""
-
-    async def ready() -> object:
-        return condition()
-
-    await eventually(ready, seconds)
-
-
-async def eventually(condition: Callable[[], Awaitable[object]], seconds: float = 20.0) -> None:
-    """Wait until what *condition* awaits is true. Fails after *seconds*."""
-    with trio.fail_after(seconds):
-        while True:
-            if await condition():
-                return
-            await trio.sleep(0.01)
 
 
 def stored(command: Command) -> Command:

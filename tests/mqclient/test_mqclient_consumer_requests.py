@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from mqclient_fake import FakeBroker, open_fake, until
+from mqclient_fake import FakeBroker, open_fake
 
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
@@ -17,6 +17,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
 from understudy.runtime.json_dialect import dumps
 from understudy.runtime.world import real_world
+from understudy.testkit.waiting import until
 
 
 async def nothing(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:

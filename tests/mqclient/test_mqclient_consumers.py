@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from mqclient_fake import eventually, until
 
 from understudy.mqclient.admin import groups, messages, topics
 from understudy.mqclient.admin.cluster import cluster_info
@@ -27,6 +26,7 @@ from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.window import WindowLimits
 from understudy.runtime.world import World, real_world
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import eventually, until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 TOPIC = "Orders"

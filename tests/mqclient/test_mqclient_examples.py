@@ -8,9 +8,9 @@ from types import ModuleType
 
 import pytest
 import trio
-from mqclient_fake import until
 
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

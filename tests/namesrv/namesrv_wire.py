@@ -145,10 +145,3 @@ async def connected(server: NameServer) -> AsyncIterator[Peer]:
     stream = await trio.open_tcp_stream(*server.address)
     async with stream:
         yield Peer(stream)
-
-
-async def until(condition: Any, within_seconds: float = 5.0) -> None:
-    """Wait until ``await condition()`` is true."""
-    with trio.fail_after(within_seconds):
-        while not await condition():  # noqa: ASYNC110  # asked over the wire, there is no event to wait for
-            await trio.sleep(0.005)

@@ -11,13 +11,14 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from namesrv_wire import Peer, config_in, connected, registration_body, running, until, world
+from namesrv_wire import Peer, config_in, connected, registration_body, running, world
 
 from understudy.namesrv.records import DEFAULT_TIMEOUT_MS
 from understudy.namesrv.server import NameServer
 from understudy.remoting.command import Command, request
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
+from understudy.testkit.waiting import eventually
 
 TOPICS = {"T1": 6, "T2": 6}
 
@@ -59,7 +60,7 @@ async def test_a_killed_container_loses_all_its_brokers_at_once(tmp_path: Path) 
         async def rewritten() -> bool:
             return len(server.table.live) == 3
 
-        await until(rewritten)
+        await eventually(rewritten)
         # then all three are out of the route at once, and the slave stands in for the master
         assert trio.current_time() - killed < 0.5
         route = await client.route("T1")
@@ -79,7 +80,7 @@ async def test_a_broker_that_reconnected_survives_its_old_connection(tmp_path: P
         async def only_one() -> bool:
             return len(server.table.live) == 1
 
-        await until(only_one)
+        await eventually(only_one)
         assert [member.name for member in server.table.live.values()] == ["a"]
 
 
@@ -94,7 +95,7 @@ async def test_a_silent_broker_is_dropped_while_its_neighbour_stays_connected(tm
         async def gone() -> bool:
             return await client.route("Q1") is None
 
-        await until(gone)
+        await eventually(gone)
         # then the other one is still there, on the same open connection
         assert await peer.route("T1") is not None
         # and when the last broker of a connection falls silent, the connection is closed, so that it notices
@@ -116,7 +117,7 @@ async def test_a_burst_of_unregistrations_is_carried_out(tmp_path: Path) -> None
         async def empty() -> bool:
             return await peer.route("T1") is None
 
-        await until(empty)
+        await eventually(empty)
         assert server.table.groups == {}
 
 
@@ -204,7 +205,7 @@ async def test_the_member_list_shrinks_and_grows(tmp_path: Path) -> None:
         async def shrunk() -> bool:
             return b'{0:"10.0.0.1:0",2:"10.0.0.1:2"}' in await ids()
 
-        await until(shrunk)
+        await eventually(shrunk)
         await peer.register("a", 1, "10.0.0.1:1", TOPICS, enableActingMaster="true")
         assert b'{0:"10.0.0.1:0",1:"10.0.0.1:1",2:"10.0.0.1:2"}' in await ids()
 
@@ -427,7 +428,7 @@ async def until_gone(server: NameServer) -> None:
     async def gone() -> bool:
         return not server.table.live
 
-    await until(gone)
+    await eventually(gone)
 
 
 async def test_connections_may_be_idle_for_ever_if_the_settings_say_so(tmp_path: Path) -> None:
