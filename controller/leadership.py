@@ -39,9 +39,10 @@ async def tell_when_nobody_leads(member: QuorumMember, clock: Clock, patience_se
             since = now
         elif leader is None and since is not None and not said:
             said = True
+            majority = 2 * (len(facts.connected) + 1) > len(member.settings.addresses)
+            why = "a majority is connected but elected nobody yet" if majority else "this member reaches no majority"
             log.warning(
-                "no controller is active: fewer than a majority can talk to each other; "
-                "elections wait, routes and traffic go on",
+                f"no controller is active: {why}; elections wait, routes and traffic go on",
                 member=facts.member,
                 connected=", ".join(facts.connected) or "nobody",
                 problem=facts.problem or "none",
