@@ -140,22 +140,21 @@ class ProcessRing:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                start_new_session=True,
             )
 
     def kill(self, name: str) -> None:
         """End one process with SIGKILL and wait for it."""
         process = self._processes.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
 
     def freeze(self, name: str) -> None:
         """Stop a process where it stands (SIGSTOP)."""
-        os.killpg(self._processes[name].pid, signal.SIGSTOP)
+        self._processes[name].send_signal(signal.SIGSTOP)
 
     def thaw(self, name: str) -> None:
         """Let a frozen process go on (SIGCONT)."""
-        os.killpg(self._processes[name].pid, signal.SIGCONT)
+        self._processes[name].send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """End every process and remove every file."""
