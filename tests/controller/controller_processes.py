@@ -72,6 +72,8 @@ class Installation:
             f"controllerDLegerSelfId={member}\n"
             f"controllerStorePath={self.folder / member}\n"
             f"configStorePath={self.folder / member}.properties\n"
+            # generous: these tests are not about how fast a quorum elects
+            "controllerRaftElectionMin=1000\ncontrollerRaftElectionMax=2000\ncontrollerRaftHeartbeat=250\n"
             "bindAddress=127.0.0.1\n"
         )
 
