@@ -115,7 +115,7 @@ def java_broker_settings(group: str, port: int, name_servers: str, controllers: 
         "minInSyncReplicas": "1",
         "allAckInSyncStateSet": "true",
         "brokerHeartbeatInterval": "200",
-        "controllerHeartBeatTimeoutMills": "2000",
+        "controllerHeartBeatTimeoutMills": "5000",
         "syncBrokerMetadataPeriod": "1000",
         "checkSyncStateSetPeriod": "1000",
         "diskMaxUsedSpaceRatio": "95",
