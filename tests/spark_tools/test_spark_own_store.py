@@ -140,6 +140,7 @@ def spark() -> Iterator[Any]:
     found.stop()
 
 
+@pytest.mark.slow
 def test_every_job_reads_what_our_broker_wrote(spark: Any, written: tuple[Path, list[str]], tmp_path: Path) -> None:
     root, keys = written
     pair = ("--store", f"a={root / 'broker-a'}", "--store", f"b={root / 'copy'}")
