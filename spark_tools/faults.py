@@ -7,12 +7,12 @@ import os
 import numpy as np
 
 from understudy.spark_tools import layout as layouts
+from understudy.spark_tools.inner_batches import inner_batch_fault, inner_batches
 from understudy.spark_tools.kernels import consumequeue, index, progress, tables
 from understudy.spark_tools.kernels.damage import WARNING, Damage
 from understudy.spark_tools.kernels.records import crc_matches
 from understudy.spark_tools.layout import TABLES, Layout, LogFile, Queue, Store, read_layout
 from understudy.spark_tools.storage import local_path, map_range, read_file
-from understudy.spark_tools.unread import inner_batch_fault, inner_batches
 from understudy.spark_tools.windows import read_records
 
 UNITS_PER_READ = 1 << 20

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage
-from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.storage import Entry, join, list_directory
 
 NOT_READ = "not-read"
-INNER_BATCH = 0x80  # MessageSysFlag.java
 _OPENED_BY_EVERY_BROKER = "rocksdbstore"  # holds no offsets, and is empty unless a feature asks for it
 
 
@@ -40,15 +36,3 @@ def rocksdb_parts(store_path: str, directories: list[str]) -> Iterator[Damage]:
 def _is_rocksdb(files: list[Entry]) -> bool:
     names = [entry.name for entry in files]
     return "CURRENT" in names and any(name.startswith("MANIFEST-") for name in names)
-
-
-def inner_batches(base: int, chunk: Chunk) -> tuple[int, int]:
-    """Byte of the first record that holds a batch of messages (-1: none) and how many such records a chunk has."""
-    rows = np.flatnonzero(chunk.header["sys_flag"] & INNER_BATCH)
-    return (base + int(chunk.positions[rows[0]]), len(rows)) if len(rows) else (-1, 0)
-
-
-def inner_batch_fault(path: str, at: int, count: int) -> Damage:
-    """The note about the batches of one part of a log, the first of which is at byte `at`."""
-    detail = f"from here on {count} records hold batches; each counts as one message, those inside are not looked at"
-    return Damage(path, at, -1, NOT_READ, detail, WARNING)

@@ -30,3 +30,9 @@ def log_lines_stay_where_they_belong() -> Iterator[None]:
     yield
     logger.handlers[:], logger.propagate = handlers, propagate
     logger.setLevel(level)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long, so that no processor is left alone with one of them at the end."""
+    long_ones = {item.path for item in items if item.get_closest_marker("slow") or item.get_closest_marker("peers")}
+    items.sort(key=lambda item: item.path not in long_ones)

@@ -10,9 +10,9 @@ import pytest
 OPTIONS = "JDK_JAVA_OPTIONS"
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def quick_jvm() -> Iterator[None]:
-    """For this package only: the options of other tests' JVMs are their own."""
+    """For each module of its own: the options of other tests' JVMs are their own."""
     before = os.environ.get(OPTIONS)
     if before is None:
         os.environ[OPTIONS] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -39,8 +39,9 @@ class SmallBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended = True
-        with socket.create_connection(self._listener.getsockname()):
-            self._thread.join(10)
+        socket.create_connection(self._listener.getsockname()).close()  # wakes the thread that waits for the next one
+        self._thread.join(10)
+        assert not self._thread.is_alive()
         self._listener.close()
 
     def _serve(self) -> None:

@@ -47,7 +47,7 @@ def workers(arguments: list[str]) -> list[str]:
         for argument in arguments
     ):
         return []
-    return ["-n", str(min(len(os.sched_getaffinity(0)), MOST_WORKERS)), "--dist", "loadfile"]
+    return ["-n", str(min(len(os.sched_getaffinity(0)), MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
 
 
 def install_peers() -> None:
