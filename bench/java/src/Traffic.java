@@ -47,6 +47,7 @@ public final class Traffic {
             producer.setNamesrvAddr(cli.required("namesrv"));
             producer.setInstanceName("writers" + System.nanoTime());
             producer.setPollNameServerInterval(cli.number("poll-ms", 1000));
+            producer.setRetryTimesWhenSendFailed(0);        // a lost answer, sent again, may be stored twice: not what is judged
             producer.start();
             for (int i = 0; i < cli.number("senders", 3); i++) {
                 String name = "sender-" + i;
