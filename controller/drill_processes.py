@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+_CHECK_LIMIT_SECONDS = 60
 
 
 class Processes:
@@ -56,8 +56,10 @@ def find_launcher(given: str | None) -> Path | None:
     if given is not None:
         return Path(given)
     found = Path(__file__).resolve().parent.parent / "bench" / "java" / "rocketmq"
-    home = os.environ.get("ROCKETMQ_JAVA_HOME") or os.path.expanduser("~/.cache/rocketmq-java/5.4.0")
-    return found if found.exists() and Path(home, "lib").is_dir() and shutil.which("java") else None
+    if not found.exists():
+        return None
+    check = ["bash", str(found.with_name("setup.sh")), "--check"]
+    return found if subprocess.run(check, capture_output=True, timeout=_CHECK_LIMIT_SECONDS).returncode == 0 else None
 
 
 def properties(settings: Mapping[str, str]) -> str:
