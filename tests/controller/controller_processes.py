@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,6 +98,12 @@ class Installation:
         self.start(f"namesrv{index}", "mqnamesrv", text)
 
     def start_broker(self) -> None:
+        """Start the broker when the name servers listen: one that finds nobody tries again only seconds later."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        for name in [name for name in self.running if name.startswith("namesrv")]:
+            while "boot success" not in self.said(name):
+                assert time.monotonic() < deadline, f"{name} does not start: {self.said(name)}"
+                time.sleep(0.02)
         store = self.folder / "store"
         self.start(
             "broker",
