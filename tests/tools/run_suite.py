@@ -21,7 +21,6 @@ import peer_installation  # noqa: E402 - lives beside the tests that use it
 
 HANG_DUMP_S = 300
 MOST_WORKERS = 4
-QUICK_JVM = "-XX:TieredStopAtLevel=1"  # most Java servers of the tests live for seconds: optimizing them takes longer
 
 
 def say(text: str) -> None:
@@ -77,7 +76,6 @@ def main(arguments: list[str]) -> None:
     if not names_paths(arguments):
         os.chdir(ROOT)
         arguments = [*workers(arguments), *arguments]
-    os.environ.setdefault("JAVA_OPT_EXT", QUICK_JVM)
     options = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-o", f"faulthandler_timeout={HANG_DUMP_S}"]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *arguments])
 
