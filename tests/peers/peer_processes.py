@@ -229,7 +229,8 @@ def peer_cluster(
         )
         servers[name] = server(broker_kind, "broker", name, folder / name, text)
         brokers[name] = f"127.0.0.1:{port}"
-    with running(*servers.values()):
+    # One after the other: a broker that does not find its name server tries again only seconds later.
+    with running(servers["namesrv"]), running(*(servers[name] for name in broker_names)):
         yield PeerCluster(namesrv, brokers, servers)
 
 
