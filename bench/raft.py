@@ -17,7 +17,6 @@ import queue
 import random
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from understudy.controller.server import Controller
 from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
+from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world
 from understudy.testkit.waiting import until
 
@@ -64,16 +64,6 @@ class Counters:
 
     def restore(self, data: bytes) -> None:
         self.counters = msgspec.msgpack.decode(data, type=dict[str, int])
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 # -- one member in its own process: commands on standard input, answers on standard output ----------------------------

@@ -222,12 +222,12 @@ class Broker:
                     await trio.sleep_forever()
                 finally:
                     try:
-                        with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS / 2):
+                        with trio.move_on_after(STOP_SECONDS / 2, shield=True):
                             await self._retire()
                     finally:
                         serving.cancel()
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_SECONDS):
+            with trio.move_on_after(STOP_SECONDS, shield=True):
                 await self._close()
 
     async def _bind(self) -> None:

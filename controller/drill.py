@@ -21,7 +21,6 @@ from understudy.controller.drill_processes import (
     Processes,
     controller_settings,
     find_launcher,
-    free_ports,
     java_broker_settings,
     properties,
     spaced_ports,
@@ -33,6 +32,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
+from understudy.runtime.ports import free_ports
 from understudy.runtime.world import World, real_world
 
 GROUP = "broker-a"
@@ -71,11 +71,11 @@ class Drill:
         print(text, flush=True)
 
     def fault(self, text: str) -> None:
-        self._fault_at = trio.current_time()
+        self._fault_at = self.world.clock.monotonic()
         self.say(f"\n{0.0:9.3f} s  FAULT     {text}")
 
     def happened(self, what: str, text: str) -> None:
-        self.say(f"{trio.current_time() - self._fault_at:9.3f} s  {what:9} {text}")
+        self.say(f"{self.world.clock.monotonic() - self._fault_at:9.3f} s  {what:9} {text}")
 
     # -- controllers ---------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Drill:
                 result = seen()
                 if await result if hasattr(result, "__await__") else result:
                     return
-                await trio.sleep(0.01)
+                await self.world.clock.sleep(0.01)
         raise DrillError(f"{what} did not appear within {seconds:g} s; see {self.folder}")
 
     async def why(self, leader: str) -> None:

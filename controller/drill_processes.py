@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from understudy.runtime.ports import free_ports
 
 _CHECK_LIMIT_SECONDS = 60
 
@@ -30,17 +31,6 @@ class Processes:
     def kill_all(self) -> None:
         for name in list(self._running):
             self.kill(name)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 def spaced_ports() -> list[int]:

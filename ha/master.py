@@ -189,7 +189,7 @@ class HaMaster:
             del self._slaves[number]
             log.info("slave gone", peer=slave.address, acknowledged=slave.replica.acknowledged, why=why)
             self._tell(self.membership_changed)
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):
+            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await stream.aclose()
 
     async def _read(self, stream: ByteStream, slave: _Slave) -> str:

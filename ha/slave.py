@@ -155,7 +155,7 @@ class HaSlave:
             self._connection_scope = self._connected_to = None
             self._enter(HaState.READY)
             log.info("connection to the master ended", address=address, why=why or "master changed")
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):
+            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await stream.aclose()
 
     async def _copy(self, stream: ByteStream) -> str:

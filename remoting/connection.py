@@ -214,7 +214,7 @@ class Connection:
             for pending in self._pending.values():
                 pending.done.set()
             self._outbox.clear()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _CLOSE_GRACE_SECONDS):
+            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await self._stream.aclose()
 
     async def _receive(self, dispatch: Dispatch, proxied: bool, handed_on: Callable[[], None] | None) -> str:

@@ -17,18 +17,11 @@ from understudy.remoting.command import Command, request
 from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.network import TcpNetwork
+from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
 
 IDENTITY = BrokerIdentity("DefaultCluster", "broker-x", 0)
-
-
-async def free_port() -> int:
-    """Return a port that was free a moment ago, with room for its fast port."""
-    listener = await TcpNetwork().listen("127.0.0.1", 0)
-    port = listener.address[1]
-    await listener.aclose()
-    return port
 
 
 def broker_file(folder: Path, name: str = "broker-x", **keys: object) -> str:
@@ -208,7 +201,7 @@ async def test_a_broker_that_fails_leaves_its_neighbours_running(
 
 @pytest.mark.covers("CU-01")
 async def test_a_container_starts_and_stops_twice_on_one_port() -> None:
-    port = await free_port()
+    port = free_ports(1)[0]
     for _ in range(2):
         options, _warnings = ContainerOptions.from_properties({"listenPort": str(port), "bindAddress": "127.0.0.1"})
         container = BrokerContainer(real_world(), options)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from understudy.runtime.ports import free_ports
+
 BIN = Path(sys.executable).parent
 START_SECONDS = 30.0
 STOP_SECONDS = 20.0
@@ -81,12 +83,6 @@ def start(tmp_path: Path, programs: list[Program]) -> Iterator[object]:
     yield begin
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def conf(folder: Path, name: str = "broker", **keys: object) -> str:
     values: dict[str, object] = {
         "brokerClusterName": "C",
@@ -109,7 +105,7 @@ def conf(folder: Path, name: str = "broker", **keys: object) -> str:
 
 @pytest.mark.covers("R98", "R115", "SL-08")
 def test_a_broker_boots_says_so_and_stops_on_sigterm(tmp_path: Path, start: object) -> None:
-    port = free_port()
+    port = free_ports(1)[0]
     broker = start("mqbroker", "-c", conf(tmp_path, listenPort=port), "-n", "127.0.0.1:1")  # type: ignore[operator]
     expected = f"The broker[broker, 127.0.0.1:{port}] boot success. serializeType=JSON and name server is 127.0.0.1:1"
     assert expected == broker.wait_for("boot success")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,19 +23,10 @@ from understudy.mqclient.api import (
 )
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
+from understudy.runtime.ports import free_ports
 
 BOOT_SECONDS = 60
 BIN = Path(sys.executable).parent
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @attrs.define

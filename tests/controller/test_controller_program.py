@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -24,21 +23,11 @@ from understudy.controller.raft.security import TlsFiles
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
+from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import real_world
 from understudy.testkit.sim_quorum import CounterMachine
 from understudy.testkit.waiting import until
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
 
 PEERS = "controllerDLegerPeers=n0-h:9878;n1-h:9879;n2-h:9880\n"
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from understudy.namesrv.main import main
+from understudy.runtime.ports import free_ports
 
 PROGRAM = [sys.executable, "-m", "understudy.namesrv.main"]
 
@@ -49,12 +50,6 @@ def settings(folder: Path, text: str) -> str:
     return str(path)
 
 
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 def answers(port: int, within_seconds: float) -> bool:
     """Return whether somebody listens on *port* by then."""
     deadline = time.monotonic() + within_seconds
@@ -71,7 +66,7 @@ def answers(port: int, within_seconds: float) -> bool:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_says_that_it_serves_and_stops_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     # given a settings file with a key that has no effect and one that is misspelt
-    port = free_port()
+    port = free_ports(1)[0]
     path = settings(tmp_path, f"listenPort={port}\nbindAddress=127.0.0.1\nserverWorkerThreads=9\nlistenport=1\n")
     with started(tmp_path, "-c", path, "-n", "ignored:9876") as process:
         # when it starts, then it prints the reference's line and answers on the port
@@ -156,7 +151,7 @@ def test_settings_are_printed_on_request(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.covers("R122")
 def test_a_controller_is_embedded_only_when_the_settings_say_so(tmp_path: Path) -> None:
     # given settings of a name server and of the controller beside it
-    port, controller_port = free_port(), free_port()
+    port, controller_port = free_ports(1)[0], free_ports(1)[0]
     controller = (
         f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{controller_port}\n"
         f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/controller\n"

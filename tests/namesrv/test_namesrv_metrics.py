@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,18 +19,9 @@ from understudy.namesrv.config import read_config
 from understudy.namesrv.main import main
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.runtime.metrics import exposition
+from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import ConfigError
 from understudy.testkit.local_cluster import LocalCluster
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 @contextmanager
