@@ -8,17 +8,16 @@ Source: BrokerController.java, BrokerStartup.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import trio
 
-from understudy.broker import admin
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.groups import GroupTable
+from understudy.broker.handlers import register_handlers
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.inner import InnerMessage, append
@@ -26,31 +25,24 @@ from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
 from understudy.broker.offsets import OffsetTable
-from understudy.broker.persistence import Persistence, SavedTable
-from understudy.broker.processors.lock import LockProcessor
+from understudy.broker.persistence import Persistence
 from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
-from understudy.broker.processors.queue_offsets import OffsetProcessor
-from understudy.broker.processors.reply import LANE as REPLY_LANE
-from understudy.broker.processors.reply import ReplyProcessor
 from understudy.broker.processors.send import SendProcessor
-from understudy.broker.processors.send_back import SendBackProcessor
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.broker.role import OpenRole, Role
+from understudy.broker.saved_tables import load_tables
 from understudy.broker.schedule import ScheduleProgress, ScheduleService
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
-from understudy.broker.storage import BrokerStartError, config_path, load, store_settings
-from understudy.broker.topics import SystemTopicPlan, TopicTable
+from understudy.broker.storage import store_settings
+from understudy.broker.topics import TopicTable
 from understudy.broker.twin import refuse_twin
 from understudy.remoting.client import RemotingClient, open_client
-from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.connection import Connection
-from understudy.remoting.fields import CommandError
-from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.supervisor import Supervisor, open_supervisor
@@ -62,22 +54,6 @@ log = get_logger("broker")
 STOP_SECONDS = 10.0
 FIRST_REGISTRATION_MS = 1_000
 FAST_PORT_DISTANCE = 2
-PROGRESS_DELAY_MS = 500
-"""Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""
-PULL_CODES = frozenset(
-    {
-        int(code)
-        for code in (
-            RequestCode.PULL_MESSAGE,
-            RequestCode.LITE_PULL_MESSAGE,
-            RequestCode.POP_MESSAGE,
-            RequestCode.PEEK_MESSAGE,
-            RequestCode.NOTIFICATION,
-            RequestCode.POLLING_INFO,
-        )
-    }
-)
-"""Codes the fast port does not serve."""
 
 
 class Broker:
@@ -106,6 +82,7 @@ class Broker:
         server: the listening port.
         services: what runs.
         started_ms: wall time of the start.
+        was_synced: as a slave, it knew its group's tables when it stopped last.
     """
 
     identity: Identity
@@ -161,7 +138,7 @@ class Broker:
         self.slave_sync: SlaveSync | None = None
         self.role: Role | None = None
         self._open_role = role
-        self._was_synced = False
+        self.was_synced = False
         self._shared_client = client
         self._redelivery = redelivery if redelivery is not None else self.append_to_own_log
 
@@ -180,7 +157,7 @@ class Broker:
         append(self.store, message)
         return True
 
-    def _handed_on(self) -> None:
+    def handed_on(self) -> None:
         """Answer the pulls that a receive's messages woke, and take its time."""
         self.hold.answer_ready()
         self.send.take_time()
@@ -285,7 +262,7 @@ class Broker:
             self.world, store_settings(self.options.store), (identity.ip, identity.port)
         )
         try:
-            await self._load_tables()
+            await load_tables(self)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.store.close()
@@ -312,77 +289,6 @@ class Broker:
         self.store.arrived.append(self.hold.arrived)
         self.store.arrived.append(self.schedule.arrived)
 
-    async def _load_tables(self) -> None:
-        config, keys, disk = self.options.broker, self.options.store, self.world.disk
-        self.topics.install(
-            SystemTopicPlan(
-                cluster=config.brokerClusterName,
-                broker_name=config.brokerName,
-                default_queue_nums=config.defaultTopicQueueNums,
-                revive_queue_nums=config.reviveQueueNum,
-                auto_create=config.autoCreateTopicEnable,
-                cluster_topic=config.clusterTopicEnable,
-                broker_topic=config.brokerTopicEnable,
-                trace=config.traceTopicEnable,
-                trace_topic=config.msgTraceTopicName,
-                timer_wheel=keys.timerWheelEnable,
-            )
-        )
-        self.groups.install()
-        tables = (
-            ("topics", "topics.json", self.topics, lambda: 0),
-            ("groups", "subscriptionGroup.json", self.groups, lambda: 0),
-            ("offsets", "consumerOffset.json", self.offsets, _soon(lambda: config.flushConsumerOffsetInterval)),
-            ("delay", "delayOffset.json", self.schedule_progress, _soon(lambda: keys.flushDelayOffsetInterval)),
-        )
-        absent = []
-        for name, file_name, table, delay_ms in tables:
-            path = config_path(keys, file_name)
-            if not await load(disk, path, table.merge_json):
-                absent.append(name)
-            if name == "topics" and absent and self.store.max_physical_offset > 0:
-                raise BrokerStartError(
-                    f"{path} is missing, but the log beside it holds {self.store.max_physical_offset} bytes: restore "
-                    "it from a backup or another replica, or write {} into it to start without topics"
-                )
-            self.persistence.add(SavedTable(name, path, table.to_json, delay_ms, self._barrier_of(name)))
-        if self.is_slave:
-            path = config_path(keys, "replica.json")
-            await load(disk, path, self._load_replica_state)
-            self.persistence.add(SavedTable("replica", path, self._replica_state, lambda: 0))
-        if absent:
-            await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
-            await self.persistence.save_all()
-        self.topics.on_change.append(lambda rows: self.persistence.changed("topics"))
-        self.groups.on_change.append(lambda: self.persistence.changed("groups"))
-        self.offsets.on_change.append(lambda: self.persistence.changed("offsets"))
-        self.schedule_progress.on_change.append(lambda: self.persistence.changed("delay"))
-
-    def _load_replica_state(self, content: Mapping[str, Any]) -> None:
-        self._was_synced = content.get("synced") is True
-
-    def _replica_state(self) -> dict[str, Any]:
-        """Return what says after a restart that the tables of this slave are those of its group."""
-        sync = self.slave_sync
-        return {
-            "master": self.replication.master_address,
-            "synced": self._was_synced if sync is None else sync.synced,
-            "syncedAt": 0 if sync is None else sync.synced_ms,
-        }
-
-    def _barrier_of(self, name: str) -> Callable[[], Awaitable[None]] | None:
-        """Progress of delayed messages must not be durable before their copies are."""
-        if name != "delay" or not self.sync_flush:
-            return None
-
-        async def copies_durable() -> None:
-            # Flushes by itself: at the end of a clean stop the store's own flushing is over already.
-            reached = self.store.max_physical_offset
-            if self.store.flushed_offset < reached and not await self.store.flush():
-                raise OSError(f"the log could not be flushed up to {reached}")
-
-        return copies_durable
-
     async def _serve(
         self, scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
@@ -390,7 +296,7 @@ class Broker:
         with scope:
             async with open_client(self.world) as own_client:
                 self.client = self._shared_client if self._shared_client is not None else own_client
-                self._register_handlers()
+                self._connect()
                 if not self.options.broker.enableControllerMode:
                     await refuse_twin(clock, self.member_group, self.client, self.identity)
                 async with open_supervisor(clock, self.identity.canonical_name) as services:
@@ -438,8 +344,7 @@ class Broker:
         if self.slave_sync is not None:
             services.start("metadata sync", self.slave_sync.run, reason="SLAVE")
 
-    def _register_handlers(self) -> None:
-        server, config = self.server, self.options.broker
+    def _connect(self) -> None:
         self.registration = Registration(self.world, self.options, self.identity, self.topics, self.client)
         self.member_group = MemberGroup(
             self.world, self.options, self.identity, self.registration, self.replication, self.client
@@ -455,7 +360,7 @@ class Broker:
                 self.offsets,
                 self.schedule_progress,
             )
-            self.slave_sync.synced = self._was_synced
+            self.slave_sync.synced = self.was_synced
             self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
             self.slave_sync.on_topic_gone.append(self.forget_topic)
         if self._open_role is not None:
@@ -465,46 +370,7 @@ class Broker:
         self.pull = PullProcessor(self)
         self.members = MemberProcessor(self)
         self.hold.answer = self.pull.again
-        for processor in (
-            self.send,
-            SendBackProcessor(self),
-            ReplyProcessor(self),
-            self.pull,
-            self.members,
-            OffsetProcessor(self),
-            LockProcessor(self),
-        ):
-            processor.register(server)
-        admin.register_all(self, server)
-        server.lane(
-            REPLY_LANE, LaneLimits(config.processReplyMessageThreadPoolNums, config.replyThreadPoolQueueCapacity)
-        )
-        administration = LaneLimits(
-            config.adminBrokerThreadPoolNums,
-            config.adminBrokerThreadPoolQueueCapacity,
-            config.waitTimeMillsInAdminBrokerQueue / 1000,
-        )
-        # Lanes of their own for questions that wait for clients or name servers, so that changes do not wait behind.
-        server.lane("admin", administration)
-        server.lane("relay", administration)
-        server.lane(
-            "assignment",
-            LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
-        )
-        server.on_close.append(self.members.closed)
-        server.handed_on = self._handed_on
-        if self.fast_server is not None:
-            server.copy_to(self.fast_server, without=PULL_CODES)
-            self.fast_server.on_close.append(self.members.closed)
-        if self.is_slave:
-            if config.enableSlaveActingMaster:
-                refusal = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
-            else:
-                refusal = (
-                    ResponseCode.SYSTEM_BUSY,
-                    "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
-                )
-            self.send.admission.refusal = CommandError(*refusal)
+        register_handlers(self)
 
     async def _retire(self) -> None:
         """Leave while still serving: sign off, and answer the sends that wait for the disk."""
@@ -523,8 +389,3 @@ class Broker:
         finally:
             await self.store.close()
         log.info("broker stopped", name=self.identity.canonical_name)
-
-
-def _soon(interval_ms: Callable[[], int]) -> Callable[[], int]:
-    """Return a configured interval, but never more than :data:`PROGRESS_DELAY_MS`."""
-    return lambda: min(interval_ms(), PROGRESS_DELAY_MS)

@@ -25,6 +25,7 @@ from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
 from understudy.runtime.configuration import value_text
+from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, nearest_name
 
 __all__ = [
@@ -69,7 +70,7 @@ def this_machine() -> Machine:
     """Return the defaults of the machine this process runs on (NetworkUtil.java, MixAll.java)."""
     return Machine(
         host_name=socket.gethostname() or "DEFAULT_BROKER",
-        address=_local_address(),
+        address=outgoing_address(),
         store_root=os.path.join(os.path.expanduser("~"), "store"),
         home=os.environ.get("ROCKETMQ_HOME"),
         name_servers=os.environ.get("NAMESRV_ADDR"),
@@ -246,13 +247,3 @@ def _bloom_bits(error_percent: int, expected: int) -> int:
         return 0
     bits = math.ceil(expected * math.log2(100 / error_percent) * math.log2(math.e))
     return (bits + 7) // 8 * 8
-
-
-def _local_address() -> str:
-    """Return the address of the interface that leads outside; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"

@@ -258,3 +258,13 @@ async def accept_loop(
 def _host_port(address: tuple[object, ...]) -> tuple[str, int]:
     host, port = address[0], address[1]
     return str(host), int(str(port))
+
+
+def outgoing_address() -> str:
+    """Return the address of the interface that leads outside, or the loopback's; no packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

@@ -1,0 +1,79 @@
+"""Who answers which request of a broker, on which port, and with how many at a time.
+
+Source: BrokerController.java (registerProcessor, initializeResources).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker import admin
+from understudy.broker.processors.lock import LockProcessor
+from understudy.broker.processors.queue_offsets import OffsetProcessor
+from understudy.broker.processors.reply import LANE as REPLY_LANE
+from understudy.broker.processors.reply import ReplyProcessor
+from understudy.broker.processors.send_back import SendBackProcessor
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.fields import CommandError
+from understudy.remoting.limits import LaneLimits
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+PULL_CODES = frozenset(
+    {
+        int(code)
+        for code in (
+            RequestCode.PULL_MESSAGE,
+            RequestCode.LITE_PULL_MESSAGE,
+            RequestCode.POP_MESSAGE,
+            RequestCode.PEEK_MESSAGE,
+            RequestCode.NOTIFICATION,
+            RequestCode.POLLING_INFO,
+        )
+    }
+)
+"""Codes the fast port does not serve."""
+
+
+def register_handlers(broker: Broker) -> None:
+    """Have *broker*'s ports answer every request it knows, within the limits of its configuration."""
+    server, config = broker.server, broker.options.broker
+    for processor in (
+        broker.send,
+        SendBackProcessor(broker),
+        ReplyProcessor(broker),
+        broker.pull,
+        broker.members,
+        OffsetProcessor(broker),
+        LockProcessor(broker),
+    ):
+        processor.register(server)
+    admin.register_all(broker, server)
+    server.lane(REPLY_LANE, LaneLimits(config.processReplyMessageThreadPoolNums, config.replyThreadPoolQueueCapacity))
+    administration = LaneLimits(
+        config.adminBrokerThreadPoolNums,
+        config.adminBrokerThreadPoolQueueCapacity,
+        config.waitTimeMillsInAdminBrokerQueue / 1000,
+    )
+    # Lanes of their own for questions that wait for clients or name servers, so that changes do not wait behind.
+    server.lane("admin", administration)
+    server.lane("relay", administration)
+    server.lane(
+        "assignment",
+        LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
+    )
+    server.on_close.append(broker.members.closed)
+    server.handed_on = broker.handed_on
+    if broker.fast_server is not None:
+        server.copy_to(broker.fast_server, without=PULL_CODES)
+        broker.fast_server.on_close.append(broker.members.closed)
+    if broker.is_slave:
+        if config.enableSlaveActingMaster:
+            refusal = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
+        else:
+            refusal = (
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
+            )
+        broker.send.admission.refusal = CommandError(*refusal)
