@@ -1,10 +1,10 @@
 """Speed of the controller's quorum: separate processes, loopback TCP, real files, every commit durable.
 
-python bench/raft.py commit       latency of one command at a time, then 200 concurrent clients
-python bench/raft.py failover     leader killed with -9: first commit of the next term
-python bench/raft.py heartbeats   1,000 groups of two brokers, one heartbeat a second each: share of a core
-python bench/raft.py recovery     10,000 groups: start from log and snapshot
-python bench/raft.py role         broker master's connection closed: notification of the new master (stub brokers)
+./understudy bench raft commit       latency of one command at a time, then 200 concurrent clients
+./understudy bench raft failover     leader killed with -9: first commit of the next term
+./understudy bench raft heartbeats   1,000 groups of two brokers, one heartbeat a second each: share of a core
+./understudy bench raft recovery     10,000 groups: start from log and snapshot
+./understudy bench raft role         broker master's connection closed: notification of the new master (stub brokers)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -459,18 +459,19 @@ def _in_folder(run: Callable[[str], None]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["node"]:
-        trio.run(_node, json.loads(sys.argv[2]))
+def main(arguments: Sequence[str]) -> None:
+    """Measure one thing, or all; this file is also the program of the members and of the senders it measures."""
+    if arguments[:1] == ["node"]:
+        trio.run(_node, json.loads(arguments[1]))
         return
-    if sys.argv[1:2] == ["senders"]:
-        trio.run(_senders, sys.argv[2], int(sys.argv[3]))
+    if arguments[:1] == ["senders"]:
+        trio.run(_senders, arguments[1], int(arguments[2]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["commit", "failover", "heartbeats", "recovery", "role", "all"])
     parser.add_argument("--count", type=int, help="samples, kills, groups or rounds")
     parser.add_argument("--members", type=int, choices=(1, 3, 5), help="only quorums of this size (commit)")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     given = options.count
     parts: dict[str, tuple[int, Callable[[], None]]] = {
@@ -487,4 +488,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

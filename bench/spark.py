@@ -1,6 +1,6 @@
 """Speed of the Spark tools: kernels on one core, data sources and jobs on local[2], memory, scaling, skew.
 
-Usage: python bench/spark.py [--quick] [--only NAME]. Prints one JSON line per measurement with the figure, the aim and
+Usage: ./understudy bench spark [--quick] [--only NAME]. Prints one JSON line per measurement with figure, aim and
 whether it was met. Inputs are generated below a temporary folder and removed again.
 """
 

@@ -1,6 +1,6 @@
 """How fast is the store on one core, without any client: append, batch append, pull, start after a killed process.
 
-    .venv/bin/python bench/store.py [--messages N] [--folder DIR] [--json]
+    ./understudy bench store [--messages N] [--folder DIR] [--json]
 
 Rates are per second of processor time, so that other work on the machine disturbs them less; the starts are in seconds
 of wall time and happen in a process of their own.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import trio
@@ -133,13 +133,13 @@ def start(folder: str) -> tuple[float, float, int]:
     return float(seconds), float(anonymous_kb), int(count)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--folder", help="where to write (default: a temporary folder)")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     folder = Path(options.folder or tempfile.mkdtemp(prefix="understudy-bench-store-")) / "store"
     try:
         figures = trio.run(measure, str(folder), options.messages)
@@ -154,4 +154,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench.comparison.load import SETUP
+from bench.comparison.load import SETUP, load_steps
 from bench.comparison.processes import Cluster, Command, Java, Understudy
 from bench.comparison.rounds import (
     Settings,
@@ -62,6 +62,12 @@ def arguments(given: list[str]) -> argparse.Namespace:
     options = parser.parse_args(given)
     if options.quick:
         vars(options).update(QUICK)
+    if options.steps:
+        threads = map(int, options.threads.split(","))
+        known = [step.key for step in load_steps(threads, options.seconds, options.warmup, options.size)]
+        unknown = sorted(set(options.steps.split(",")) - set(known))
+        if unknown:
+            parser.error(f"no such step: {', '.join(unknown)}; there are {', '.join(known)}")
     return options
 
 

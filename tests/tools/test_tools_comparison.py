@@ -11,6 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from bench import main as bench_main
+from bench.comparison import main as comparison
 from bench.comparison import targets
 from bench.comparison.targets import Verdict
 
@@ -65,6 +66,21 @@ def test_the_table_shows_both_sides_their_ratio_and_the_verdict() -> None:
 def test_an_unknown_benchmark_is_one_line_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == bench_main.main(["jawa"])
     assert "understudy bench: unknown benchmark 'jawa'; did you mean 'java'?\n" == capsys.readouterr().err
+
+
+def test_an_unknown_step_is_refused_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refusal:
+        comparison.arguments(["--steps", "send_async,latencies"])
+    assert refusal.value.code == 2
+    assert "no such step: latencies; there are send_sync_1, " in capsys.readouterr().err
+
+
+def test_the_options_of_every_benchmark_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in bench_main.benchmarks():
+        with pytest.raises(SystemExit) as end:
+            bench_main.run(name, ["--help"])
+        assert end.value.code == 0, name
+        assert f"understudy bench {name}" in capsys.readouterr().out, name
 
 
 def test_every_benchmark_says_what_it_is() -> None:
