@@ -54,7 +54,15 @@ class BatchWriter:
         reconsume_times: int = 0,
         now_ms: int | None = None,
     ) -> AppendedBatch:
-        """See :meth:`understudy.store.message_store.MessageStore.append_batch`."""
+        """Write every message of a client batch; all of them or none.
+
+        Args:
+            body: messages in the batch encoding of the clients, see :func:`understudy.store.record.iter_batch`; flag
+                and properties of each message are in there.
+
+        Other arguments and *Errors* as in :meth:`understudy.store.writer.Writer.append`; a broken encoding is
+        MESSAGE_ILLEGAL.
+        """
         core = self._core
         queue = self._by_key.get((topic, queue_id))
         if queue is None or core.refusals:

@@ -9,7 +9,7 @@ log; after a crash :mod:`~understudy.store.recovery` makes the three agree again
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 import attrs
@@ -22,18 +22,17 @@ from understudy.store.batch_writer import BatchWriter
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.flush import Flusher, sync_files
+from understudy.store.flush import Flusher
 from understudy.store.lookup import Lookup
+from understudy.store.opening import prepare, recover
 from understudy.store.reader import Reader
-from understudy.store.recovery import Recovery
 from understudy.store.replication import Replication
 from understudy.store.retention import Retention
-from understudy.store.status import Appended, AppendedBatch, GetResult, QueryResult
+from understudy.store.status import QueryResult
 from understudy.store.writer import Writer
 
 __all__ = ["Arrival", "MessageStore"]
 
-_LOCK_CONTENT = b"lock"
 _CLOSED = "the store is closed"
 _FENCED = "the store does not accept messages now"
 #: How long a clean end may take before the start after it has to recover.
@@ -62,6 +61,10 @@ class MessageStore:
     All calls without ``async`` return at once and never yield, so a caller needs no lock.
 
     Attributes:
+        append: writes one message, see :meth:`understudy.store.writer.Writer.append`. The three hot calls are the
+            parts' own methods: one call less for each message.
+        append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
+        get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
     """
@@ -81,10 +84,9 @@ class MessageStore:
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._closed = False
         self.arrived: list[Arrival] = core.arrived
-        # On an instance the hot calls go straight to their part: one call less for each message.
-        self.append = self._writer.append  # type: ignore[method-assign]
-        self.append_batch = self._batch_writer.append_batch  # type: ignore[method-assign]
-        self.get = self._reader.get  # type: ignore[method-assign]
+        self.append = self._writer.append
+        self.append_batch = self._batch_writer.append_batch
+        self.get = self._reader.get
 
     @classmethod
     async def open(cls, world: World, config: StoreConfig, store_host: tuple[str, int]) -> MessageStore:
@@ -102,9 +104,9 @@ class MessageStore:
         await disk.in_thread(partial(make_folder_durably, disk, config.folder))
         lock = disk.lock(os.path.join(config.folder, "lock"))
         try:
-            core = await disk.in_thread(partial(_prepare, world, config, store_host))
+            core = await disk.in_thread(partial(prepare, world, config, store_host))
             store = cls(core, lock)
-            await disk.in_thread(partial(_recover, core, store._dispatcher))
+            await disk.in_thread(partial(recover, core, store._dispatcher))
         except BaseException:
             lock.release()
             raise
@@ -149,95 +151,7 @@ class MessageStore:
         """Make everything written so far durable and write the checkpoint; False when the disk refused."""
         return await self._flusher.make_durable()
 
-    # Writing
-
-    def append(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes | memoryview,
-        properties: bytes,
-        born_ms: int,
-        born_host: bytes,
-        *,
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_transaction_offset: int = 0,
-        tags_code: int | None = None,
-        tags: str | None = None,
-        keys: str | None = None,
-        uniq_key: str | None = None,
-        now_ms: int | None = None,
-    ) -> Appended:
-        """Write one message and its queue and index entries.
-
-        Args:
-            topic: at most 127 bytes in UTF-8 (255 for a retry topic).
-            queue_id: queue of the topic.
-            body: stored as it is.
-            properties: the properties string in UTF-8, see :func:`understudy.store.record.format_properties`.
-            born_ms: the producer's time.
-            born_host: producer's address and port, 8 or 20 bytes, see :func:`understudy.store.record.encode_host`.
-            flag, sys_flag, reconsume_times, prepared_transaction_offset: go into the record; IPv6 bits are set here.
-            tags_code: hash of the tags. None: tags, keys and unique key are all taken from *properties*. Given: they
-                are taken from the next three arguments, which saves a search. Ignored for delay-level messages, whose
-                queue entry holds the time of delivery.
-            tags: the TAGS property.
-            keys: the KEYS property, separated by spaces.
-            uniq_key: the UNIQ_KEY property.
-            now_ms: wall time, when the caller already asked the clock.
-
-        *Errors*: :class:`PutRejected`; nothing is written then.
-        """
-        return self._writer.append(
-            topic,
-            queue_id,
-            body,
-            properties,
-            born_ms,
-            born_host,
-            flag=flag,
-            sys_flag=sys_flag,
-            reconsume_times=reconsume_times,
-            prepared_transaction_offset=prepared_transaction_offset,
-            tags_code=tags_code,
-            tags=tags,
-            keys=keys,
-            uniq_key=uniq_key,
-            now_ms=now_ms,
-        )
-
-    def append_batch(
-        self,
-        topic: str,
-        queue_id: int,
-        body: bytes | memoryview,
-        born_ms: int,
-        born_host: bytes,
-        *,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        now_ms: int | None = None,
-    ) -> AppendedBatch:
-        """Write every message of a client batch; all of them or none.
-
-        Args:
-            body: messages in the batch encoding of the clients, see :func:`understudy.store.record.iter_batch`; flag
-                and properties of each message are in there.
-
-        Other arguments and *Errors* as in :meth:`append`; a broken encoding is MESSAGE_ILLEGAL.
-        """
-        return self._batch_writer.append_batch(
-            topic,
-            queue_id,
-            body,
-            born_ms,
-            born_host,
-            sys_flag=sys_flag,
-            reconsume_times=reconsume_times,
-            now_ms=now_ms,
-        )
+    # Durability
 
     @property
     def flushed_offset(self) -> int:
@@ -253,24 +167,6 @@ class MessageStore:
         return await self._flusher.flush()
 
     # Reading
-
-    def get(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_messages: int,
-        max_bytes: int,
-        accept: Callable[[int], bool] | None = None,
-        accept_record: Callable[[memoryview], bool] | None = None,
-    ) -> GetResult:
-        """Read messages of a queue from queue offset *offset*.
-
-        Args:
-            accept: filter by tags code; None takes all.
-            accept_record: filter by raw record, asked after *accept*; None takes all.
-        """
-        return self._reader.get(topic, queue_id, offset, max_messages, max_bytes, accept, accept_record)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the first queue offset that still has a message; 0 for an unknown queue."""
@@ -415,33 +311,3 @@ class MessageStore:
     def set_correct_offsets(self, correct: bool) -> None:
         """Say whether reads out of range answer the right offset; a plain slave leaves the consumer's as it is."""
         self._reader.correct_offsets = correct
-
-
-def _prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> StoreCore:
-    path = os.path.join(config.folder, "lock")
-    file = world.disk.open(path)
-    try:
-        if file.size() != len(_LOCK_CONTENT):
-            file.write_at(0, _LOCK_CONTENT)
-    finally:
-        file.close()
-    return StoreCore(world.disk, world.clock, config, store_host)
-
-
-def _recover(core: StoreCore, dispatcher: Dispatcher) -> None:
-    disk = core.disk
-    Recovery(core, dispatcher).run()
-    abort = disk.open(core.path("abort"))
-    try:
-        abort.truncate(0)
-        abort.write_at(0, str(os.getpid()).encode())
-        abort.sync()
-    finally:
-        abort.close()
-    disk.sync_folder(core.config.folder)
-    if core.sync_flush and core.flushed < core.log.end:
-        # Readers see only what is durable, so make durable what is to be seen.
-        paths = [item.path for item in core.segments.items if item.end > core.flushed]
-        sync_files(disk, paths, sorted(core.segments.unsynced_folders))
-        core.flushed = core.log.end
-    core.marks.write_live(core.mark())

@@ -35,7 +35,12 @@ class Reader:
         accept: Callable[[int], bool] | None = None,
         accept_record: Callable[[memoryview], bool] | None = None,
     ) -> GetResult:
-        """See :meth:`understudy.store.message_store.MessageStore.get`."""
+        """Read messages of a queue from queue offset *offset*.
+
+        Args:
+            accept: filter by tags code; None takes all.
+            accept_record: filter by raw record, asked after *accept*; None takes all.
+        """
         core = self._core
         queue = core.consume_queues.by_key.get((topic, queue_id))
         if core.batch_queues.topics and topic in core.batch_queues.topics:

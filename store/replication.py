@@ -29,12 +29,8 @@ class Replication:
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """See :meth:`understudy.store.message_store.MessageStore.append_raw`."""
         core, log = self._core, self._core.log
-        if not core.segments.items and log.end == 0 and log.limit == 0 and physical_offset >= 0:
-            # An empty log may begin anywhere; its first file begins where the master's file does.
-            log.continue_at(physical_offset - physical_offset % core.segments.file_size)
-            core.segments.create(log.base)
-            log.continue_at(physical_offset)
-            core.dispatched = core.flushed = physical_offset
+        if physical_offset >= 0 and core.segments.min_offset in (-1, log.end) and physical_offset != log.end:
+            self._begin_at(physical_offset)
         if physical_offset != log.end:
             raise ValueError(f"bytes from {physical_offset} do not continue our log, which ends at {log.end}")
         rest = memoryview(data)
@@ -54,6 +50,30 @@ class Replication:
             self._dispatch()
         if core.asleep:
             core.wake()
+
+    def _begin_at(self, physical_offset: int) -> None:
+        """Let the log, which holds no byte, begin anywhere; its first file begins where the master's file does.
+
+        A power loss can take the bytes of a file and leave the file: it goes, and the queues that mean nothing with it.
+        """
+        core, log = self._core, self._core.log
+        if core.segments.items:
+            logger.warning("the log is empty and begins anew", before=log.end, now=physical_offset)
+            core.marks.forget()
+            self.close()
+            while core.segments.items:
+                core.segments.delete_first()
+            for queue in list(core.consume_queues):
+                core.consume_queues.delete(queue)
+            for topic in list(core.batch_queues.topics):
+                core.batch_queues.delete_topic(topic)
+            core.index.clear()
+            core.held.clear()
+            self._flusher.note_deletion()
+        log.continue_at(physical_offset - physical_offset % core.segments.file_size)
+        core.segments.create(log.base)
+        log.continue_at(physical_offset)
+        core.dispatched = core.flushed = physical_offset
 
     def close(self) -> None:
         """Give the file back."""

@@ -77,7 +77,26 @@ class Writer:
         uniq_key: str | None = None,
         now_ms: int | None = None,
     ) -> Appended:
-        """See :meth:`understudy.store.message_store.MessageStore.append`."""
+        """Write one message and its queue and index entries.
+
+        Args:
+            topic: at most 127 bytes in UTF-8 (255 for a retry topic).
+            queue_id: queue of the topic.
+            body: stored as it is.
+            properties: the properties string in UTF-8, see :func:`understudy.store.record.format_properties`.
+            born_ms: the producer's time.
+            born_host: producer's address and port, 8 or 20 bytes, see :func:`understudy.store.record.encode_host`.
+            flag, sys_flag, reconsume_times, prepared_transaction_offset: go into the record; IPv6 bits are set here.
+            tags_code: hash of the tags. None: tags, keys and unique key are all taken from *properties*. Given: they
+                are taken from the next three arguments, which saves a search. Ignored for delay-level messages, whose
+                queue entry holds the time of delivery.
+            tags: the TAGS property.
+            keys: the KEYS property, separated by spaces.
+            uniq_key: the UNIQ_KEY property.
+            now_ms: wall time, when the caller already asked the clock.
+
+        *Errors*: :class:`PutRejected`; nothing is written then.
+        """
         core = self._core
         queue = self._by_key.get((topic, queue_id))
         if queue is None or core.refusals:

@@ -1,0 +1,50 @@
+"""Opening a store's folder: a lock file as the reference writes it, recovery, and the marker of an unclean end.
+
+The marker holds the process id, as the reference's does, and stands for as long as the store is open: who finds one
+recovers as after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+
+from understudy.runtime.world import World
+from understudy.store.config import StoreConfig
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.flush import sync_files
+from understudy.store.recovery import Recovery
+
+_LOCK_CONTENT = b"lock"
+
+
+def prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> StoreCore:
+    """Fill the lock file, whose lock the caller holds, and return the parts of a store that has not recovered yet."""
+    path = os.path.join(config.folder, "lock")
+    file = world.disk.open(path)
+    try:
+        if file.size() != len(_LOCK_CONTENT):
+            file.write_at(0, _LOCK_CONTENT)
+    finally:
+        file.close()
+    return StoreCore(world.disk, world.clock, config, store_host)
+
+
+def recover(core: StoreCore, dispatcher: Dispatcher) -> None:
+    """Make log, queues and index agree, set the marker, and make durable what readers are to see."""
+    disk = core.disk
+    Recovery(core, dispatcher).run()
+    abort = disk.open(core.path("abort"))
+    try:
+        abort.truncate(0)
+        abort.write_at(0, str(os.getpid()).encode())
+        abort.sync()
+    finally:
+        abort.close()
+    disk.sync_folder(core.config.folder)
+    if core.sync_flush and core.flushed < core.log.end:
+        # Readers see only what is durable, so make durable what is to be seen.
+        paths = [item.path for item in core.segments.items if item.end > core.flushed]
+        sync_files(disk, paths, sorted(core.segments.unsynced_folders))
+        core.flushed = core.log.end
+    core.marks.write_live(core.mark())
