@@ -3,23 +3,19 @@
 Counting costs a few integer additions. Rates are derived when somebody asks, from snapshots that :meth:`run` takes
 every ten seconds, ten minutes and hour, and only of counters that moved.
 
-Source: BrokerStatsManager.java, StatsItem.java, StoreStatsService.java.
+Source: BrokerStatsManager.java, StoreStatsService.java.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
+from understudy.broker.counters import DAY, HOUR, MINUTE, Counters, Item, Rate, Windows, find_item, messages_of
 from understudy.broker.names import is_system_topic
 from understudy.runtime.clock import Clock
 
 SAMPLE_SECONDS = 10
-_MINUTE, _HOUR, _DAY = 0, 1, 2
-_PERIOD_SAMPLES = (1, 60, 360)
-_PERIOD_MS = (10_000, 600_000, 3_600_000)
-_KEPT = (7, 7, 25)
 _PUT_STEPS_MS = (0, 9, 49, 99, 199, 499, 999, 1999, 2999, 3999, 4999, 9999)
 
 PUT_SETS = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE")
@@ -31,89 +27,6 @@ BROKER_SETS = (
     "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC",
     "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC",
 )
-
-
-class Counted(NamedTuple):
-    """Totals since the broker started.
-
-    Attributes:
-        value: messages or bytes.
-        times: requests that brought them.
-    """
-
-    value: int = 0
-    times: int = 0
-
-
-class Rate(NamedTuple):
-    """One window.
-
-    Attributes:
-        total: messages or bytes in the window.
-        per_second: total by the length of the window.
-        per_request: total by the number of requests.
-    """
-
-    total: int = 0
-    per_second: float = 0.0
-    per_request: float = 0.0
-
-
-class Snapshot(NamedTuple):
-    """Totals per queue at one moment."""
-
-    messages: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
-    times: tuple[int, ...] = ()
-
-
-class Counters:
-    """Counters of one topic, or of one group in one topic, by queue. Hot path: :meth:`add`."""
-
-    __slots__ = ("_history", "messages", "sizes", "times")
-
-    def __init__(self) -> None:
-        self.messages: list[int] = []
-        self.sizes: list[int] = []
-        self.times: list[int] = []
-        self._history: tuple[deque[tuple[int, Snapshot]], ...] = (deque(), deque(), deque())
-
-    def add(self, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Count one request that moved *messages* messages of *size_bytes* bytes together."""
-        try:
-            self.messages[queue_id] += messages
-            self.sizes[queue_id] += size_bytes
-            self.times[queue_id] += 1
-        except IndexError:
-            grow = [0] * (queue_id + 1 - len(self.messages))
-            self.messages += grow
-            self.sizes += grow
-            self.times += grow
-            self.add(queue_id, messages, size_bytes)
-
-    def sample(self, window: int, number: int) -> None:
-        """Take snapshot *number* of *window* if something moved since the last one."""
-        history = self._history[window]
-        last = history[-1][1] if history else None
-        if last is None or last.times != tuple(self.times):
-            history.append((number, Snapshot(tuple(self.messages), tuple(self.sizes), tuple(self.times))))
-        oldest = number - _KEPT[window] + 1
-        while len(history) > 1 and history[1][0] <= oldest:
-            history.popleft()
-
-    def at(self, window: int, number: int) -> Snapshot:
-        """Return what stood at snapshot *number* of *window*; zero before the first one."""
-        found = Snapshot()
-        for taken, snapshot in self._history[window]:
-            if taken > number:
-                break
-            found = snapshot
-        return found
-
-    def first(self, window: int) -> int | None:
-        """Return the number of the oldest kept snapshot of *window*."""
-        history = self._history[window]
-        return history[0][0] if history else None
 
 
 class BrokerStatistics:
@@ -145,8 +58,7 @@ class BrokerStatistics:
         self._gets: dict[tuple[str, str], Counters] = {}
         self._events: dict[tuple[str, str], Counters] = {}
         self._retired = {"put": [0, 0], "get": [0, 0]}
-        self._samples: tuple[deque[int], ...] = tuple(deque(maxlen=kept) for kept in _KEPT)
-        self._number = [0, 0, 0]
+        self._windows = Windows()
         self._rates: deque[tuple[int, int, int, int, int]] = deque(maxlen=61)
         self._today = self._day_of(self.started_ms)
         self._mornings = {"put": [0, 0], "get": [0, 0]}
@@ -218,16 +130,9 @@ class BrokerStatistics:
         """Take the snapshots that are due now; called every :data:`SAMPLE_SECONDS`."""
         now_ms = self._clock.wall_ms()
         self._turn_day(now_ms)
-        tick = self._number[_MINUTE]
         for name in BROKER_SETS:
             self._sum_broker(name)
-        for window in (_MINUTE, _HOUR, _DAY):
-            if tick % _PERIOD_SAMPLES[window]:
-                continue
-            self._samples[window].append(now_ms)
-            for counters in self._every():
-                counters.sample(window, self._number[window])
-            self._number[window] += 1
+        tick = self._windows.take(now_ms, self._every)
         self._rates.append((now_ms, self.put_total, self.get_found, self.get_missed, self.transferred))
         if tick % 6 == 0:
             self._last_put_times = self._put_times
@@ -248,20 +153,20 @@ class BrokerStatistics:
     def topic_put_rate(self, topic: str) -> float:
         """Return messages per second sent to *topic* in the last minute."""
         counters = self._puts.get(topic)
-        return self._rate(counters, _MINUTE, _messages).per_second if counters else 0.0
+        return self._windows.rate(counters, MINUTE, messages_of).per_second if counters else 0.0
 
     def group_get_rate(self, group: str, topic: str) -> float:
         """Return messages per second that *group* got from *topic* in the last minute."""
         counters = self._gets.get((topic, group))
-        return self._rate(counters, _MINUTE, _messages).per_second if counters else 0.0
+        return self._windows.rate(counters, MINUTE, messages_of).per_second if counters else 0.0
 
     def windows(self, stats_name: str, key: str) -> tuple[Rate, Rate, Rate] | None:
         """Return minute, hour and day of one item, or ``None`` when nothing was ever counted under it."""
         found = self._find(stats_name, key)
         if found is None:
             return None
-        counters, pick = found
-        minute, hour, day = (self._rate(counters, window, pick) for window in (_MINUTE, _HOUR, _DAY))
+        counters, item = found
+        minute, hour, day = (self._windows.rate(counters, window, item) for window in (MINUTE, HOUR, DAY))
         return minute, hour, day
 
     def puts(self) -> Iterator[tuple[str, int, int]]:
@@ -320,47 +225,22 @@ class BrokerStatistics:
         for table in (self._puts, self._gets, self._events, self._broker):
             yield from table.values()
 
-    def _find(self, stats_name: str, key: str) -> tuple[Counters, Callable[[Snapshot], Counted]] | None:
+    def _find(self, stats_name: str, key: str) -> tuple[Counters, Item] | None:
         if stats_name in PUT_SETS:
             topic, queue = _split_queue(key) if stats_name.startswith("QUEUE") else (key, None)
             counters = self._puts.get(topic)
-            return _pick(counters, queue, stats_name)
+            return find_item(counters, queue, stats_name)
         if stats_name in GET_SETS:
             rest, _, group = key.rpartition("@")
             topic, queue = _split_queue(rest) if stats_name.startswith("QUEUE") else (rest, None)
             counters = self._gets.get((topic, group))
-            return _pick(counters, queue, stats_name)
+            return find_item(counters, queue, stats_name)
         if stats_name in EVENT_SETS:
-            return _pick(self._events.get((stats_name, key)), None, stats_name)
+            return find_item(self._events.get((stats_name, key)), None, stats_name)
         if stats_name in BROKER_SETS and key == self._cluster:
             counters = self._broker[stats_name]
-            return _pick(counters if counters.times else None, None, stats_name)
+            return find_item(counters if counters.times else None, None, stats_name)
         return None
-
-    def _rate(self, counters: Counters, window: int, pick: Callable[[Snapshot], Counted]) -> Rate:
-        times = self._samples[window]
-        first = counters.first(window)
-        if not times or first is None:
-            return Rate()
-        last_number = self._number[window] - 1
-        oldest_number = last_number - len(times) + 1
-        if first > oldest_number:  # younger than the window: it starts at zero, one period before its first snapshot
-            begin_ms = times[first - oldest_number] - _PERIOD_MS[window]
-            begin = Counted()
-        elif len(times) < _KEPT[window] and oldest_number == 0:  # the broker is younger than the window
-            begin_ms = times[0] - _PERIOD_MS[window]
-            begin = Counted()
-        else:
-            begin_ms = times[0]
-            begin = pick(counters.at(window, oldest_number))
-        end = pick(counters.at(window, last_number))
-        total, requests = end.value - begin.value, end.times - begin.times
-        elapsed_ms = times[-1] - begin_ms
-        return Rate(
-            total,
-            total * 1000.0 / elapsed_ms if elapsed_ms > 0 else 0.0,
-            total / requests if requests > 0 else 0.0,
-        )
 
     def _per_second(self, samples: int, *columns: int) -> float | None:
         if len(self._rates) <= samples:
@@ -412,33 +292,6 @@ class BrokerStatistics:
     @staticmethod
     def _day_of(now_ms: int) -> int:
         return now_ms // 86_400_000
-
-
-def _messages(snapshot: Snapshot) -> Counted:
-    return Counted(sum(snapshot.messages), sum(snapshot.times))
-
-
-def _sizes(snapshot: Snapshot) -> Counted:
-    return Counted(sum(snapshot.sizes), sum(snapshot.times))
-
-
-def _pick(
-    counters: Counters | None, queue: int | None, stats_name: str
-) -> tuple[Counters, Callable[[Snapshot], Counted]] | None:
-    if counters is None:
-        return None
-    if queue is None:
-        return counters, _sizes if stats_name.endswith("SIZE") else _messages
-    if not 0 <= queue < len(counters.times) or not counters.times[queue]:
-        return None
-    column = 1 if stats_name.endswith("SIZE") else 0
-
-    def of_queue(snapshot: Snapshot) -> Counted:
-        if queue >= len(snapshot.times):
-            return Counted()
-        return Counted(snapshot[column][queue], snapshot.times[queue])
-
-    return counters, of_queue
 
 
 def _split_queue(key: str) -> tuple[str, int]:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker.admin.answers import json_answer
+from understudy.broker.counters import Rate
 from understudy.broker.names import SCHEDULE_TOPIC
-from understudy.broker.statistics import Rate
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection

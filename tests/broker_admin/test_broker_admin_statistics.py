@@ -1,6 +1,7 @@
 """Windows of the statistics equal what StatsItem of the reference computes."""
 
-from understudy.broker.statistics import BrokerStatistics, Rate
+from understudy.broker.counters import Rate
+from understudy.broker.statistics import BrokerStatistics
 
 
 class SteppedClock:
