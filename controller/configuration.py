@@ -26,7 +26,8 @@ def _home(*names: str) -> str:
 class ControllerConfig:
     """All settings; a field's key is its name in camel case. Numbers without a unit in their name are milliseconds.
 
-    The consensus settings that the reference does not have: ``controllerRaftPeers`` (same form as
+    Settings that the reference does not have: ``controllerLogFile`` (read at the start; default:
+    ``logs/controller.log`` below the store; ``off``: none), ``controllerRaftPeers`` (same form as
     ``controllerDLegerPeers``; default: the same hosts, each port 10 000 higher or, where that is no port, lower),
     ``controllerRaftElectionMin``/``Max``, ``controllerRaftHeartbeat``, the three ``controllerRaftTls...`` files and
     ``controllerUnknownBrokerGrace``.
@@ -38,6 +39,7 @@ class ControllerConfig:
     controller_d_leger_group: str = attrs.field(default="", metadata={"key": "controllerDLegerGroup"})
     controller_d_leger_peers: str = attrs.field(default="", metadata={"key": "controllerDLegerPeers"})
     controller_d_leger_self_id: str = attrs.field(default="", metadata={"key": "controllerDLegerSelfId"})
+    controller_log_file: str = ""
     controller_raft_election_max: int = 800
     controller_raft_election_min: int = 400
     controller_raft_heartbeat: int = 100

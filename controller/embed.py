@@ -5,13 +5,15 @@ from __future__ import annotations
 import trio
 
 from understudy.controller.configuration import read_config
+from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
 from understudy.remoting.dispatch import Dispatcher
-from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
+from understudy.runtime.program import one_line, single_cause
 from understudy.runtime.world import World
 
 log = get_logger("controller.embed")
@@ -22,10 +24,12 @@ class EmbeddedController:
 
     Args:
         controller: what is embedded.
+        disk: where its log file goes.
     """
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, disk: Disk) -> None:
         self.controller = controller
+        self._disk = disk
 
     def register(self, server: Dispatcher) -> None:
         """The controller answers on its own port only."""
@@ -41,14 +45,18 @@ class EmbeddedController:
         *Errors*: ``ListenError`` and ``DiskLockedError``, which are mistakes of whoever starts the process.
         """
         try:
+            async with open_log_file(self._disk, self.controller.settings.current):
+                await self._run()
+        except* DiskLockedError as locked:
+            raise OSError(one_line(single_cause(locked))) from None
+
+    async def _run(self) -> None:
+        try:
             await self.controller.run()
         except* (FatalError, SecurityError) as errors:
-            error: BaseException = errors
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            log.error("embedded controller stopped; routes go on, elections do not", reason=error)
-        except* DiskLockedError as locked:
-            raise OSError(str(locked.exceptions[0])) from None
+            log.error(
+                "embedded controller stopped; routes go on, elections do not", reason=one_line(single_cause(errors))
+            )
         await trio.sleep_forever()
 
 
@@ -62,4 +70,4 @@ def open_controller(world: World, text: str) -> EmbeddedController:
     *Errors*: ``ConfigError`` for settings that cannot be used.
     """
     config = read_config(text, "name server settings")
-    return EmbeddedController(Controller(world, config))
+    return EmbeddedController(Controller(world, config), world.disk)

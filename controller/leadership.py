@@ -1,4 +1,4 @@
-"""Who leads the controllers, as far as one member may say it; and the word in the log when nobody does."""
+"""Who leads the controllers, as far as one member may say it; and the word in the log about it, or that nobody does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ def heard_leader(facts: Facts) -> str | None:
     if facts.role != "LEADER" and facts.next_election_in_seconds <= 0:
         return None
     return facts.leader
+
+
+async def tell_who_leads(member: QuorumMember) -> None:
+    """Say whom this member follows in each term, until cancelled; its own elections it says anyway."""
+    said: tuple[int, str] | None = None
+    while True:
+        facts = member.facts()
+        if facts.leader is not None and facts.leader != facts.member and (facts.term, facts.leader) != said:
+            said = (facts.term, facts.leader)
+            log.info("the quorum has a leader", leader=facts.leader, term=facts.term, member=facts.member)
+        await member.wait_change()
 
 
 async def tell_when_nobody_leads(member: QuorumMember, clock: Clock, patience_seconds: float) -> None:

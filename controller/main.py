@@ -12,6 +12,7 @@ from pathlib import Path
 import trio
 
 from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show
+from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
@@ -84,7 +85,17 @@ def _config(path: str | None) -> ControllerConfig:
 
 
 async def _serve(config: ControllerConfig) -> None:
-    controller = Controller(real_world(), config)
+    world = real_world()
+    controller = Controller(world, config)
+    async with open_log_file(world.disk, config):
+        try:
+            await _until_signalled(controller)
+        except* _WRONG as errors:
+            log.error("the controller stops", reason=one_line(_first(errors)))
+            raise
+
+
+async def _until_signalled(controller: Controller) -> None:
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             address = await nursery.start(controller.run)

@@ -7,7 +7,7 @@ import trio
 
 from understudy.controller.configuration import ControllerConfig, read_peers, timing, tls_files
 from understudy.controller.failover import Failover
-from understudy.controller.leadership import tell_when_nobody_leads
+from understudy.controller.leadership import tell_when_nobody_leads, tell_who_leads
 from understudy.controller.liveness import BrokerKey, Liveness
 from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
@@ -134,6 +134,7 @@ class Controller:
                 nursery.start_soon(failover.run)
                 nursery.start_soon(self._expire_brokers)
                 patience = 2 * self.member.settings.timing.election_max_seconds
+                nursery.start_soon(tell_who_leads, self.member)
                 nursery.start_soon(tell_when_nobody_leads, self.member, self._world.clock, patience)
                 nursery.start_soon(server.run)
                 log.info("serving", address=self.address, members=self.peers.listed())

@@ -47,13 +47,18 @@ def get_logger(name: str) -> Logger:
 def configure(level: str = "INFO", stream: TextIO | None = None) -> None:
     """Send log lines of this package to *stream* (default: standard error), one line each, UTC times."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
-    handler.setFormatter(formatter)
+    handler.setFormatter(line_formatter())
     root = logging.getLogger("understudy")
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     root.propagate = False
+
+
+def line_formatter() -> logging.Formatter:
+    """Return what makes a line of a record: UTC time, level, logger, event."""
+    formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    return formatter
 
 
 def _line(event: str, fields: dict[str, object]) -> str:

@@ -50,6 +50,10 @@ class Installation:
     def said(self, name: str) -> str:
         return (self.folder / f"{name}.out").read_text()
 
+    def logged(self, member: str) -> str:
+        """What a controller wrote into its own log file, embedded or not."""
+        return (self.folder / member / "logs" / "controller.log").read_text()
+
     def kill(self, name: str) -> None:
         process = self.running.pop(name)
         process.send_signal(signal.SIGKILL)

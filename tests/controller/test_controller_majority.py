@@ -20,7 +20,7 @@ from understudy.testkit.waiting import until
 
 
 @pytest.mark.slow
-@pytest.mark.covers("R123", "R124", "R126", "R173", "R205")
+@pytest.mark.covers("R123", "R124", "R126", "R173", "R174", "R205")
 async def test_messages_flow_and_elections_wait_while_two_of_three_controllers_are_dead(tmp_path: Path) -> None:
     with installation(tmp_path) as made:
         made.start_all()
@@ -72,6 +72,17 @@ async def test_messages_flow_and_elections_wait_while_two_of_three_controllers_a
             with trio.fail_after(BOOT_SECONDS):
                 await until_true(leader)
             await until(lambda: "a controller is active again" in made.said("namesrv0"))
+
+            # each controller has kept what happened in a file of its own, the name server's lines are not in it
+            await until(lambda: "a controller is active again" in made.logged("n0"))
+            for member in ("n0", "n1", "n2"):
+                assert "serving" in made.logged(member)
+                assert "the quorum has a leader" in made.logged(member) or "outcome=won" in made.logged(member)
+            everything = "".join(made.logged(member) for member in ("n0", "n1", "n2"))
+            assert everything.count("outcome=won") >= 2
+            assert everything.count("-> LEADER") == everything.count("controller is active member=") >= 2
+            assert "no controller is active" in made.logged("n0")
+            assert "understudy.namesrv" not in made.logged("n0")
 
 
 @pytest.mark.slow

@@ -1,0 +1,204 @@
+"""The controller's own log file: elections, roles and what the quorum saw, apart from everything else in the process.
+
+Whoever logs only leaves a line in memory. One task writes them in a worker thread, so that a slow disk holds up
+nobody; what cannot be written waits, up to a bound, and is counted beyond it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.controller.configuration import ControllerConfig
+from understudy.runtime.disk import Disk, DiskLockedError, Lock
+from understudy.runtime.log import get_logger, line_formatter
+
+log = get_logger("controller.log_file")
+
+FILE_BYTES = 16 << 20
+KEPT_FILES = 8
+"""The file that is written and older ones, named ``.1`` (the newest of them) to ``.7``."""
+MAX_WAITING = 10_000
+LAST_WORDS_SECONDS = 2.0
+OFF = "off"
+
+
+def log_path(config: ControllerConfig) -> str | None:
+    """Return where this controller's log lines go, or ``None`` when the settings turn the file off."""
+    named = config.controller_log_file.strip()
+    if named.lower() == OFF:
+        return None
+    return named or os.path.join(config.controller_store_path, "logs", "controller.log")
+
+
+@asynccontextmanager
+async def open_log_file(disk: Disk, config: ControllerConfig) -> AsyncIterator[None]:
+    """Keep this process's log lines of the controller in its file, too, while the body runs.
+
+    A file that cannot be written is said once in the process's own log and does not stop the controller.
+    """
+    path = log_path(config)
+    if path is None:
+        yield
+        return
+    writer = LogFile(disk, path)
+    logger = logging.getLogger("understudy.controller")
+    logger.addHandler(writer.lines)
+    try:
+        log.info("log file", path=path)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            yield
+            nursery.cancel_scope.cancel()
+    finally:
+        logger.removeHandler(writer.lines)
+        with trio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+            await writer.write()
+        writer.close()
+
+
+class WaitingLines(logging.Handler):
+    """Lines on their way to the file; may be added from any thread, taken by one.
+
+    Args:
+        limit: how many may wait; more are counted and dropped.
+    """
+
+    def __init__(self, limit: int = MAX_WAITING) -> None:
+        super().__init__()
+        self.setFormatter(line_formatter())
+        self._limit = limit
+        self._waiting: deque[str] = deque()
+        self._dropped = 0
+        self._token = trio.lowlevel.current_trio_token()
+        self._more = trio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Leave a line; never waits for the disk."""
+        if len(self._waiting) < self._limit:
+            self._waiting.append(self.format(record))
+        else:
+            self._dropped += 1
+        self._token.run_sync_soon(self._wake, idempotent=True)
+
+    def _wake(self) -> None:
+        self._more.set()
+
+    async def wait(self) -> None:
+        """Return when there may be lines."""
+        await self._more.wait()
+        self._more = trio.Event()
+
+    def take(self) -> list[str]:
+        """Return all lines that wait, and a word about those that had no room."""
+        self.acquire()
+        try:
+            lines, dropped = list(self._waiting), self._dropped
+            self._waiting.clear()
+            self._dropped = 0
+        finally:
+            self.release()
+        if dropped:
+            lines.append(f"... {dropped} lines are missing here: they could not be written")
+        return lines
+
+    def put_back(self, lines: list[str]) -> None:
+        """Let lines that could not be written wait again, as far as there is room."""
+        self.acquire()
+        try:
+            room = max(0, self._limit - len(self._waiting))
+            self._waiting.extendleft(reversed(lines[:room]))
+            self._dropped += len(lines) - len(lines[:room])
+        finally:
+            self.release()
+
+
+class LogFile:
+    """Writes lines to a file and replaces it when it is full.
+
+    Args:
+        disk: of this process.
+        path: the file; its folder is made. One process at a time writes it.
+        file_bytes: length at which a new file begins.
+        kept_files: how many files there may be, this one included; the oldest is removed.
+    """
+
+    def __init__(self, disk: Disk, path: str, file_bytes: int = FILE_BYTES, kept_files: int = KEPT_FILES) -> None:
+        self.lines = WaitingLines()
+        self._disk = disk
+        self._path = path
+        self._file_bytes = file_bytes
+        self._kept_files = kept_files
+        self._lock: Lock | None = None
+        self._failing = False
+
+    async def run(self) -> None:
+        """Write whatever is logged until cancelled."""
+        while True:
+            await self.lines.wait()
+            await self.write()
+
+    async def write(self) -> None:
+        """Write all lines that wait; those that cannot be written wait again."""
+        lines = self.lines.take()
+        if not lines:
+            return
+        try:
+            await self._disk.in_thread(lambda: self._append(lines))
+        except (OSError, DiskLockedError) as error:
+            self.lines.put_back(lines)
+            if not self._failing:
+                self._failing = True
+                log.warning(
+                    f"the log file {self._path} cannot be written: {_reason(error)}; the controller goes on, the lines "
+                    "wait; controllerLogFile names another file or is off"
+                )
+        else:
+            self._failing = False
+
+    def close(self) -> None:
+        """Give the file back to other processes."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _append(self, lines: list[str]) -> None:
+        if self._lock is None:
+            self._disk.make_folder(os.path.dirname(self._path) or ".")
+            self._lock = self._disk.lock(f"{self._path}.lock")
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+        file = self._disk.open(self._path)
+        try:
+            length = file.size()
+            if length == 0 or length + len(data) <= self._file_bytes:
+                file.write_at(length, data)
+                return
+        finally:
+            file.close()
+        self._make_room()
+        fresh = self._disk.open(self._path)
+        try:
+            fresh.write_at(0, data)
+        finally:
+            fresh.close()
+
+    def _make_room(self) -> None:
+        """Rename each file to the next number; the last one is replaced by the one before it."""
+        if self._kept_files == 1:
+            self._disk.remove(self._path)
+            return
+        for number in range(self._kept_files - 1, 1, -1):
+            if self._disk.exists(f"{self._path}.{number - 1}"):
+                self._disk.replace(f"{self._path}.{number - 1}", f"{self._path}.{number}")
+        self._disk.replace(self._path, f"{self._path}.1")
+
+
+def _reason(error: OSError | DiskLockedError) -> str:
+    if isinstance(error, DiskLockedError):
+        return "another process writes it"
+    return error.strerror or str(error)
