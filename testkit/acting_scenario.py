@@ -18,11 +18,9 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.container.preonline.report import Report
 from understudy.container.role_services import RoleServices
-from understudy.mqclient.errors import ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom
-from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
-from understudy.mqclient.message import Message, ReceivedMessage
-from understudy.mqclient.producer import Producer, open_producer
+from understudy.mqclient.listener import PushConsumerOptions
+from understudy.mqclient.producer import open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -31,15 +29,12 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.store.message_store import MessageStore
 from understudy.testkit.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.history import History, Verdict
+from understudy.testkit.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
+from understudy.testkit.history import Verdict
 from understudy.testkit.ring import CONTAINERS, GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.seeds import FAULT
 from understudy.testkit.sim_cluster import NAME_SERVER_PORT, SimCluster
 
-TOPIC, READERS = "orders", "readers"
-SEND_SECONDS = 0.2
-_LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
-_DRAIN_SECONDS = 90.0
 _LOOK_SECONDS = 0.01
 _LEAD_SECONDS = 3.0
 _EARLY_SECONDS = 0.05
@@ -121,13 +116,7 @@ class Run:
         drawn = Fault(fault if fault is not None else source.choice(FAULTS), self._home)
         self._plan = [drawn] if plan is None else plan(source, self._home, others)
         self._quiet = quiet_seconds
-        self._send_seconds = send_seconds
-        self._history = History()
-        self._due: dict[str, float] = {}
-        self._early_seconds = 0.0
-        self._late_seconds = 0.0
-        self._sending = True
-        self._senders_left = 0
+        self._traffic = SimulatedTraffic(source, send_seconds)
         self._steps: list[Step] = []
         self._problems: list[str] = []
         self._fault_at = 0.0
@@ -146,16 +135,14 @@ class Run:
                 open_client(self._cluster.client_world("watcher")) as self._client,
                 open_producer(self._cluster.client_world("writer"), servers, "writers") as producer,
                 open_push_consumer(
-                    self._cluster.client_world("reader"), servers, READERS, {TOPIC: "*"}, self._listen, options
+                    self._cluster.client_world("reader"), servers, READERS, {TOPIC: "*"}, self._traffic.listen, options
                 ),
                 trio.open_nursery() as nursery,
             ):
                 await self._until("the ring is complete", self._complete, 60)
                 await self._make_topic()
                 await trio.sleep(4)  # slaves look at topics every three seconds
-                for number in range(3):
-                    nursery.start_soon(self._send, producer, f"sender-{number}", 0)
-                nursery.start_soon(self._send, producer, "delayed", 1)
+                self._traffic.start(nursery, producer)
                 nursery.start_soon(self._watch_actors)
                 await trio.sleep(self._quiet)
                 async with trio.open_nursery() as accidents:
@@ -166,31 +153,22 @@ class Run:
                     await self._fail(self._plan[0])
                 report = await self._back()
                 await trio.sleep(self._quiet)
-                self._sending = False
-                await self._until("senders end", lambda: self._senders_left == 0, 60)
-                await self._drain()
+                self._traffic.stop()
+                await self._until("senders end", self._traffic.stopped, 60)
+                await self._traffic.drain()
                 await self._until("all replicas hold the same", self._converged, 30)
                 nursery.cancel_scope.cancel()
         return self._outcome(report)
 
     def _outcome(self, report: Report | None) -> Outcome:
-        verdict = self._history.check([READERS])
+        verdict = self._traffic.history.check([READERS])
+        early = self._traffic.early_seconds
         allowed = sum(fault.early_ms for fault in self._plan) / 1000 + _EARLY_SECONDS
-        if self._early_seconds > allowed:
-            self._problems.append(f"a delayed message was {self._early_seconds:.3f} s early, {allowed:.3f} s allowed")
-        seen = Counter(each.key for each in self._history.deliveries)
-        counts = Counter(
-            {
-                "sent": verdict.sent,
-                "delivered": verdict.delivered,
-                "repeated": sum(count - 1 for key, count in seen.items() if key not in self._due),
-                "repeated delayed": sum(count - 1 for key, count in seen.items() if key in self._due),
-                "lost": sum(each.rule == "lost" for each in verdict.violations),
-                "out of order": sum(each.rule == "order" for each in verdict.violations),
-            }
-        )
+        if early > allowed:
+            self._problems.append(f"a delayed message was {early:.3f} s early, {allowed:.3f} s allowed")
+        counts = self._traffic.counts(verdict)
         counts.update(FAULT + fault.kind for fault in self._plan)
-        measures = {"delayed message early": self._early_seconds, "delayed message late": self._late_seconds}
+        measures = {"delayed message early": early, "delayed message late": self._traffic.late_seconds}
         if len(self._plan) == 1 and (self._plan[0].kind in ENDS_PROCESS or self._plan[0].kind in SILENT):
             measures |= {f"{step.name} ({self._plan[0].kind})": step.seconds for step in self._steps}
         return Outcome(
@@ -205,7 +183,7 @@ class Run:
             measures,
         )
 
-    # --- traffic -----------------------------------------------------------------------------------------------
+    # --- the topic ---------------------------------------------------------------------------------------------
 
     async def _make_topic(self) -> None:
         ext = {
@@ -222,44 +200,6 @@ class Run:
             assert master is not None
             command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
             await self._client.invoke(master.identity.address, command, 5_000)
-
-    async def _send(self, producer: Producer, sender: str, level: int) -> None:
-        self._senders_left += 1
-        number = 0
-        while self._sending:
-            key = f"{sender}-{number}"
-            properties = {}
-            if level:
-                drawn = self._source.choice(tuple(_LEVEL_SECONDS))
-                properties["DELAY"] = str(drawn)
-                self._due[key] = trio.current_time() + _LEVEL_SECONDS[drawn]
-            number += 1
-            try:
-                sent = await producer.send(Message(TOPIC, key.encode(), properties))
-            except ClientError:
-                self._history.sent(key, key if level else sender, None, acknowledged=False)
-            else:
-                queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
-                # Delayed messages arrive when they are due: each is a sender of its own.
-                self._history.sent(key, key if level else sender, queue, acknowledged=True)
-            await trio.sleep(self._send_seconds)
-        self._senders_left -= 1
-
-    async def _listen(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
-        queue = (context.queue.topic, context.queue.broker_name, context.queue.queue_id)
-        for each in batch:
-            key = each.body.decode()
-            self._history.delivered(key, READERS, queue, each.queue_offset)
-            if key in self._due:
-                late = trio.current_time() - self._due[key]
-                self._early_seconds = max(self._early_seconds, -late)
-                self._late_seconds = max(self._late_seconds, late)
-
-    async def _drain(self) -> None:
-        wanted = {sent.key for sent in self._history.sends if sent.acknowledged}
-        with trio.move_on_after(_DRAIN_SECONDS):
-            while wanted - {each.key for each in self._history.deliveries}:  # noqa: ASYNC110 - virtual time
-                await trio.sleep(0.5)
 
     # --- the fault ---------------------------------------------------------------------------------------------
 

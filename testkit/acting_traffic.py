@@ -1,0 +1,112 @@
+"""What clients do while a simulated ring loses a master: they send, in order or delayed, and note what came when."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import trio
+
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.listener import ConsumeContext
+from understudy.mqclient.message import Message, ReceivedMessage
+from understudy.mqclient.producer import Producer
+from understudy.testkit.history import History, Verdict
+
+TOPIC, READERS = "orders", "readers"
+SEND_SECONDS = 0.2
+_SENDERS = 3
+_LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
+_DRAIN_SECONDS = 90.0
+
+
+class SimulatedTraffic:
+    """Three senders of plain messages, one of delayed ones, and a listener; all write one history.
+
+    Args:
+        source: delays are drawn from it.
+        pause_seconds: how long each sender waits between its messages.
+
+    Attributes:
+        history: what was sent and delivered.
+        early_seconds, late_seconds: how much a delayed message was early or late, at the most.
+    """
+
+    def __init__(self, source: random.Random, pause_seconds: float) -> None:
+        self._source = source
+        self._pause_seconds = pause_seconds
+        self.history = History()
+        self.early_seconds = 0.0
+        self.late_seconds = 0.0
+        self._due: dict[str, float] = {}
+        self._sending = True
+        self._senders_left = 0
+
+    def start(self, nursery: trio.Nursery, producer: Producer) -> None:
+        """Start the senders."""
+        for number in range(_SENDERS):
+            nursery.start_soon(self._send, producer, f"sender-{number}", 0)
+        nursery.start_soon(self._send, producer, "delayed", 1)
+
+    def stop(self) -> None:
+        """Let every sender end after the message it is sending."""
+        self._sending = False
+
+    def stopped(self) -> bool:
+        """Whether every sender has ended."""
+        return self._senders_left == 0
+
+    def counts(self, verdict: Verdict) -> Counter[str]:
+        """Return how much was sent, delivered, delivered again, lost and disordered."""
+        seen = Counter(each.key for each in self.history.deliveries)
+        return Counter(
+            {
+                "sent": verdict.sent,
+                "delivered": verdict.delivered,
+                "repeated": sum(count - 1 for key, count in seen.items() if key not in self._due),
+                "repeated delayed": sum(count - 1 for key, count in seen.items() if key in self._due),
+                "lost": sum(each.rule == "lost" for each in verdict.violations),
+                "out of order": sum(each.rule == "order" for each in verdict.violations),
+            }
+        )
+
+    async def _send(self, producer: Producer, sender: str, level: int) -> None:
+        self._senders_left += 1
+        number = 0
+        while self._sending:
+            key = f"{sender}-{number}"
+            properties = {}
+            if level:
+                drawn = self._source.choice(tuple(_LEVEL_SECONDS))
+                properties["DELAY"] = str(drawn)
+                self._due[key] = trio.current_time() + _LEVEL_SECONDS[drawn]
+            number += 1
+            try:
+                sent = await producer.send(Message(TOPIC, key.encode(), properties))
+            except ClientError:
+                self.history.sent(key, key if level else sender, None, acknowledged=False)
+            else:
+                queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
+                # Delayed messages arrive when they are due: each is a sender of its own.
+                self.history.sent(key, key if level else sender, queue, acknowledged=True)
+            await trio.sleep(self._pause_seconds)
+        self._senders_left -= 1
+
+    async def listen(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        """Note what came; the listener of the consumer group."""
+        queue = (context.queue.topic, context.queue.broker_name, context.queue.queue_id)
+        for each in batch:
+            key = each.body.decode()
+            self.history.delivered(key, READERS, queue, each.queue_offset)
+            if key in self._due:
+                late = trio.current_time() - self._due[key]
+                self.early_seconds = max(self.early_seconds, -late)
+                self.late_seconds = max(self.late_seconds, late)
+
+    async def drain(self) -> None:
+        """Wait until all acknowledged messages have come, for a bounded time."""
+        wanted = {sent.key for sent in self.history.sends if sent.acknowledged}
+        with trio.move_on_after(_DRAIN_SECONDS):
+            while wanted - {each.key for each in self.history.deliveries}:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.5)
