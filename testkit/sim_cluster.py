@@ -32,8 +32,9 @@ from understudy.runtime.background import open_background
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace
 from understudy.testkit.sim_clock import StoppableClock
+from understudy.testkit.sim_connection import LinkQuality
 from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import LinkQuality, SimNetwork
+from understudy.testkit.sim_network import SimNetwork
 from understudy.testkit.sim_process import SimProcess
 
 NAME_SERVER_PORT = 9876

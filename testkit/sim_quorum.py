@@ -29,8 +29,9 @@ from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace
+from understudy.testkit.sim_connection import LinkQuality
 from understudy.testkit.sim_disk import PowerCut, SimDisk
-from understudy.testkit.sim_network import LinkQuality, SimNetwork
+from understudy.testkit.sim_network import SimNetwork
 
 RAFT_PORT = 7000
 FOLDER = "/controller"

@@ -34,8 +34,9 @@ from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
 from understudy.testkit.determinism import Trace, run_seed
+from understudy.testkit.sim_connection import LinkQuality
 from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import LinkQuality, SimNetwork
+from understudy.testkit.sim_network import SimNetwork
 
 API_PORT = 9878
 RAFT_PORT = 19878
@@ -309,6 +310,7 @@ FAULTS = (
     "broker loses controllers",
     "outage",
     "hand over",
+    "kill master of one behind",
 )
 
 
@@ -333,6 +335,8 @@ async def _inject(cluster: SimControllers, fault: str, source: random.Random) ->
         await broker.kill()
         await trio.sleep(source.uniform(0.05, 4))
         broker.start()
+    elif fault == "kill master of one behind":
+        await _kill_master_of_one_behind(cluster, source)
     elif fault in ("isolate controller", "isolate broker"):
         names = cluster.names if fault == "isolate controller" else list(cluster.brokers)
         name = source.choice(names)
@@ -353,6 +357,26 @@ async def _inject(cluster: SimControllers, fault: str, source: random.Random) ->
         active = cluster.active()
         if active is not None and active.controller is not None:
             await active.controller.member.hand_over()
+
+
+async def _kill_master_of_one_behind(cluster: SimControllers, source: random.Random) -> None:
+    """Let a pair's slave fall out of the set, and kill its master about when the slave is back: nobody may lead then."""
+    try:
+        master = cluster.master_host("b")
+    except (LookupError, KeyError):
+        cluster.outcome.counts["no master to kill"] += 1
+        return
+    slave = next(host for host in cluster.brokers.values() if host is not master and host.name.startswith("b-"))
+    await slave.kill()
+    try:
+        await cluster.wait_in_sync("b", 1, 10)
+    except trio.TooSlowError:
+        cluster.outcome.counts["set not shrunk"] += 1
+    slave.start()
+    await trio.sleep(source.uniform(0, 0.5))
+    await master.kill()
+    await trio.sleep(source.uniform(0.5, 3))
+    master.start()
 
 
 async def controllers_history(source: random.Random, seed: int, seconds: float) -> ControllersOutcome:

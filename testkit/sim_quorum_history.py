@@ -19,7 +19,7 @@ import trio
 
 from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError
 from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_network import LinkQuality
+from understudy.testkit.sim_connection import LinkQuality
 from understudy.testkit.sim_quorum import CounterMachine, Outcome, SimQuorum
 from understudy.testkit.sim_quorum_faults import CALM_FAULTS, FAULTS, inject
 

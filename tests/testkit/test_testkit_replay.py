@@ -14,7 +14,7 @@ from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
-from understudy.testkit.sim_network import SimStream
+from understudy.testkit.sim_connection import SimStream
 
 wire = hashlib.sha256()
 put = SimStream._put
