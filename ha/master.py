@@ -20,6 +20,7 @@ log = get_logger("ha.master")
 _FRAMES_PER_WRITE = 16
 _RECEIVE_BYTES = 4096
 _CLOSE_GRACE_SECONDS = 1.0
+_HANDSHAKE_SECONDS = 1.0  # for the second half of a frame that was one write
 
 
 @attrs.frozen
@@ -196,13 +197,15 @@ class HaMaster:
         """Take reports until the connection must end; return why."""
         reader = wire.ReportReader()
         while True:
-            with self._world.clock.move_on_after(self._settings.housekeeping_ms / 1000):
+            data, patience = None, self._settings.housekeeping_ms / 1000
+            with self._world.clock.move_on_after(_HANDSHAKE_SECONDS if reader.undecided else patience):
                 data = await stream.receive_some(_RECEIVE_BYTES)
-                if not data:
+            if data is not None or reader.undecided:
+                if data == b"":
                     return "closed by the slave"
                 slave.heard_at = self._world.clock.monotonic()
                 try:
-                    offset = reader.feed(data)
+                    offset = reader.settle() if data is None else reader.feed(data)
                     if offset is None:
                         continue
                     before = slave.replica

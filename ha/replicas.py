@@ -71,13 +71,13 @@ def transfer_start(requested: int, min_offset: int, max_offset: int, file_bytes:
         whole_log: give an empty slave everything; otherwise only the last file, as the reference does.
 
     Returns:
-        A physical offset. Below ``min_offset`` it is what the slave asked for and the master no longer has.
+        A physical offset. Below ``min_offset`` it is what the slave asked for and the master no longer has; never so
+        for an empty slave.
     """
     if requested:
         return requested
-    if whole_log:
-        return max(min_offset, 0)
-    return max_offset - max_offset % file_bytes
+    first = max(min_offset, 0)
+    return first if whole_log else max(max_offset - max_offset % file_bytes, first)
 
 
 def in_sync_count(replicas: dict[Hashable, Replica], offset: int, max_gap_bytes: int) -> int:

@@ -68,6 +68,7 @@ class HaSlave:
         self._connected_to: str | None = None
         self._unreached: str | None = None
         self._refusals = 0
+        self._begins_anew = False
         self._last_read_ms = 0
         self._last_write_ms = 0
         self._second = (0, 0, 0)
@@ -162,9 +163,10 @@ class HaSlave:
         """Exchange frames; return why the connection ended."""
         clock, settings, store = self._world.clock, self._settings, self._store
         reader = wire.TransferReader()
-        reported = store.max_physical_offset
+        reported = 0 if self._begins_anew and self._is_empty() else store.max_physical_offset
         await stream.send_all(wire.report(reported))  # at once; the reference waits for its first heartbeat
-        began = last_read = last_write = clock.monotonic()
+        heard = False
+        last_read = last_write = clock.monotonic()
         self._last_write_ms = clock.wall_ms()
         while True:
             now = clock.monotonic()
@@ -180,20 +182,21 @@ class HaSlave:
             if data is None:
                 continue
             if not data:
-                if last_read == began:
-                    self._refusals += 1
-                    self._refusal = (
-                        f"the master closed the connection at once: it refuses a slave whose log ends at {reported}. "
-                        "Its log says why; mostly this slave has more than it"
-                    )
-                    log.error("refused by the master", address=self._connected_to, why=self._refusal)
+                if not heard:
+                    self._closed_at_once(reported)
                 return "closed by the master"
             last_read = clock.monotonic()
             self._last_read_ms = clock.wall_ms()
             self._turn(len(data))
-            for transfer in wire.joined(reader.feed(data)):
+            transfers = wire.joined(reader.feed(data))
+            if transfers and not heard:
+                heard = True
+                if transfers[0].offset != store.max_physical_offset:
+                    wire.refuse_master_handshake(transfers[0])
+            self._check(transfers)
+            for transfer in transfers:
                 self._apply(transfer)
-            if store.max_physical_offset > reported:
+            if store.max_physical_offset > reported and not self._is_empty():
                 reported = store.max_physical_offset
                 await self._report(stream, reported)
                 last_write = clock.monotonic()
@@ -202,22 +205,57 @@ class HaSlave:
         await stream.send_all(wire.report(offset))
         self._last_write_ms = self._world.clock.wall_ms()
 
-    def _apply(self, transfer: wire.Transfer) -> None:
-        """Append a transfer, or refuse it before a byte is written.
+    def _is_empty(self) -> bool:
+        """Return whether our log holds no byte, wherever it ends: a power loss can leave an empty file."""
+        return self._store.min_physical_offset in (-1, self._store.max_physical_offset)
+
+    def _closed_at_once(self, reported: int) -> None:
+        """Tell what it means that the master closed the connection before it sent anything."""
+        what = "the master closed the connection before it sent anything: "
+        if not reported:  # nobody refuses an empty slave; it is with us again as soon as the master is
+            log.warning(f"{what}it stops or has just stopped, trying again", address=self._connected_to)
+            return
+        self._refusals += 1
+        self._refusal = (
+            f"{what}it stops, or it refuses a slave whose log ends at {reported}. Its log says which; mostly this "
+            "slave has more than it"
+        )
+        if self._is_empty():
+            self._begins_anew = True
+            log.warning(f"{what}it may have deleted what follows {reported}; asking as an empty slave from now on")
+        elif self._refusals > 1:
+            log.error("refused by the master", address=self._connected_to, why=self._refusal)
+        else:  # once may be a master that stops
+            log.warning("perhaps refused by the master", address=self._connected_to, why=self._refusal)
+
+    def _check(self, transfers: list[wire.Transfer]) -> None:
+        """Refuse all of *transfers* when one of them does not belong where our log would end then.
 
         Raises:
-            MismatchError: it does not belong where our log ends.
+            MismatchError: nothing was written.
         """
         end = self._store.max_physical_offset
-        if end and end != transfer.offset:
-            where = "ahead of" if end > transfer.offset else "behind"
-            raise MismatchError(
-                f"our log ends at {end}, the master sends from {transfer.offset}: this slave is {where} it or has "
-                "another history. Nothing was written. Compare both logs; to follow this master, move this store away "
-                "and start again"
-            )
+        known = not self._is_empty()
+        for transfer in transfers:
+            if known and end != transfer.offset:
+                where = "ahead of" if end > transfer.offset else "behind"
+                raise MismatchError(
+                    f"our log ends at {end}, the master sends from {transfer.offset}: this slave is {where} it or has "
+                    "another history. Nothing was written. Compare both logs; to follow this master, move this store "
+                    "away and start again"
+                )
+            known = known or bool(transfer.body)
+            end = transfer.offset + len(transfer.body)
+
+    def _apply(self, transfer: wire.Transfer) -> None:
+        """Append a checked transfer.
+
+        Raises:
+            MismatchError: the store does not take it.
+        """
         self.continued_at = self._world.clock.monotonic()
         self._refusals = 0
+        self._begins_anew = False
         if transfer.body:
             try:
                 self._store.append_raw(transfer.offset, transfer.body)

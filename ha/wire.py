@@ -5,6 +5,10 @@ Two kinds of frames, all integers big-endian and signed:
 * slave to master, 8 bytes: how far the slave's log reaches.
 * master to slave, 12 bytes and a body: where the body belongs, its length, the bytes of the log. Without a body it is
   a heartbeat that says where the next body will belong.
+
+Brokers in controller mode begin with a handshake instead (AutoSwitchHAClient.java, AutoSwitchHAConnection.java): 16
+bytes from the slave (state 1, two flags of 16 bits, broker id), 20 bytes and a list of 12 bytes each from the master
+(state 1, bytes of the list, end of the log, epoch). Both are recognized, so that they are never taken for offsets.
 """
 
 from __future__ import annotations
@@ -15,6 +19,10 @@ import attrs
 
 _REPORT = struct.Struct(">q")
 _HEADER = struct.Struct(">qi")
+_SLAVE_HANDSHAKE = struct.Struct(">qq")  # state and flags as the one number a report would be, broker id
+_HANDSHAKES = frozenset((1 << 32) + flags for flags in (0, 1, 1 << 16, (1 << 16) + 1))
+_EPOCH_BYTES = 12
+_EPOCHS_MAX = 1000
 
 REPORT_BYTES = _REPORT.size
 HEADER_BYTES = _HEADER.size
@@ -44,28 +52,83 @@ class Transfer:
 
 
 class ReportReader:
-    """Cuts what a slave sends into reports; of several that arrived together only the last one matters."""
+    """Cuts what a slave sends into reports; of several that arrived together every one is checked.
 
-    __slots__ = ("_kept",)
+    The first eight bytes of a controller-mode handshake are also the report of a log that ends right after 4 GiB. The
+    eight bytes after them tell: a broker id is smaller, a later report is not.
+    """
+
+    __slots__ = ("_doubtful", "_first", "_kept")
 
     def __init__(self) -> None:
         self._kept = b""
+        self._first = True
+        self._doubtful = -1
+
+    @property
+    def undecided(self) -> bool:
+        """Whether what came may still become a handshake; :meth:`settle` when nothing follows within a moment."""
+        return self._first and len(self._kept) >= REPORT_BYTES
 
     def feed(self, data: bytes) -> int | None:
-        """Take the next bytes and return the newest complete report, or ``None``.
+        """Take the next bytes and return the largest report among those completed by them, or ``None``.
 
         Raises:
-            WireError: a report below zero.
+            WireError: any of them is below zero, or they are a handshake of controller mode.
         """
         data = self._kept + data
+        if self._first and len(data) >= REPORT_BYTES:
+            (first,) = _REPORT.unpack_from(data)
+            if first in _HANDSHAKES:
+                if len(data) < _SLAVE_HANDSHAKE.size:
+                    self._kept = data
+                    return None
+                _refuse_handshake(*_SLAVE_HANDSHAKE.unpack_from(data))
+            self._first = False
+        return self._reports(data)
+
+    def settle(self) -> int | None:
+        """Take what is undecided for a report, and return it."""
+        self._first = False
+        (self._doubtful,) = _REPORT.unpack_from(self._kept)
+        data, self._kept = self._kept, b""
+        return self._reports(data[:REPORT_BYTES], data[REPORT_BYTES:])
+
+    def _reports(self, data: bytes, rest: bytes = b"") -> int | None:
         whole = len(data) - len(data) % REPORT_BYTES
-        self._kept = data[whole:]
-        if not whole:
-            return None
-        (offset,) = _REPORT.unpack_from(data, whole - REPORT_BYTES)
-        if offset < 0:
-            raise WireError(f"the slave reports {offset}, an offset below zero")
-        return int(offset)
+        self._kept = data[whole:] + rest
+        largest = None
+        for (offset,) in _REPORT.iter_unpack(memoryview(data)[:whole]):
+            if offset < 0:
+                raise WireError(f"the slave reports {offset}, an offset below zero")
+            if self._doubtful >= 0 and offset != self._doubtful:
+                _refuse_handshake(self._doubtful, offset)
+                self._doubtful = -1
+            if largest is None or offset > largest:
+                largest = int(offset)
+        return largest
+
+
+def _refuse_handshake(first: int, second: int) -> None:
+    if second < first:
+        raise WireError(
+            f"it sends the handshake of a slave in controller mode (broker id {second}), and this port serves plain "
+            "replication: set enableControllerMode alike on every broker of the group"
+        )
+
+
+def refuse_master_handshake(transfer: Transfer) -> None:
+    """Refuse the first frame of a master when it is a handshake of controller mode.
+
+    Raises:
+        WireError: it announces a list of epochs where a heartbeat would say an offset.
+    """
+    state, size = divmod(transfer.offset, 1 << 32)
+    if state == 1 and not transfer.body and size and size % _EPOCH_BYTES == 0 and size <= _EPOCH_BYTES * _EPOCHS_MAX:
+        raise WireError(
+            "the master sends a handshake of controller mode, and this slave takes part in plain replication: set "
+            "enableControllerMode alike on every broker of the group"
+        )
 
 
 class TransferReader:

@@ -69,11 +69,11 @@ class Replication:
                 core.batch_queues.delete_topic(topic)
             core.index.clear()
             core.held.clear()
-            self._flusher.note_deletion()
         log.continue_at(physical_offset - physical_offset % core.segments.file_size)
         core.segments.create(log.base)
         log.continue_at(physical_offset)
         core.dispatched = core.flushed = physical_offset
+        self._flusher.note_deletion()
 
     def close(self) -> None:
         """Give the file back."""

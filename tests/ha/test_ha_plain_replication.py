@@ -18,7 +18,8 @@ from understudy.runtime.background import open_background
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.world import World
-from understudy.testkit.sim_network import LinkQuality, SimNetwork
+from understudy.testkit.sim_connection import LinkQuality
+from understudy.testkit.sim_network import SimNetwork
 
 FILE = 4096
 
@@ -54,6 +55,21 @@ class Log:
         self.data += data
         for callback in self.grown:
             callback()
+
+
+class EmptyFile(Log):
+    """A log without a byte whose only file begins at *base*: what a power loss can leave."""
+
+    def __init__(self, base: int) -> None:
+        super().__init__(b"", base)
+
+    @property
+    def min_physical_offset(self) -> int:
+        return self.base
+
+    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
+        assert not self.data or physical_offset == self.max_physical_offset
+        super().append_raw(physical_offset, data)
 
 
 @pytest.fixture
@@ -224,3 +240,49 @@ async def test_a_change_of_master_moves_the_slave(network: SimNetwork, autojump_
             slave.set_master("n:10912")
             await trio.sleep(1)
             assert other.data == theirs.data
+
+
+@pytest.mark.parametrize("whole_log", [False, True])
+@pytest.mark.parametrize("base", [0, 1000, 2 * FILE, 2 * FILE + 1000])
+async def test_an_empty_slave_is_always_accepted(
+    network: SimNetwork, autojump_clock: MockClock, base: int, whole_log: bool
+) -> None:
+    # given a master whose first byte lies anywhere in its last file
+    ours, theirs = Log(b"x" * 50, base=base), Log()
+    async with (
+        master_of(network, ours, HaSettings(file_bytes=FILE, whole_log=whole_log)) as master,
+        slave_of(network, theirs),
+    ):
+        await trio.sleep(1)
+        assert (base, base + 50, 2) == (theirs.base, theirs.max_physical_offset, master.in_sync_count())
+
+
+async def test_a_slave_whose_only_file_lost_its_bytes_begins_anew_when_they_are_deleted_at_the_master(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given a slave that would go on with the second file, and a master that has deleted that file
+    ours, theirs = Log(b"x" * 50, base=5 * FILE), EmptyFile(FILE)
+    async with master_of(network, ours) as master, slave_of(network, theirs):
+        await trio.sleep(20)
+        assert "asking as an empty slave from now on" in caplog.text
+        assert (5 * FILE, ours.data, 2) == (theirs.base, theirs.data, master.in_sync_count())
+
+
+async def test_a_master_that_dies_before_its_first_word_is_not_said_to_refuse_an_empty_slave(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    # given an empty slave that asks again as soon as it may
+    theirs = Log()
+    listener = await network.host("m").listen("0.0.0.0", 10912)
+    async with slave_of(network, theirs, HaSettings(file_bytes=FILE, retry_ms=1000)) as slave:
+        for _ in range(4):
+            stream = await listener.accept()
+            await stream.aclose()
+        await trio.sleep(0.5)
+        await listener.aclose()
+        # then nothing is called a refusal and the pauses do not grow
+        assert "refuses" not in caplog.text and "it stops or has just stopped" in caplog.text
+        assert "" == slave.progress().refusal
+        async with master_of(network, Log(b"x" * 50)):
+            await trio.sleep(1.5)
+            assert b"x" * 50 == theirs.data
