@@ -3,10 +3,15 @@
     ./understudy bench sim-controller --seeds 2000
     ./understudy bench sim-controller --replay 1234
     ./understudy bench sim-controller --ablate all --seeds 40
+    ./understudy bench sim-controller --of controllers --seeds 200
+
+Histories are of quorums alone, or of whole controllers with stub brokers: the latter look for two masters in an epoch,
+a master from outside the sync state set, and a group that nobody leads although it could be led.
 
 ``--ablate`` switches one rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a quorum calm
 rather than correct: they are looked for under ``--faults calm``, where one follower at a time is in trouble, so that
-the leader has a majority all the time and nobody has cause to stand for election.
+the leader has a majority all the time and nobody has cause to stand for election. What a member with a new disk must
+not do shows under ``--faults disks``, where it comes back to others that are behind while the leader dies.
 """
 
 from __future__ import annotations
@@ -17,10 +22,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from understudy.controller import metadata
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
 from understudy.testkit.seeds import SeedOutcome, play_quietly, play_seeds, processors
 from understudy.testkit.sim_quorum import Outcome
-from understudy.testkit.sim_quorum_faults import CALM_FAULTS, FAULTS
+from understudy.testkit.sim_quorum_controllers import BEHIND, ControllersOutcome, run_controllers_seed
+from understudy.testkit.sim_quorum_faults import CALM_FAULTS, DISK_FAULTS, FAULTS
 from understudy.testkit.sim_quorum_history import run_quorum_seed
 
 
@@ -89,6 +96,23 @@ def _without_pre_vote() -> None:
     consensus.Consensus.may_campaign = may_campaign
 
 
+def _without_sync_state_set() -> None:
+    def elect(in_sync: Any, replicas: Any, *rest: Any) -> Any:
+        return original(replicas, replicas, *rest)
+
+    original = metadata.elect
+    metadata.elect = elect
+
+
+def _without_master_epoch() -> None:
+    def install(group: Any, master_id: int) -> None:
+        original(group, master_id)
+        group.master_epoch = max(1, group.master_epoch - 1)
+
+    original = metadata._install
+    metadata._install = install
+
+
 ABLATIONS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
     "sync": _without_sync,
@@ -98,18 +122,31 @@ ABLATIONS: dict[str, Callable[[], None]] = {
     "catch-up": _without_catch_up,
     "stickiness": _without_stickiness,
     "pre-vote": _without_pre_vote,
+    "sync-state-set": _without_sync_state_set,
+    "master-epoch": _without_master_epoch,
+}
+OF_CONTROLLERS = ("sync-state-set", "master-epoch")
+"""What is decided above the quorum: looked for in histories of whole controllers."""
+
+
+PROFILES = {"mixed": FAULTS, "calm": CALM_FAULTS, "disks": DISK_FAULTS}
+# These rules matter only under some kinds of faults, which a mixture draws too rarely for a short run.
+FOCUS = {
+    "prefix": ("replay",),
+    "catch-up": DISK_FAULTS,
+    "stickiness": CALM_FAULTS,
+    "pre-vote": CALM_FAULTS,
+    "sync-state-set": (BEHIND,),
 }
 
 
-PROFILES = {"mixed": FAULTS, "calm": CALM_FAULTS}
-# These rules matter only under some kinds of faults, which a mixture draws too rarely for a short run.
-FOCUS = {"prefix": ("replay",), "stickiness": CALM_FAULTS, "pre-vote": CALM_FAULTS}
-
-
-def _run(seed: int, size: int, seconds: float, ablation: str, profile: str) -> Outcome:
+def _run(seed: int, of: str, size: int, seconds: float, ablation: str, profile: str) -> Outcome | ControllersOutcome:
     if ablation not in _applied:
         _applied.add(ablation)
         ABLATIONS[ablation]()
+    if of == "controllers" or ablation in OF_CONTROLLERS:
+        named = {"faults": FOCUS[ablation]} if ablation in FOCUS else {}
+        return run_controllers_seed(seed, seconds, **named)
     return run_quorum_seed(seed, size, seconds, FOCUS.get(ablation, PROFILES[profile]))
 
 
@@ -118,14 +155,14 @@ _applied: set[str] = set()
 
 def _play(options: argparse.Namespace, ablation: str) -> Callable[[int], SeedOutcome]:
     return functools.partial(
-        _run, size=options.size, seconds=options.seconds, ablation=ablation, profile=options.faults
+        _run, of=options.of, size=options.size, seconds=options.seconds, ablation=ablation, profile=options.faults
     )
 
 
 def _batch(options: argparse.Namespace, ablation: str) -> list[SeedOutcome]:
     """Run the seeds and print each failing one at once, unless a rule is switched off on purpose."""
     whole = ablation == "none"
-    how = f"--size {options.size} --seconds {options.seconds:g} --faults {options.faults}"
+    how = f"--of {options.of} --size {options.size} --seconds {options.seconds:g} --faults {options.faults}"
     summary = play_seeds(
         _play(options, ablation),
         range(options.first, options.first + options.seeds),
@@ -147,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--of", choices=("quorum", "controllers"), default="quorum")
     parser.add_argument("--size", type=int, default=3, choices=(1, 3, 5))
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--processes", type=int, default=processors())
@@ -154,9 +192,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", choices=PROFILES, default="mixed")
     parser.add_argument("--ablate", choices=[*ABLATIONS, "all"], default="none")
     options = parser.parse_args(arguments)
+    if options.of == "controllers" and (options.size != 3 or options.faults != "mixed"):
+        parser.error("--size and --faults are of quorums alone: leave them out with --of controllers")
     if options.replay is not None:
         outcome = play_quietly(_play(options, options.ablate), options.replay)
-        if isinstance(outcome, Outcome):
+        if isinstance(outcome, (Outcome, ControllersOutcome)):
             print("\n".join(outcome.newest))
             print(f"digest {outcome.digest}")
         print(f"seed {outcome.seed} violations {outcome.violations} {dict(outcome.counts)}")

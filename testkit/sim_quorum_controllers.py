@@ -299,6 +299,7 @@ class SimControllers:
         raise LookupError(f"group {group} has no master")
 
 
+BEHIND = "kill master of one behind"
 FAULTS = (
     "kill controller",
     "power of controller",
@@ -310,7 +311,7 @@ FAULTS = (
     "broker loses controllers",
     "outage",
     "hand over",
-    "kill master of one behind",
+    BEHIND,
 )
 
 
@@ -335,7 +336,7 @@ async def _inject(cluster: SimControllers, fault: str, source: random.Random) ->
         await broker.kill()
         await trio.sleep(source.uniform(0.05, 4))
         broker.start()
-    elif fault == "kill master of one behind":
+    elif fault == BEHIND:
         await _kill_master_of_one_behind(cluster, source)
     elif fault in ("isolate controller", "isolate broker"):
         names = cluster.names if fault == "isolate controller" else list(cluster.brokers)
@@ -360,7 +361,7 @@ async def _inject(cluster: SimControllers, fault: str, source: random.Random) ->
 
 
 async def _kill_master_of_one_behind(cluster: SimControllers, source: random.Random) -> None:
-    """Let a pair's slave fall out of the set, and kill its master about when the slave is back: nobody may lead then."""
+    """Let a pair's slave fall out of the set, and kill its master about when the slave is back: nobody may lead."""
     try:
         master = cluster.master_host("b")
     except (LookupError, KeyError):
@@ -379,7 +380,9 @@ async def _kill_master_of_one_behind(cluster: SimControllers, source: random.Ran
     master.start()
 
 
-async def controllers_history(source: random.Random, seed: int, seconds: float) -> ControllersOutcome:
+async def controllers_history(
+    source: random.Random, seed: int, seconds: float, faults: tuple[str, ...] = FAULTS
+) -> ControllersOutcome:
     """Run one history with random faults and check it."""
     outcome = ControllersOutcome(seed)
     async with trio.open_nursery() as nursery:
@@ -391,7 +394,7 @@ async def controllers_history(source: random.Random, seed: int, seconds: float) 
         end = trio.current_time() + seconds
         while trio.current_time() < end:
             await trio.sleep(source.uniform(0.3, 2))
-            await _inject(cluster, source.choice(FAULTS), source)
+            await _inject(cluster, source.choice(faults), source)
         cluster.network.heal()
         try:
             for group, count in (("a", 3), ("b", 2)):
@@ -410,6 +413,6 @@ async def controllers_history(source: random.Random, seed: int, seconds: float) 
     return outcome
 
 
-def run_controllers_seed(seed: int, seconds: float = 20.0) -> ControllersOutcome:
-    """Run the history of *seed*: equal seeds give equal histories."""
-    return run_seed(lambda source: controllers_history(source, seed, seconds), seed)
+def run_controllers_seed(seed: int, seconds: float = 20.0, faults: tuple[str, ...] = FAULTS) -> ControllersOutcome:
+    """Run the history of *seed* with faults drawn from *faults*: equal seeds give equal histories."""
+    return run_seed(lambda source: controllers_history(source, seed, seconds, faults), seed)

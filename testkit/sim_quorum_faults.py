@@ -28,6 +28,8 @@ FAULTS = (
 )
 
 
+DISK_FAULTS = ("lose_disk_behind", "lose_disk", "power", "isolate_leader")
+"""Disks are lost, also at the worst moment: while others are behind, and just before the leader dies."""
 CALM_FAULTS = ("isolate_follower", "cut_from_leader", "deaf_to_leader", "restart_follower")
 """A majority can follow the leader all the time: there is no cause for another one."""
 
@@ -81,6 +83,8 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
                 quorum.check_confirmed()
     elif fault in CALM_FAULTS:
         await _trouble_a_follower(quorum, fault, source)
+    elif fault == "lose_disk_behind":
+        await _lose_disk_behind(quorum, source)
     elif fault == "lose_disk":
         await _lose_disk(quorum, hosts[name], [hosts[other] for other in others])
     else:
@@ -92,7 +96,7 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
                     quorum.outcome.counts["lead lost meanwhile"] += 1
 
 
-async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHost]) -> None:
+async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHost], *, start: bool = True) -> None:
     """Replace one disk and do what the operator's guide says; one disk at a time, as the guide says too."""
     if not all(each.member is not None and each.member.facts().voter for each in quorum.hosts.values()):
         return
@@ -105,8 +109,37 @@ async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHos
     for other in others:
         if other.member is not None:
             await other.member.forget(host.name)
-    host.start()
+    if start:
+        host.start()
     quorum.outcome.counts["disks lost"] += 1
+
+
+async def _lose_disk_behind(quorum: SimQuorum, source: random.Random) -> None:
+    """Replace a disk while as many others are behind as may be, and let the leader, who has it all, die at once.
+
+    The member with the new disk and those behind are a majority, and none of them holds what was acknowledged.
+    """
+    leader = await quorum.wait_followed(5)
+    if leader is None or not all(each.member is not None and each.member.facts().voter for each in _hosts(quorum)):
+        return
+    others = [host for host in _hosts(quorum) if host is not leader]
+    lost, *rest = source.sample(others, len(others))
+    behind = [host.name for host in rest[: len(quorum.names) // 2]]
+    quorum.network.partition(behind, [name for name in quorum.names if name not in behind])
+    await trio.sleep(source.uniform(0.2, 0.8))
+    if leader.member is not None and leader.member.leads():
+        await _lose_disk(quorum, lost, [host for host in _hosts(quorum) if host is not lost], start=False)
+        await leader.kill(power=source.random() < 0.5)
+        quorum.outcome.counts["leaders lost with a disk"] += 1
+        quorum.network.heal()
+        lost.start()
+        await trio.sleep(source.uniform(1, 3))
+        leader.start()
+    quorum.network.heal()
+
+
+def _hosts(quorum: SimQuorum) -> list[QuorumHost]:
+    return list(quorum.hosts.values())
 
 
 async def _trouble_a_follower(quorum: SimQuorum, fault: str, source: random.Random) -> None:

@@ -33,6 +33,7 @@ from understudy.testkit.sim_quorum import (
     QuorumHost,
     SimQuorum,
 )
+from understudy.testkit.sim_quorum_faults import DISK_FAULTS
 from understudy.testkit.sim_quorum_history import run_quorum_seed
 from understudy.testkit.waiting import until
 
@@ -478,6 +479,13 @@ def test_undecodable_messages_are_frame_errors(data: bytes) -> None:
 @pytest.mark.parametrize(("seed", "size"), [(1, 3), (27, 3), (78, 3), (4, 5)])
 def test_random_histories_keep_every_promise(seed: int, size: int) -> None:
     assert run_quorum_seed(seed, size, 6.0).violations == []
+
+
+@pytest.mark.slow
+def test_a_new_disk_elects_nobody_who_lacks_what_was_acknowledged() -> None:
+    outcome = run_quorum_seed(0, 3, 6.0, DISK_FAULTS)
+    assert outcome.violations == []
+    assert outcome.counts["leaders lost with a disk"] > 0
 
 
 @pytest.mark.covers("R289")
