@@ -8,13 +8,15 @@ import attrs
 
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
+from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
 from understudy.runtime.configuration import key_of, shown, with_values
-from understudy.runtime.properties import ConfigError, format_properties, parse_properties
+from understudy.runtime.properties import ConfigError, format_properties, nearest_name, parse_properties
 
 RAFT_PORT_DISTANCE = 10_000
 FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 
+_WITHOUT_EFFECT = {"controllerDeployedStandAlone": "a controller is alone or in a name server by how it is started"}
 _ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 
@@ -121,6 +123,28 @@ class Peers:
 def read_config(text: str, source: str) -> ControllerConfig:
     """Read a settings file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
     return merge(ControllerConfig(), parse_properties(text, source), source)
+
+
+def unused_keys(text: str, source: str) -> list[str]:
+    """Return a warning per key of a settings file that neither a controller nor a name server reads.
+
+    Args:
+        text: the file; a controller in a name server shares its file.
+        source: its name, for messages.
+    """
+    warnings = []
+    for key in parse_properties(text, source):
+        if key in FIELDS or key in NAMESRV_FIELDS or key == FORGET_MEMBER_KEY:
+            continue
+        if key in _WITHOUT_EFFECT or key.startswith("jRaft"):
+            why = _WITHOUT_EFFECT.get(key, "there is one kind of quorum here, set up by the controllerDLeger keys")
+            warnings.append(f"{source}: {key} has no effect here: {why}")
+        else:
+            nearest = nearest_name(key, [*FIELDS, *NAMESRV_FIELDS])
+            warnings.append(
+                f"{source}: unknown key {key} is ignored" + (f", the nearest known key is {nearest}" if nearest else "")
+            )
+    return warnings
 
 
 def merge(config: ControllerConfig, values: dict[str, str], source: str) -> ControllerConfig:

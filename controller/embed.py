@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from understudy.controller.configuration import read_config
+from understudy.controller.configuration import read_config, unused_keys
 from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
@@ -70,4 +70,6 @@ def open_controller(world: World, text: str) -> EmbeddedController:
     *Errors*: ``ConfigError`` for settings that cannot be used.
     """
     config = read_config(text, "name server settings")
+    for warning in unused_keys(text, "name server settings"):
+        log.warning(warning)
     return EmbeddedController(Controller(world, config), world.disk)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show
+from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, unused_keys
 from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
@@ -81,7 +81,10 @@ def _config(path: str | None) -> ControllerConfig:
         text = Path(path).read_bytes().decode("utf-8", "replace")
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}; name a file of key=value lines") from error
-    return read_config(text, path)
+    config = read_config(text, path)
+    for warning in unused_keys(text, path):
+        print(f"warning: {warning}", file=sys.stderr)
+    return config
 
 
 async def _serve(config: ControllerConfig) -> None:

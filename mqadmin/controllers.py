@@ -67,7 +67,7 @@ async def update_controller_config(context: Context) -> Any:
     for address in addresses:
         body = cluster.format_properties({name: text})
         await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
-    context.output.line(f"update controller config success!{addresses}\n{name} : {text}")
+    context.output.line(f"update controller config success![{', '.join(addresses)}]\n{name} : {text}")
     return {address: {name: text} for address in addresses}
 
 
@@ -89,6 +89,9 @@ async def get_sync_state_set(context: Context) -> Any:
     leader = await _leader(context, context.values["a"])
     answer = await context.session.call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps(names))
     table = json_body(answer).get("replicasInfoTable") or {}
+    missing = [name for name in names if name not in table]
+    if missing and "b" in context.values:
+        raise ClientError(f"the controllers know no broker group {missing[0]}: none of its brokers has registered")
     for name, entry in table.items():
         in_sync = entry.get("inSyncReplicas") or []
         context.output.line(

@@ -13,7 +13,15 @@ import trio
 import trustme
 
 from understudy.controller import drill
-from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, timing, tls_files
+from understudy.controller.configuration import (
+    ControllerConfig,
+    read_config,
+    read_peers,
+    show,
+    timing,
+    tls_files,
+    unused_keys,
+)
 from understudy.controller.embed import open_controller
 from understudy.controller.main import main
 from understudy.controller.raft.errors import NotLeaderError
@@ -30,6 +38,10 @@ from understudy.testkit.sim_quorum import CounterMachine
 from understudy.testkit.waiting import until
 
 PEERS = "controllerDLegerPeers=n0-h:9878;n1-h:9879;n2-h:9880\n"
+
+
+KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
+HOW = "a controller is alone or in a name server by how it is started"
 
 
 class TestSettings:
@@ -69,6 +81,21 @@ class TestSettings:
             timing(read_config("controllerRaftElectionMin=200\n", "file"))
         with pytest.raises(ConfigError, match="needs controllerRaftTlsKey and controllerRaftTlsAuthority too"):
             tls_files(read_config("controllerRaftTlsCertificate=/x\n", "file"))
+
+    def test_keys_that_nobody_reads_are_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        text = (
+            "controllerStorPath=/x\nlistenPort=9876\nkvConfigPath=/k\nsupportActingMaster=true\n"
+            "jRaftInitConf=h:1\ncontrollerDeployedStandAlone=true\nenableControllerInNamesrv=true\n"
+        )
+        assert unused_keys(text, "file") == [
+            "file: unknown key controllerStorPath is ignored, the nearest known key is controllerStorePath",
+            f"file: jRaftInitConf has no effect here: {KIND}",
+            f"file: controllerDeployedStandAlone has no effect here: {HOW}",
+        ]
+        path = tmp_path / "controller.conf"
+        path.write_text("controllerStorPath=/x\n")
+        assert main(["-c", str(path), "-p"]) == 0
+        assert "warning: " in capsys.readouterr().err
 
     @pytest.mark.covers("R133", "R134", "R189")
     def test_defaults_are_the_references(self, capsys: pytest.CaptureFixture[str]) -> None:
