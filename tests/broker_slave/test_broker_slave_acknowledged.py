@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import trio
-from test_broker_slave_cluster import Pair, open_pair, run
+from slave_rig import Pair, open_pair, run
 
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode

@@ -3,93 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 import trio
+from slave_rig import GROUP, SLAVE, bodies, open_listening_name_server, open_pair, run
 
-from understudy.broker.broker import Broker
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
-from understudy.mqclient.producer import Producer, open_producer
-from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request, response
-from understudy.remoting.connection import Connection
-from understudy.remoting.server import RemotingServer
-from understudy.runtime.background import open_background
+from understudy.remoting.command import Command, request
 from understudy.runtime.json_dialect import loads
-from understudy.store.record import decode_records
-from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.waiting import until
-
-GROUP = {"brokerName": "broker-a"}
-SLAVE = {**GROUP, "brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
-T = TypeVar("T")
-
-
-class Pair:
-    """A name server, a master on c1 and a slave on c2."""
-
-    def __init__(self, cluster: SimCluster, client: RemotingClient, producer: Producer) -> None:
-        self.cluster = cluster
-        self.client = client
-        self.producer = producer
-
-    @property
-    def master(self) -> Broker:
-        return self.cluster.brokers("c1")["broker-a"]
-
-    @property
-    def slave(self) -> Broker:
-        return self.cluster.brokers("c2")["broker-a"]
-
-    async def send(self, count: int, topic: str = "orders", timeout_ms: int = 10_000) -> None:
-        for number in range(count):
-            await self.producer.send(Message(topic, b"body %d" % number, {"KEYS": f"k{number}"}))
-
-    async def ask(self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-        return await self.client.invoke(broker.identity.address, request(code, ext, body), 5_000)
-
-    async def commit(self, offset: int, group: str = "readers", queue_id: int = 0) -> None:
-        self.master.groups.get(group)
-        ext = {"consumerGroup": group, "topic": "orders", "queueId": str(queue_id), "commitOffset": str(offset)}
-        assert (await self.ask(self.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
-
-
-@asynccontextmanager
-async def open_pair(
-    source: random.Random, master: dict[str, str] | None = None, slave: dict[str, str] | None = None
-) -> AsyncIterator[Pair]:
-    async with SimCluster(source) as cluster:
-        await cluster.start_name_server("n1")
-        await cluster.start_container("c1", [{**GROUP, **(master or {})}])
-        await cluster.start_container("c2", [{**SLAVE, **(slave or {})}])
-        async with (
-            open_client(cluster.client_world()) as client,
-            open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer,
-        ):
-            yield Pair(cluster, client, producer)
-
-
-def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
-    found = []
-    for name, queue_id in sorted(broker.store.queues()):
-        if name == topic:
-            offset = 0
-            while (read := broker.store.get(name, queue_id, offset, 32, 1 << 20)).count:
-                found += [record.body for part in read.parts for record in decode_records(part)]
-                offset = read.next_begin_offset
-    return sorted(found)
-
-
-def run(scenario: Callable[[random.Random], Awaitable[T]], seed: int = 1) -> T:
-    return run_seed(scenario, seed)
-
 
 # --- logs and tables -----------------------------------------------------------------------------------------------
 
@@ -488,39 +415,35 @@ def test_heartbeats_and_member_questions_of_both_times(compatible: str, expected
     async def scenario(source: random.Random) -> None:
         heard: list[tuple[float, Command]] = []
 
-        def answer(connection: Connection, command: Command) -> Command:
+        def hear(command: Command) -> None:
             heard.append((trio.current_time(), command))
-            return response(command, body=b"{}", ext={})
 
-        async with SimCluster(source) as cluster:
-            server = RemotingServer(cluster.client_world("n1"), "0.0.0.0", 9876, name="name server that listens")
-            server.default(answer)
-            async with open_background() as nursery:
-                await server.bind()
-                nursery.start_soon(server.run)
-                keys = {
-                    "enableSlaveActingMaster": "true",
-                    "skipPreOnline": "true",
-                    "compatibleWithOldNameSrv": compatible,
-                    "namesrvAddr": f"{cluster.address('n1')}:9876",
-                }
-                await cluster.start_container("c1", [{**GROUP, **keys}])
-                began = trio.current_time()
-                await trio.sleep(10)
-                codes = [command.code for moment, command in heard if moment > began]
-                assert expected == set(codes) | {103}
-                beats = [command for _, command in heard if command.code in (322, 904)]
-                assert 9 <= len(beats) <= 13
-                for beat in beats:
-                    assert {"clusterName", "brokerAddr", "brokerName"} <= (beat.ext or {}).keys()
-                    assert b"topic" not in beat.body
-                asked = [command.ext for _, command in heard if command.code in (105, 901)]
-                assert 9 <= len(asked) <= 13
-                if compatible == "true":
-                    assert {"topic": "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} == asked[0]
-                else:
-                    assert {"clusterName": "DefaultCluster", "brokerName": "broker-a"} == asked[0]
-                await cluster.kill("c1")
-                nursery.cancel_scope.cancel()
+        async with (
+            SimCluster(source) as cluster,
+            open_listening_name_server(cluster, "n1", hear) as name_server,
+        ):
+            keys = {
+                "enableSlaveActingMaster": "true",
+                "skipPreOnline": "true",
+                "compatibleWithOldNameSrv": compatible,
+                "namesrvAddr": name_server,
+            }
+            await cluster.start_container("c1", [{**GROUP, **keys}])
+            began = trio.current_time()
+            await trio.sleep(10)
+            codes = [command.code for moment, command in heard if moment > began]
+            assert expected == set(codes) | {103}
+            beats = [command for _, command in heard if command.code in (322, 904)]
+            assert 9 <= len(beats) <= 13
+            for beat in beats:
+                assert {"clusterName", "brokerAddr", "brokerName"} <= (beat.ext or {}).keys()
+                assert b"topic" not in beat.body
+            asked = [command.ext for _, command in heard if command.code in (105, 901)]
+            assert 9 <= len(asked) <= 13
+            if compatible == "true":
+                assert {"topic": "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} == asked[0]
+            else:
+                assert {"clusterName": "DefaultCluster", "brokerName": "broker-a"} == asked[0]
+            await cluster.kill("c1")
 
     run(scenario)

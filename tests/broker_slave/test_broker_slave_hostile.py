@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from test_broker_slave_cluster import Pair, bodies, open_pair, run
+from slave_rig import Pair, bodies, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.message import Message

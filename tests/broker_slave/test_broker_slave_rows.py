@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from test_broker_slave_cluster import GROUP, SLAVE, bodies, open_pair, run
+from slave_rig import GROUP, SLAVE, bodies, open_listening_name_server, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.errors import ClientError
@@ -22,11 +22,9 @@ from understudy.mqclient.producer import open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request, response
+from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
-from understudy.remoting.server import RemotingServer
-from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import dumps, loads
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.sim_cluster import SimCluster
@@ -188,26 +186,18 @@ def test_the_defaults_as_a_broker_answers_them() -> None:
 def test_by_default_a_heartbeat_of_the_old_kind_goes_out_every_second() -> None:
     async def scenario(source: random.Random) -> None:
         heard: list[Command] = []
-
-        def answer(connection: Connection, command: Command) -> Command:
-            heard.append(command)
-            return response(command, body=b"{}", ext={})
-
-        async with SimCluster(source) as cluster:
-            server = RemotingServer(cluster.client_world("n1"), "0.0.0.0", 9876, name="name server that listens")
-            server.default(answer)
-            async with open_background() as nursery:
-                await server.bind()
-                nursery.start_soon(server.run)
-                keys = {"enableSlaveActingMaster": "true", "namesrvAddr": f"{cluster.address('n1')}:9876"}
-                await cluster.start_container("c1", [{**GROUP, **keys}])
-                heard.clear()
-                await trio.sleep(10)
-                assert 9 <= sum(command.code == 322 for command in heard) <= 12
-                assert 9 <= sum(command.code == 105 for command in heard) <= 12
-                assert not {901, 904} & {command.code for command in heard}
-                await cluster.kill("c1")
-                nursery.cancel_scope.cancel()
+        async with (
+            SimCluster(source) as cluster,
+            open_listening_name_server(cluster, "n1", heard.append) as name_server,
+        ):
+            keys = {"enableSlaveActingMaster": "true", "namesrvAddr": name_server}
+            await cluster.start_container("c1", [{**GROUP, **keys}])
+            heard.clear()
+            await trio.sleep(10)
+            assert 9 <= sum(command.code == 322 for command in heard) <= 12
+            assert 9 <= sum(command.code == 105 for command in heard) <= 12
+            assert not {901, 904} & {command.code for command in heard}
+            await cluster.kill("c1")
 
     run(scenario)
 
@@ -235,32 +225,25 @@ def test_a_name_server_that_swallows_everything_does_not_hold_up_the_heartbeats_
     async def scenario(source: random.Random) -> None:
         moments: list[float] = []
 
-        def answer(connection: Connection, command: Command) -> Command:
+        def hear(command: Command) -> None:
             if command.code == 904:
                 moments.append(trio.current_time())
-            return response(command, body=b"{}", ext={})
 
-        async with SimCluster(source) as cluster:
-            server = RemotingServer(cluster.client_world("n2"), "0.0.0.0", 9876, name="name server that listens")
-            server.default(answer)
-            async with open_background() as nursery:
-                await server.bind()
-                nursery.start_soon(server.run)
-                servers = f"{cluster.address('n1')}:9876;{cluster.address('n2')}:9876"
-                keys = {
-                    "enableSlaveActingMaster": "true",
-                    "compatibleWithOldNameSrv": "false",
-                    "skipPreOnline": "true",
-                    "namesrvAddr": servers,
-                }
-                cluster.partition(["c1"], ["n1"])
-                await cluster.start_container("c1", [{**GROUP, **keys}])
-                await until(lambda: len(moments) > 0, 30)
-                await trio.sleep(20)
-                gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
-                assert max(gaps) <= 2.1  # an interval, and at most the timeout on top
-                await cluster.kill("c1")
-                nursery.cancel_scope.cancel()
+        async with SimCluster(source) as cluster, open_listening_name_server(cluster, "n2", hear) as listening:
+            servers = f"{cluster.address('n1')}:9876;{listening}"
+            keys = {
+                "enableSlaveActingMaster": "true",
+                "compatibleWithOldNameSrv": "false",
+                "skipPreOnline": "true",
+                "namesrvAddr": servers,
+            }
+            cluster.partition(["c1"], ["n1"])
+            await cluster.start_container("c1", [{**GROUP, **keys}])
+            await until(lambda: len(moments) > 0, 30)
+            await trio.sleep(20)
+            gaps = [later - earlier for earlier, later in itertools.pairwise(moments)]
+            assert max(gaps) <= 2.1  # an interval, and at most the timeout on top
+            await cluster.kill("c1")
 
     run(scenario)
 

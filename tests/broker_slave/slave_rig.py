@@ -1,0 +1,103 @@
+"""A simulated pair of a master and its slave, and a name server that listens to what brokers tell it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from understudy.broker.broker import Broker
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import Producer, open_producer
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.background import open_background
+from understudy.store.record import decode_records
+from understudy.testkit.determinism import run_seed
+from understudy.testkit.sim_cluster import SimCluster
+
+GROUP = {"brokerName": "broker-a"}
+SLAVE = {**GROUP, "brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
+T = TypeVar("T")
+
+
+class Pair:
+    """A name server, a master on c1 and a slave on c2."""
+
+    def __init__(self, cluster: SimCluster, client: RemotingClient, producer: Producer) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.producer = producer
+
+    @property
+    def master(self) -> Broker:
+        return self.cluster.brokers("c1")["broker-a"]
+
+    @property
+    def slave(self) -> Broker:
+        return self.cluster.brokers("c2")["broker-a"]
+
+    async def send(self, count: int, topic: str = "orders", timeout_ms: int = 10_000) -> None:
+        for number in range(count):
+            await self.producer.send(Message(topic, b"body %d" % number, {"KEYS": f"k{number}"}))
+
+    async def ask(self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        return await self.client.invoke(broker.identity.address, request(code, ext, body), 5_000)
+
+    async def commit(self, offset: int, group: str = "readers", queue_id: int = 0) -> None:
+        self.master.groups.get(group)
+        ext = {"consumerGroup": group, "topic": "orders", "queueId": str(queue_id), "commitOffset": str(offset)}
+        assert (await self.ask(self.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+
+
+@asynccontextmanager
+async def open_pair(
+    source: random.Random, master: dict[str, str] | None = None, slave: dict[str, str] | None = None
+) -> AsyncIterator[Pair]:
+    async with SimCluster(source) as cluster:
+        await cluster.start_name_server("n1")
+        await cluster.start_container("c1", [{**GROUP, **(master or {})}])
+        await cluster.start_container("c2", [{**SLAVE, **(slave or {})}])
+        async with (
+            open_client(cluster.client_world()) as client,
+            open_producer(cluster.client_world(), cluster.name_servers, "writers") as producer,
+        ):
+            yield Pair(cluster, client, producer)
+
+
+def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
+    found = []
+    for name, queue_id in sorted(broker.store.queues()):
+        if name == topic:
+            offset = 0
+            while (read := broker.store.get(name, queue_id, offset, 32, 1 << 20)).count:
+                found += [record.body for part in read.parts for record in decode_records(part)]
+                offset = read.next_begin_offset
+    return sorted(found)
+
+
+def run(scenario: Callable[[random.Random], Awaitable[T]], seed: int = 1) -> T:
+    return run_seed(scenario, seed)
+
+
+@asynccontextmanager
+async def open_listening_name_server(
+    cluster: SimCluster, host: str, hear: Callable[[Command], None]
+) -> AsyncIterator[str]:
+    """Run a name server that answers everything with nothing and tells what it hears; give its address."""
+
+    def answer(connection: Connection, command: Command) -> Command:
+        hear(command)
+        return response(command, body=b"{}", ext={})
+
+    server = RemotingServer(cluster.client_world(host), "0.0.0.0", 9876, name="name server that listens")
+    server.default(answer)
+    async with open_background() as nursery:
+        await server.bind()
+        nursery.start_soon(server.run)
+        yield f"{cluster.address(host)}:9876"
+        nursery.cancel_scope.cancel()
