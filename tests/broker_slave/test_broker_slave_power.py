@@ -6,7 +6,7 @@ import random
 
 import pytest
 import trio
-from test_broker_slave_cluster import Pair, open_pair, run
+from slave_rig import Pair, open_pair, run
 
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
