@@ -29,6 +29,7 @@ from understudy.broker.persistence import Persistence
 from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
 from understudy.broker.processors.send import SendProcessor
+from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.broker.role import OpenRole, Role
@@ -78,6 +79,7 @@ class Broker:
         slave_sync: copies the master's tables; ``None`` on a master.
         role: decides which services run; ``None`` when nobody brought one.
         metrics: where metrics are served; ``None`` unless the settings ask for it.
+        queue_mappings: static topics, as the master answered them.
         persistence: saves the tables.
         server: the listening port.
         services: what runs.
@@ -131,6 +133,7 @@ class Broker:
         self.hold = PullHold(world.clock, lambda: config.pullThreadPoolQueueCapacity)
         self.stats = BrokerStatistics(world.clock, config.brokerClusterName)
         self.schedule_progress = ScheduleProgress(now_ms, config.delayOffsetUpdateVersionStep)
+        self.queue_mappings = QueueMappings(now_ms)
         self.persistence = Persistence(world)
         self.replication = Replication(world, options)
         self.fast_server = None
@@ -359,6 +362,7 @@ class Broker:
                 self.groups,
                 self.offsets,
                 self.schedule_progress,
+                self.queue_mappings,
             )
             self.slave_sync.synced = self.was_synced
             self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))

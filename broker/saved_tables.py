@@ -48,6 +48,7 @@ async def load_tables(broker: Broker) -> None:
         ("groups", "subscriptionGroup.json", broker.groups, lambda: 0),
         ("offsets", "consumerOffset.json", broker.offsets, _soon(lambda: config.flushConsumerOffsetInterval)),
         ("delay", "delayOffset.json", broker.schedule_progress, _soon(lambda: keys.flushDelayOffsetInterval)),
+        ("queue mappings", "topicQueueMapping.json", broker.queue_mappings, lambda: 0),
     )
     absent = []
     for name, file_name, table, delay_ms in tables:
@@ -71,6 +72,7 @@ async def load_tables(broker: Broker) -> None:
     broker.groups.on_change.append(lambda: broker.persistence.changed("groups"))
     broker.offsets.on_change.append(lambda: broker.persistence.changed("offsets"))
     broker.schedule_progress.on_change.append(lambda: broker.persistence.changed("delay"))
+    broker.queue_mappings.on_change.append(lambda: broker.persistence.changed("queue mappings"))
 
 
 def _load_replica_state(broker: Broker, content: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ import trio
 from understudy.broker.data_version import DataVersion
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.replica_tables import (
     OffsetsAnswer,
     ReplicaTableError,
@@ -66,15 +67,13 @@ class SlaveSync:
         replication: knows the master.
         client: asks it.
         own_address: never asked.
-        topics, groups, offsets, progress: the tables that are kept like the master's.
+        topics, groups, offsets, progress, queue_mappings: the tables that are kept like the master's.
 
     Attributes:
         synced: every table was copied at least once, in this life of the broker or a former one: without that, a slave
             cannot act.
         synced_ms: wall time of the last complete copy in milliseconds, 0 before.
         request_modes: the master's consumption modes, as they were answered.
-        queue_mappings: of the master's static topics, as they were answered.
-        queue_mappings_version: their version; an older table is never taken over a newer one.
         timer_checkpoint, timer_metrics: the master's, as they were answered; ``None`` before.
         on_synced: called when :attr:`synced` becomes true.
         on_topic_gone: called with each topic that was deleted at the master.
@@ -90,6 +89,7 @@ class SlaveSync:
         groups: GroupTable,
         offsets: OffsetTable,
         progress: ScheduleProgress,
+        queue_mappings: QueueMappings,
     ) -> None:
         self._clock = world.clock
         self._replication = replication
@@ -99,6 +99,7 @@ class SlaveSync:
         self._groups = groups
         self._offsets = offsets
         self._progress = progress
+        self._queue_mappings = queue_mappings
         self._master: str | None = None
         self._changed = trio.Event()
         self._seen: dict[int, DataVersion] = {}
@@ -111,8 +112,6 @@ class SlaveSync:
         self.synced = False
         self.synced_ms = 0
         self.request_modes: dict[str, Any] = {}
-        self.queue_mappings: dict[str, Any] = {}
-        self.queue_mappings_version = DataVersion()
         self.timer_checkpoint: bytes | None = None
         self.timer_metrics: bytes | None = None
         self.on_synced: list[Callable[[], None]] = []
@@ -223,15 +222,15 @@ class SlaveSync:
             self._seen[code] = version
 
     def _take_queue_mappings(self, master: str, answer: Mapping[str, Any]) -> None:
-        """Keep what the answer about topics says of static ones, for whoever asks this slave."""
+        """Keep what the answer about topics says of static ones."""
         table = answer.get("topicQueueMappingDetailMap")
         version = DataVersion.from_json(answer.get("mappingDataVersion"))
         if not isinstance(table, Mapping):
             return  # a master of before static topics
-        if self.queue_mappings and version < self.queue_mappings_version:
-            self._tell_older(False, "queue mappings", master, self.queue_mappings_version, version)
-            return
-        self.queue_mappings, self.queue_mappings_version = dict(table), version
+        if not all(isinstance(row, Mapping) for row in table.values()):
+            raise ReplicaTableError("topicQueueMappingDetailMap holds something that is no mapping")
+        taken = self._queue_mappings.take(table, version)
+        self._tell_older(taken, "queue mappings", master, self._queue_mappings.version, version)
 
     async def _copy_groups(self, master: str) -> None:
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG

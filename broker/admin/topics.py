@@ -10,7 +10,6 @@ from understudy.broker import names
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import UNSET_REMARK, body_list, json_answer, queue_key, unknown_topic
 from understudy.broker.admin.paging import page
-from understudy.broker.data_version import DataVersion
 from understudy.broker.topics import MULTI_TAG, SINGLE_TAG, TopicConfig
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -42,7 +41,6 @@ class TopicAdmin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._mapping_version = DataVersion(timestamp=broker.world.clock.wall_ms())
 
     async def update(self, connection: Connection, command: Command) -> Command:
         """Create or change one topic (17)."""
@@ -106,15 +104,12 @@ class TopicAdmin:
         topics, config = self._broker.topics, self._broker.options.broker
         size = config.splitMetadataSize if config.enableSplitMetadata else 0
         rows = page(command, topics.rows, topics.version, "topicSeq", "maxTopicNum", size)
-        sync = self._broker.slave_sync
-        mappings = {} if sync is None else sync.queue_mappings
+        mappings = self._broker.queue_mappings
         body = {
             "dataVersion": topics.version.to_json(),
-            "mappingDataVersion": (
-                sync.queue_mappings_version if sync and mappings else self._mapping_version
-            ).to_json(),
+            "mappingDataVersion": mappings.version.to_json(),
             "topicConfigTable": {name: row.to_json() for name, row in rows.items()},
-            "topicQueueMappingDetailMap": mappings,
+            "topicQueueMappingDetailMap": mappings.rows,
             "topicQueueMappingInfoMap": {},
         }
         return json_answer(command, body, ext={"totalTopicNum": str(len(topics.rows))})

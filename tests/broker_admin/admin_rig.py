@@ -17,6 +17,7 @@ from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.schedule import ScheduleProgress
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
@@ -175,6 +176,7 @@ class Rig:
             persistence=self.saves,
             registration=Registered(),
             schedule_progress=ScheduleProgress(clock.wall_ms),
+            queue_mappings=QueueMappings(clock.wall_ms),
             client=None,
             started_ms=clock.wall_ms(),
             is_slave=False,
