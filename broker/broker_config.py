@@ -1,10 +1,14 @@
-"""The keys of BrokerConfig, as they stand in a user's ``broker.conf``."""
+"""The keys of BrokerConfig, as they stand in a user's ``broker.conf``.
 
-from __future__ import annotations
+A plain ``int`` has 64 bits, as the reference's ``long``; so has one without an effect here, of which nothing is asked.
+"""
 
 import os
 
 import attrs
+
+from understudy.broker.config_values import BrokerId, NameServers, NotNegative, Permission, Positive, RequestMode
+from understudy.runtime.configuration import Int, Port
 
 PROCESSORS = os.cpu_count() or 1
 """Processors of this machine; the reference derives some thread pool sizes from it, which only show in answers here."""
@@ -19,8 +23,8 @@ class BrokerConfig:
     ackMessageThreadPoolNums: int = 16
     ackThreadPoolQueueCapacity: int = 100_000
     aclEnable: bool = False
-    adminBrokerThreadPoolNums: int = 16
-    adminBrokerThreadPoolQueueCapacity: int = 10000
+    adminBrokerThreadPoolNums: Int = 16
+    adminBrokerThreadPoolQueueCapacity: Int = 10000
     allowRecallWhenBrokerNotWriteable: bool = True
     appendAckAsync: bool = False
     appendCkAsync: bool = False
@@ -34,13 +38,13 @@ class BrokerConfig:
     brokerConfigPath: str | None = None
     brokerElectionPriority: int = 2_147_483_647
     brokerFastFailureEnable: bool = True
-    brokerHeartbeatInterval: int = 1000
-    brokerId: int = 0
+    brokerHeartbeatInterval: Positive = 1000
+    brokerId: BrokerId = 0
     brokerIP1: str = ""
     brokerIP2: str = ""
     brokerName: str = ""
     brokerNotActiveTimeoutMillis: int = 10000
-    brokerPermission: int = 6
+    brokerPermission: Permission = 6
     brokerTopicEnable: bool = True
     cgColdReadThreshold: int = 3_145_728
     channelExpiredTimeout: int = 120_000
@@ -63,9 +67,9 @@ class BrokerConfig:
     consumerOffsetUpdateVersionStep: int = 500
     controllerAddr: str = ""
     controllerHeartBeatTimeoutMills: int = 10000
-    defaultMessageRequestMode: str = "PULL"
+    defaultMessageRequestMode: RequestMode = "PULL"
     defaultPopShareQueueNum: int = -1
-    defaultTopicQueueNums: int = 8
+    defaultTopicQueueNums: Positive = 8
     delayOffsetUpdateVersionStep: int = 200
     disableConsumeIfConsumerReadSlowly: bool = False
     enableBroadcastOffsetStore: bool = True
@@ -111,7 +115,7 @@ class BrokerConfig:
     filterDataCleanTimeSpan: int = 86_400_000
     filterSupportRetry: bool = False
     flushConsumerOffsetHistoryInterval: int = 60000
-    flushConsumerOffsetInterval: int = 5000
+    flushConsumerOffsetInterval: Positive = 5000
     forceRegister: bool = True
     forwardTimeout: int = 3000
     globalColdReadThreshold: int = 104_857_600
@@ -122,13 +126,13 @@ class BrokerConfig:
     isBrokerContainer: bool = False
     isInBrokerContainer: bool = False
     isolateLogEnable: bool = False
-    listenPort: int = 6888
+    listenPort: Port = 6888
     litePullMessageEnable: bool = True
     litePullMessageThreadPoolNums: int = 16 + PROCESSORS * 2
     litePullThreadPoolQueueCapacity: int = 100_000
     loadBalancePollNameServerInterval: int = 30000
-    loadBalanceProcessorThreadPoolNums: int = 32
-    loadBalanceThreadPoolQueueCapacity: int = 100_000
+    loadBalanceProcessorThreadPoolNums: Int = 32
+    loadBalanceThreadPoolQueueCapacity: Int = 100_000
     lockInStrictMode: bool = False
     longPollingEnable: bool = True
     maxErrorRateOfBloomFilter: int = 20
@@ -145,9 +149,9 @@ class BrokerConfig:
     metricsLabel: str = ""
     metricsOtelCardinalityLimit: int = 50000
     metricsPromExporterHost: str = ""
-    metricsPromExporterPort: int = 5557
+    metricsPromExporterPort: Int = 5557
     msgTraceTopicName: str = "RMQ_SYS_TRACE_TOPIC"
-    namesrvAddr: str | None = None
+    namesrvAddr: NameServers = None
     notifyConsumerIdsChangedEnable: bool = True
     popCkMaxBufferSize: int = 200_000
     popCkOffsetMaxQueueSize: int = 20000
@@ -171,9 +175,9 @@ class BrokerConfig:
     printChannelGroups: bool = False
     printChannelGroupsMinNum: int = 5
     priorityOrderAsc: bool = True
-    processReplyMessageThreadPoolNums: int = 16 + PROCESSORS * 2
+    processReplyMessageThreadPoolNums: Int = 16 + PROCESSORS * 2
     pullMessageThreadPoolNums: int = 16 + PROCESSORS * 2
-    pullThreadPoolQueueCapacity: int = 100_000
+    pullThreadPoolQueueCapacity: Int = 100_000
     putMessageFutureThreadPoolNums: int = min(PROCESSORS, 4)
     putThreadPoolQueueCapacity: int = 10000
     queryMessageThreadPoolNums: int = 8 + PROCESSORS
@@ -183,32 +187,32 @@ class BrokerConfig:
     recoverConcurrently: bool = False
     recoverThreadPoolNums: int = 32
     regionId: str = "DefaultRegion"
-    registerBrokerTimeoutMills: int = 24000
-    registerNameServerPeriod: int = 30000
+    registerBrokerTimeoutMills: Int = 24000
+    registerNameServerPeriod: Positive = 30000
     rejectPullConsumerEnable: bool = False
     rejectTransactionMessage: bool = False
-    replyThreadPoolQueueCapacity: int = 10000
+    replyThreadPoolQueueCapacity: Int = 10000
     retrieveMessageFromPopRetryTopicV1: bool = True
     reviveAckWaitMs: int = 180_000
     reviveInterval: int = 1000
     reviveMaxSlow: int = 3
-    reviveQueueNum: int = 8
+    reviveQueueNum: Int = 8
     reviveScanTime: int = 10000
     rocketmqHome: str | None = None
-    sendHeartbeatTimeoutMillis: int = 1000
+    sendHeartbeatTimeoutMillis: Int = 1000
     sendMessageThreadPoolNums: int = min(PROCESSORS, 4)
-    sendThreadPoolQueueCapacity: int = 10000
+    sendThreadPoolQueueCapacity: Int = 10000
     serverLoadBalancerEnable: bool = True
     shortPollingTimeMills: int = 1000
     skipPreOnline: bool = False
     skipWhenCKRePutReachMaxTimes: bool = False
     slaveReadEnable: bool = False
-    splitMetadataSize: int = 2000
+    splitMetadataSize: Int = 2000
     splitRegistrationSize: int = 800
     startAcceptSendRequestTimeStamp: int = 0
     storeReplyMessageEnable: bool = True
     subscriptionExpiredTimeout: int = 600_000
-    syncBrokerMemberGroupPeriod: int = 1000
+    syncBrokerMemberGroupPeriod: NotNegative = 1000
     syncBrokerMetadataPeriod: int = 5000
     syncControllerMetadataPeriod: int = 10000
     traceOn: bool = True
@@ -228,9 +232,9 @@ class BrokerConfig:
     useStaticSubscription: bool = False
     validateSystemTopicWhenUpdateTopic: bool = True
     waitTimeMillsInAckQueue: int = 3000
-    waitTimeMillsInAdminBrokerQueue: int = 5000
+    waitTimeMillsInAdminBrokerQueue: Int = 5000
     waitTimeMillsInHeartbeatQueue: int = 31000
     waitTimeMillsInLitePullQueue: int = 5000
     waitTimeMillsInPullQueue: int = 5000
-    waitTimeMillsInSendQueue: int = 200
+    waitTimeMillsInSendQueue: Int = 200
     waitTimeMillsInTransactionQueue: int = 3000

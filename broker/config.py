@@ -5,8 +5,8 @@ Laws of this module:
 * every key of the reference is known, has its type and its default, and is answered by GET_BROKER_CONFIG;
 * a file that the reference starts with starts here: a key that is unknown, or that changes nothing here although it is
   set to something else than its default, is one warning line;
-* a value that does not fit its key is an error that names file, key, value and what was expected (differs because the
-  reference silently keeps its default).
+* a value that does not fit its key is an error that names file, line, key, value and what was expected (differs because
+  the reference silently keeps its default).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.config_values import delay_levels_ms, parse_value
+from understudy.broker.config_values import delay_levels_ms
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
-from understudy.runtime.configuration import value_text
+from understudy.runtime.configuration import fields_of, shown, structure, value_text
 from understudy.runtime.network import outgoing_address
-from understudy.runtime.properties import ConfigError, nearest_name
+from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
 
 __all__ = [
     "INERT",
@@ -41,7 +41,12 @@ __all__ = [
 ]
 
 DEFAULT_LISTEN_PORT = 10911
-_SECTIONS = ("broker", "store", "server", "client")
+_SECTIONS: tuple[type[attrs.AttrsInstance], ...] = (
+    BrokerConfig,
+    MessageStoreConfig,
+    NettyServerConfig,
+    NettyClientConfig,
+)
 _ALIASES = {"inBrokerContainer": "isInBrokerContainer", "scanAvailableNameSrv": "isScanAvailableNameSrv"}
 
 
@@ -125,25 +130,26 @@ class BrokerOptions:
         options.broker.listenPort = options.server.listenPort = DEFAULT_LISTEN_PORT
         options.store.storePathRootDir = machine.store_root
         options.store.haListenPort = 0
-        defaults = options.properties()
+        values = located(properties, source)
+        defaults = {name: options._value(name) for name in map(_name, values) if name in INERT and options._knows(name)}
+        options._take(values)
         warnings = []
-        for key, text in properties.items():
-            name = _ALIASES.get(key, key)
-            sections = options._sections_of(name)
-            if not sections:
+        for key, text in values.items():
+            name = _name(key)
+            if name in defaults:
+                idle = options._value(name) != defaults[name]
+            elif options._knows(name):
+                continue
+            else:
                 options.extra[key] = text
                 if key not in OUTSIDE:
-                    warnings.append(_unknown_line(source, key))
-                elif text.strip().lower() not in ("", "false"):
-                    warnings.append(_inert_line(source, key, text))
-                continue
-            value = parse_value(source, key, text, _type_of(sections[0], name))
-            for section in sections:
-                setattr(section, name, value)
-            if name in INERT and value_text(value) != defaults.get(name):
-                warnings.append(_inert_line(source, key, text))
-        options._settle(source)
-        options.store_address = _ip_address(source, options.broker.brokerIP1 or "127.0.0.1", machine.resolve)
+                    warnings.append(_unknown_line(values, key))
+                    continue
+                idle = text.strip().lower() not in ("", "false")
+            if idle:
+                warnings.append(_inert_line(values, key))
+        options._settle(values)
+        options.store_address = _ip_address(values, options.broker.brokerIP1 or "127.0.0.1", machine.resolve)
         return options, warnings
 
     def update(self, properties: Mapping[str, str], source: str = "update") -> dict[str, str]:
@@ -159,46 +165,49 @@ class BrokerOptions:
         Errors:
             ConfigError: a value does not fit its key; nothing is changed.
         """
-        parsed = []
-        for key, text in properties.items():
-            name = _ALIASES.get(key, key)
-            sections = self._sections_of(name)
-            if sections:
-                parsed.append((sections, name, parse_value(source, key, text, _type_of(sections[0], name))))
-            elif key in self.extra:
-                self.extra[key] = text
-        for sections, name, value in parsed:
-            for section in sections:
-                setattr(section, name, value)
-        return {name: value_text(value) for _, name, value in parsed}
+        self._take(Properties(properties, source))
+        self.extra |= {key: text for key, text in properties.items() if key in self.extra}
+        return {name: value_text(self._value(name)) for name in map(_name, properties) if self._knows(name)}
 
     def properties(self) -> dict[str, str]:
         """Return every key that has a value with its text, sorted, as GET_BROKER_CONFIG (26) answers it."""
         found = dict(self.extra)
-        for section_name in _SECTIONS:
-            section = getattr(self, section_name)
-            for field in attrs.fields(type(section)):
-                value = getattr(section, field.name)
-                if value is not None:
-                    found[field.name] = value_text(value)
+        for section in self._sections():
+            found |= shown(section)
         return dict(sorted(found.items()))
 
-    def _sections_of(self, name: str) -> list[object]:
-        return [section for each in _SECTIONS if hasattr(section := getattr(self, each), name)]
+    def _sections(self) -> tuple[attrs.AttrsInstance, ...]:
+        return (self.broker, self.store, self.server, self.client)
 
-    def _settle(self, source: str) -> None:
+    def _knows(self, name: str) -> bool:
+        return any(hasattr(section, name) for section in self._sections())
+
+    def _value(self, name: str) -> object:
+        return next(getattr(section, name) for section in self._sections() if hasattr(section, name))
+
+    def _take(self, values: Properties) -> None:
+        """Take over the values of known keys, all or none; a key of several sections is changed in each."""
+        sections = self._sections()
+        changes = structure(values.renamed(_ALIASES), *map(type, sections))
+        for section, changed in zip(sections, changes, strict=True):
+            for name, value in changed.items():
+                setattr(section, name, value)
+
+    def _settle(self, values: Properties) -> None:
         """Derive and check what depends on several keys (BrokerStartup.java)."""
         broker, store = self.broker, self.store
         if broker.enableControllerMode:
             # Started as an ordinary broker it would be a second master beside the one its controller chose.
+            place = values.where("enableControllerMode")
             raise ConfigError(
-                f"{source}: enableControllerMode=true: brokers of this version cannot be led by a controller; take the "
+                f"{place}: enableControllerMode=true: brokers of this version cannot be led by a controller; take the "
                 "key out and give brokerRole and brokerId, with enableSlaveActingMaster for failover"
             )
         if store.brokerRole == "SLAVE":
             if broker.brokerId <= 0:
+                place = values.where("brokerId")
                 raise ConfigError(
-                    f"{source}: brokerId={broker.brokerId}: expected more than 0, because brokerRole is SLAVE"
+                    f"{place}: brokerId={broker.brokerId}: expected more than 0, because brokerRole is SLAVE"
                 )
         else:
             broker.brokerId = 0
@@ -211,7 +220,7 @@ class BrokerOptions:
         )
 
 
-def _ip_address(source: str, host: str, resolve: Callable[[str], str]) -> str:
+def _ip_address(values: Properties, host: str, resolve: Callable[[str], str]) -> str:
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -220,25 +229,22 @@ def _ip_address(source: str, host: str, resolve: Callable[[str], str]) -> str:
         return resolve(host)
     except (OSError, UnicodeError):  # UnicodeError: a text that is no host name at all
         expected = "expected an IP address, or a host name that this machine can resolve"
-        raise ConfigError(f"{source}: brokerIP1={host}: {expected}") from None
+        raise ConfigError(f"{values.where('brokerIP1')}: brokerIP1={printable(host)}: {expected}") from None
 
 
-def _type_of(section: object, name: str) -> str:
-    return str(attrs.fields_dict(type(section))[name].type)  # type: ignore[arg-type]
+def _name(key: str) -> str:
+    return _ALIASES.get(key, key)
 
 
-def _inert_line(source: str, key: str, text: str) -> str:
-    return f"{source}: {key}={text} has no effect here: {INERT[_ALIASES.get(key, key)]}"
+def _inert_line(values: Properties, key: str) -> str:
+    reason = INERT[_name(key)]
+    return f"{values.where(key)}: {key}={printable(values[key])} has no effect here: {reason}"
 
 
-def _unknown_line(source: str, key: str) -> str:
-    nearest = nearest_name(key, [name for section in _section_types() for name in attrs.fields_dict(section)])
+def _unknown_line(values: Properties, key: str) -> str:
+    nearest = nearest_name(key, [name for section in _SECTIONS for name in fields_of(section)])
     hint = f", the nearest known key is {nearest}" if nearest else ""
-    return f"{source}: unknown key {key} is ignored{hint}"
-
-
-def _section_types() -> tuple[type[attrs.AttrsInstance], ...]:
-    return (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
+    return f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}"
 
 
 def _bloom_bits(error_percent: int, expected: int) -> int:

@@ -1,8 +1,24 @@
-"""The keys of MessageStoreConfig, as they stand in a user's ``broker.conf``."""
+"""The keys of MessageStoreConfig, as they stand in a user's ``broker.conf``.
 
-from __future__ import annotations
+A plain ``int`` has 64 bits, as the reference's ``long``; so has one without an effect here, of which nothing is asked.
+"""
 
 import attrs
+
+from understudy.broker.config_values import (
+    DelayLevels,
+    FlushType,
+    Folder,
+    Hours,
+    IndexEntries,
+    LogFileBytes,
+    NotNegative,
+    NotNegativeLong,
+    Positive,
+    QueueFileBytes,
+    Role,
+)
+from understudy.runtime.configuration import Int, Port
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
@@ -10,7 +26,7 @@ class MessageStoreConfig:
     """Keys of one message store (MessageStoreConfig.java of 5.4.0), with the reference's defaults."""
 
     accessMessageInMemoryHotRatio: int = 26
-    accessMessageInMemoryMaxRatio: int = 40
+    accessMessageInMemoryMaxRatio: Int = 40
     allAckInSyncStateSet: bool = False
     appendTopicForTimerDeleteKey: bool = False
     asyncLearner: bool = False
@@ -18,10 +34,10 @@ class MessageStoreConfig:
     batchDispatchRequestThreadPoolNums: int = 16
     bitMapLengthConsumeQueueExt: int = 64
     bottomMostCompressionTypeForConsumeQueueStore: str = "zstd"
-    brokerRole: str = "ASYNC_MASTER"
+    brokerRole: Role = "ASYNC_MASTER"
     checkCRCOnRecover: bool = True
     cleanFileForciblyEnable: bool = True
-    cleanResourceInterval: int = 10000
+    cleanResourceInterval: NotNegative = 10000
     cleanRocksDBDirtyCQIntervalMin: int = 60
     cleanSwapedMapInterval: int = 300_000
     coldDataFlowControlEnable: bool = False
@@ -46,17 +62,17 @@ class MessageStoreConfig:
     correctLogicMinOffsetSleepInterval: int = 1
     dataReadAheadEnable: bool = True
     debugLockEnable: bool = False
-    defaultQueryMaxNum: int = 32
+    defaultQueryMaxNum: Int = 32
     deleteCommitLogFilesInterval: int = 100
     deleteConsumeQueueFilesInterval: int = 100
-    deleteFileBatchMax: int = 10
-    deleteWhen: str = "04"
+    deleteFileBatchMax: Int = 10
+    deleteWhen: Hours = "04"
     destroyMapedFileIntervalForcibly: int = 120_000
     disappearTimeAfterStart: int = -1
     diskFallRecorded: bool = True
-    diskMaxUsedSpaceRatio: int = 75
-    diskSpaceCleanForciblyRatio: int = 85
-    diskSpaceWarningLevelRatio: int = 90
+    diskMaxUsedSpaceRatio: Int = 75
+    diskSpaceCleanForciblyRatio: Int = 85
+    diskSpaceWarningLevelRatio: Int = 90
     dispatchCqCacheNum: int = 4096
     dispatchCqThreads: int = 10
     dispatchFromSenderThread: bool = False
@@ -82,66 +98,66 @@ class MessageStoreConfig:
     enableScheduleAsyncDeliver: bool = False
     enableScheduleMessageStats: bool = True
     fastFailIfNoBufferInStorePool: bool = False
-    fileReservedTime: int = 72
-    flushCommitLogLeastPages: int = 4
-    flushCommitLogThoroughInterval: int = 10000
+    fileReservedTime: NotNegative = 72
+    flushCommitLogLeastPages: Int = 4
+    flushCommitLogThoroughInterval: Int = 10000
     flushCommitLogTimed: bool = True
     flushConsumeQueueLeastPages: int = 2
-    flushConsumeQueueThoroughInterval: int = 60000
-    flushDelayOffsetInterval: int = 10000
-    flushDiskType: str = "ASYNC_FLUSH"
-    flushIntervalCommitLog: int = 500
-    flushIntervalConsumeQueue: int = 1000
+    flushConsumeQueueThoroughInterval: Int = 60000
+    flushDelayOffsetInterval: NotNegativeLong = 10000
+    flushDiskType: FlushType = "ASYNC_FLUSH"
+    flushIntervalCommitLog: NotNegative = 500
+    flushIntervalConsumeQueue: Int = 1000
     flushLeastPagesWhenWarmMapedFile: int = 4096
     forceVerifyPropCRC: bool = False
     haFlowControlEnable: bool = False
-    haHousekeepingInterval: int = 20000
-    haListenPort: int = 10912
+    haHousekeepingInterval: NotNegative = 20000
+    haListenPort: Port = 10912
     haMasterAddress: str | None = None
-    haMaxGapNotInSync: int = 268_435_456
+    haMaxGapNotInSync: Int = 268_435_456
     haMaxTimeSlaveNotCatchup: int = 15000
-    haSendHeartbeatInterval: int = 5000
-    haTransferBatchSize: int = 32768
+    haSendHeartbeatInterval: NotNegative = 5000
+    haTransferBatchSize: Int = 32768
     haTransferWholeLog: bool = False  # ours: an empty slave gets the whole log, not only its last file
     indexFileReadEnable: bool = True
     indexFileWriteEnable: bool = True
     indexRocksDBEnable: bool = False
-    inSyncReplicas: int = 1
+    inSyncReplicas: Int = 1
     logicalDiskSpaceCleanForciblyThreshold: float = 0.8
     logicQueueForceSwapMapInterval: int = 43_200_000
     logicQueueSwapMapInterval: int = 3_600_000
     logicQueueSwapMapReserveFileNum: int = 20
-    mappedFileSizeCommitLog: int = 1_073_741_824
-    mappedFileSizeConsumeQueue: int = 6_000_000
+    mappedFileSizeCommitLog: LogFileBytes = 1_073_741_824
+    mappedFileSizeConsumeQueue: QueueFileBytes = 6_000_000
     mappedFileSizeConsumeQueueExt: int = 50_331_648
     mappedFileSizeTimerLog: int = 104_857_600
     mappedFileSwapEnable: bool = True
-    mapperFileSizeBatchConsumeQueue: int = 13_800_000
+    mapperFileSizeBatchConsumeQueue: Int = 13_800_000
     maxAsyncPutMessageRequests: int = 5000
     maxBatchDeleteFilesNum: int = 50
     maxChecksumRange: int = 1_073_741_824
     maxConsumeQueueScan: int = 20000
-    maxFilterMessageSize: int = 16000
-    maxHashSlotNum: int = 5_000_000
+    maxFilterMessageSize: Int = 16000
+    maxHashSlotNum: Positive = 5_000_000
     maxHaTransferByteInSecond: int = 104_857_600
-    maxIndexNum: int = 20_000_000
+    maxIndexNum: IndexEntries = 20_000_000
     maxLmqConsumeQueueNum: int = 20000
-    maxMessageSize: int = 4_194_304
-    maxMsgsNumBatch: int = 64
+    maxMessageSize: Positive = 4_194_304
+    maxMsgsNumBatch: Int = 64
     maxOffsetMapSize: int = 104_857_600
     maxRecoveryCommitlogFiles: int = 30
     maxRocksDBIndexQueryDays: int = 7
     maxSlaveResendLength: int = 268_435_456
     maxTopicLength: int = 127
-    maxTransferBytesOnMessageInDisk: int = 65536
-    maxTransferBytesOnMessageInMemory: int = 262_144
-    maxTransferCountOnMessageInDisk: int = 8
-    maxTransferCountOnMessageInMemory: int = 32
+    maxTransferBytesOnMessageInDisk: Int = 65536
+    maxTransferBytesOnMessageInMemory: Int = 262_144
+    maxTransferCountOnMessageInDisk: Int = 8
+    maxTransferCountOnMessageInMemory: Int = 32
     memTableFlushIntervalMs: int = 3_600_000
-    messageDelayLevel: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    messageDelayLevel: DelayLevels = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     messageIndexEnable: bool = True
     messageIndexSafe: bool = False
-    minInSyncReplicas: int = 1
+    minInSyncReplicas: Int = 1
     offsetCheckInSlave: bool = False
     osPageCacheBusyTimeOutMills: int = 1000
     preferredLeaderId: str | None = None
@@ -165,16 +181,16 @@ class MessageStoreConfig:
     scheduleAsyncDeliverMaxResendNum2Blocked: int = 3
     searchBcqByCacheEnable: bool = True
     sharedByteBufferNum: int = 16
-    slaveTimeout: int = 3000
+    slaveTimeout: Int = 3000
     spinLockCollisionRetreatOptimalDegree: int = 1000
     statRocksDBCQIntervalSec: int = 10
     storePathBrokerIdentity: str | None = None
     storePathCommitLog: str | None = None
     storePathDLedgerCommitLog: str | None = None
     storePathEpochFile: str | None = None
-    storePathRootDir: str = "store"
+    storePathRootDir: Folder = "store"
     storeType: str = "default"
-    syncFlushTimeout: int = 5000
+    syncFlushTimeout: Positive = 5000
     syncFromLastFile: bool = False
     syncMasterFlushOffsetWhenStartup: bool = False
     timerCheckMetricsWhen: str = "05"
@@ -186,7 +202,7 @@ class MessageStoreConfig:
     timerFlushIntervalMs: int = 1000
     timerGetMessageThreadNum: int = 3
     timerInterceptDelayLevel: bool = False
-    timerMaxDelaySec: int = 259_200
+    timerMaxDelaySec: Int = 259_200
     timerMetricSmallThreshold: int = 1_000_000
     timerPrecisionMs: int = 1000
     timerProgressLogIntervalMs: int = 10000
@@ -209,7 +225,7 @@ class MessageStoreConfig:
     timerWheelSnapshotFlush: bool = False
     timerWheelSnapshotIntervalMs: int = 10000
     topicQueueLockNum: int = 32
-    totalReplicas: int = 1
+    totalReplicas: Int = 1
     transientStorePoolEnable: bool = False
     transientStorePoolSize: int = 5
     transRocksDBEnable: bool = False

@@ -1,8 +1,9 @@
 """The keys of NettyServerConfig and NettyClientConfig; the names are the reference's, there is no Netty here."""
 
-from __future__ import annotations
-
 import attrs
+
+from understudy.broker.config_values import Positive
+from understudy.runtime.configuration import Int, Port
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
@@ -11,15 +12,15 @@ class NettyServerConfig:
 
     bindAddress: str = "0.0.0.0"
     enableShutdownGracefully: bool = False
-    listenPort: int = 0
+    listenPort: Port = 0
     serverAsyncSemaphoreValue: int = 64
     serverCallbackExecutorThreads: int = 0
-    serverChannelMaxIdleTimeSeconds: int = 120
+    serverChannelMaxIdleTimeSeconds: Int = 120
     serverNettyWorkerGroupEnable: bool = True
     serverOnewaySemaphoreValue: int = 256
     serverPooledByteBufAllocatorEnable: bool = True
     serverSelectorThreads: int = 3
-    serverSocketBacklog: int = 1024
+    serverSocketBacklog: Positive = 1024
     serverSocketRcvBufSize: int = 0
     serverSocketSndBufSize: int = 0
     serverWorkerThreads: int = 8

@@ -8,9 +8,11 @@ import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 
+from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure
 from understudy.runtime.program import UsageError
-from understudy.runtime.properties import parse_properties
+from understudy.runtime.properties import Properties
+from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 
 
 def parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -24,26 +26,21 @@ def parser(program: str, description: str) -> argparse.ArgumentParser:
     return result
 
 
-def read_properties(path: str | None) -> dict[str, str]:
-    """Return the keys of a configuration file, none when *path* is ``None``.
+def read_properties(path: str | None, name_servers: str | None) -> Properties:
+    """Return the keys of a configuration file, with ``namesrvAddr`` as the option gave it, if it did.
+
+    Args:
+        path: the file; without one there are no keys.
+        name_servers: text of the option ``-n``.
 
     Raises:
-        UsageError: the file cannot be read.
+        ConfigError: the file cannot be read.
     """
     if path is None:
-        return {}
-    try:
-        with open(path, encoding="latin-1") as file:
-            text = file.read()
-    except OSError as error:
-        reason = f"{error.strerror}; name a file of key=value lines"
-        raise UsageError(f"configuration file {path} cannot be read: {reason}") from None
-    return parse_properties(text, path)
-
-
-def with_name_servers(properties: Mapping[str, str], name_servers: str | None) -> dict[str, str]:
-    """Return *properties* with ``namesrvAddr`` as the option gave it, if it did."""
-    return {**properties, "namesrvAddr": name_servers} if name_servers else dict(properties)
+        values = Properties({}, "command line")
+    else:
+        values = read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE))
+    return values.changed({"namesrvAddr": name_servers}, "option -n") if name_servers else values
 
 
 def print_keys(values: Mapping[str, str], only: Iterable[str] | None = None) -> None:

@@ -12,9 +12,9 @@ from understudy.broker.config import (
     NettyServerConfig,
     this_machine,
 )
-from understudy.broker.config_values import parse_value
-from understudy.runtime.configuration import value_text
-from understudy.runtime.properties import ConfigError, nearest_name
+from understudy.broker.config_values import NameServers
+from understudy.runtime.configuration import fields_of, shown, structure, value_text
+from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
 
 DEFAULT_LISTEN_PORT = 10811
 ALWAYS_FIXED = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})
@@ -30,7 +30,7 @@ class BrokerContainerConfig:
     fetchNameSrvAddrByDnsLookup: bool = False
     fetchNamesrvAddrByAddressServer: bool = False
     fetchNamesrvAddrInterval: int = 10000
-    namesrvAddr: str | None = None
+    namesrvAddr: NameServers = None
     rocketmqHome: str | None = None
     updateNamesrvAddrInterval: int = 120000
 
@@ -82,22 +82,25 @@ class ContainerOptions:
         options.container.brokerContainerIP = machine.address
         options.container.namesrvAddr = machine.name_servers
         options.container.rocketmqHome = machine.home
+        values = located(properties, source)
+        inert = {key: value_text(getattr(options.container, key)) for key in _INERT}
+        options._take(values)
+        names = options._names()
         warnings = []
-        for key, text in properties.items():
-            try:
-                options._set(key, text, source)
-            except KeyError:
-                nearest = nearest_name(key, options._names())
+        for key, text in values.items():
+            if key not in names:
+                nearest = nearest_name(key, names)
                 hint = f", the nearest known key is {nearest}" if nearest else ""
-                warnings.append(f"{source}: unknown key {key} is ignored{hint}")
-                continue
-            if key in _INERT and text not in ("", "false", value_text(getattr(cls().container, key))):
-                warnings.append(f"{source}: {key}={text} has no effect here: {_INERT[key]}")
+                warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}")
+            elif key in _INERT and text not in ("", "false", inert[key]):
+                reason = _INERT[key]
+                warnings.append(f"{values.where(key)}: {key}={printable(text)} has no effect here: {reason}")
         paths = options.container.brokerConfigPaths
         if paths is not None and not paths.strip():
+            place = values.where("brokerConfigPaths")
             raise ConfigError(
-                f"{source}: brokerConfigPaths is empty: name broker files separated by ':', or leave the key out for a "
-                "container without brokers"
+                f"{place}: brokerConfigPaths is empty: name broker files separated by ':', or "
+                "leave the key out for a container without brokers"
             )
         return options, warnings
 
@@ -110,22 +113,15 @@ class ContainerOptions:
         Raises:
             ConfigError: a value does not fit its key; nothing is changed.
         """
-        trial = ContainerOptions()
-        known = {key: text for key, text in properties.items() if key in self._names()}
-        for key, text in known.items():
-            trial._set(key, text, "update")
-        for key, text in known.items():
-            self._set(key, text, "update")
-        return known
+        self._take(Properties(properties, "update"))
+        names = self._names()
+        return {key: text for key, text in properties.items() if key in names}
 
     def properties(self) -> dict[str, str]:
         """Return every key that has a value with its text, sorted (what GET_BROKER_CONFIG answers)."""
-        found = {}
+        found: dict[str, str] = {}
         for section in self._sections():
-            for field in attrs.fields(type(section)):
-                value = getattr(section, field.name)
-                if value is not None:
-                    found[field.name] = value_text(value)
+            found |= shown(section)
         return dict(sorted(found.items()))
 
     def fixed_keys(self) -> frozenset[str]:
@@ -141,13 +137,11 @@ class ContainerOptions:
         return (self.container, self.server, self.client)
 
     def _names(self) -> list[str]:
-        return [field.name for section in self._sections() for field in attrs.fields(type(section))]
+        return [key for section in self._sections() for key in fields_of(type(section))]
 
-    def _set(self, key: str, text: str, source: str) -> None:
-        sections = [section for section in self._sections() if hasattr(section, key)]
-        if not sections:
-            raise KeyError(key)
-        kind = str(attrs.fields_dict(type(sections[0]))[key].type)
-        value = parse_value(source, key, text, kind)
-        for section in sections:
-            setattr(section, key, value)
+    def _take(self, values: Properties) -> None:
+        """Take over the values of known keys, all or none."""
+        sections = self._sections()
+        for section, changes in zip(sections, structure(values, *map(type, sections)), strict=True):
+            for name, value in changes.items():
+                setattr(section, name, value)

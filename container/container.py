@@ -25,7 +25,8 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.program import one_line, single_cause
-from understudy.runtime.properties import ConfigError, parse_properties
+from understudy.runtime.properties import ConfigError, located
+from understudy.runtime.property_file import read_properties_file
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
 
@@ -240,15 +241,13 @@ class BrokerContainer:
         if not path:
             raise AddBrokerError("addBroker config path is empty")
         try:
-            text = self.world.disk.read(path).decode("latin-1")
-        except OSError as error:
-            log.warning("broker file cannot be read", path=path, error=error)
-            detail = f"broker file {path} cannot be read: {error.strerror or error}"
-            raise AddBrokerError("addBroker properties empty", detail) from None
-        properties = parse_properties(text, path)
+            properties = read_properties_file(self.world.disk, path, self.options.container.rocketmqHome)
+        except ConfigError as error:
+            log.warning("broker file cannot be read", reason=error)
+            raise AddBrokerError("addBroker properties empty", str(error)) from None
         if not properties:
             raise AddBrokerError("addBroker properties empty", f"broker file {path} has no key=value line")
-        return await self.add_broker(properties, source=path)
+        return await self.add_broker(properties, source=properties.source)
 
     async def add_broker(self, properties: Mapping[str, str], *, source: str = "configuration") -> Broker:
         """Start a broker. Once begun it goes on even if the caller is cancelled; only the end of the container ends it.
@@ -338,30 +337,35 @@ class BrokerContainer:
             broker_id = properties.get("brokerId", "0").strip()
             if broker_id.lstrip("-").isdecimal() and int(broker_id) <= 0:
                 raise AddBrokerError("slave broker id must be > 0")
-        text = dict(properties)
+        values = located(properties, source)
         # A broker file's name servers and HA port are the container's business, as in the reference.
         if self.options.container.namesrvAddr:
-            text["namesrvAddr"] = self.options.container.namesrvAddr
-        if text.get("listenPort", "").strip().isdecimal() and int(text["listenPort"]) > 0:
-            text["haListenPort"] = str(int(text["listenPort"]) + 1)
+            values = values.changed({"namesrvAddr": self.options.container.namesrvAddr}, "container")
+        port = values.get("listenPort", "").strip()
+        if port.isdecimal() and int(port) > 0:
+            values = values.changed({"haListenPort": str(int(port) + 1)}, values.where("listenPort"))
         try:
-            options, warnings = BrokerOptions.from_properties(text, source, machine=self._machine)
+            options, warnings = BrokerOptions.from_properties(values, machine=self._machine)
         except ConfigError as error:
             raise AddBrokerError(str(error)) from None
         for warning in warnings:
             log.warning(warning)
         store = options.store
         if store.enableDLegerCommitLog:
+            place = values.where("enableDLegerCommitLog")
             raise AddBrokerError(
-                f"{source}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
+                f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
             )
         if store.duplicationEnable:
-            raise AddBrokerError(f"{source}: duplicationEnable=true is not supported in a container")
+            raise AddBrokerError(
+                f"{values.where('duplicationEnable')}: duplicationEnable=true is not supported in a container"
+            )
         if not store.totalReplicas >= store.inSyncReplicas >= store.minInSyncReplicas:
             raise AddBrokerError("invalid replicas number")
         if not options.broker.enableControllerMode and (options.broker.brokerId == 0) != (store.brokerRole != "SLAVE"):
+            place = values.where("brokerId")
             raise AddBrokerError(
-                f"{source}: brokerId={options.broker.brokerId} does not fit brokerRole={store.brokerRole}: a master "
+                f"{place}: brokerId={options.broker.brokerId} does not fit brokerRole={store.brokerRole}: a master "
                 "has id 0, a slave an id above 0"
             )
         options.broker.isInBrokerContainer = True

@@ -66,11 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = command_line.parser("mqbroker", "Runs one broker.").parse_args(argv)
     try:
-        properties = command_line.read_properties(arguments.configFile)
-        properties = command_line.with_name_servers(properties, arguments.namesrvAddr)
-        source = arguments.configFile or "command line"
-        options, warnings = BrokerOptions.from_properties(properties, source)
-        options.path = arguments.configFile
+        properties = command_line.read_properties(arguments.configFile, arguments.namesrvAddr)
+        options, warnings = BrokerOptions.from_properties(properties)
+        options.path = properties.source if arguments.configFile else None
         if arguments.printConfigItem or arguments.printImportantConfig:
             only = None if arguments.printConfigItem else IMPORTANT_KEYS
             command_line.print_keys(options.properties(), only)

@@ -31,12 +31,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(argv)
     try:
-        properties = command_line.read_properties(arguments.configFile)
-        properties = command_line.with_name_servers(properties, arguments.namesrvAddr)
+        properties = command_line.read_properties(arguments.configFile, arguments.namesrvAddr)
         if arguments.brokerConfigPaths is not None:
-            properties["brokerConfigPaths"] = arguments.brokerConfigPaths
-        options, warnings = ContainerOptions.from_properties(properties, arguments.configFile or "command line")
-        options.path = arguments.configFile
+            properties = properties.changed({"brokerConfigPaths": arguments.brokerConfigPaths}, "option -b")
+        options, warnings = ContainerOptions.from_properties(properties)
+        options.path = properties.source if arguments.configFile else None
         if arguments.printConfigItem or arguments.printImportantConfig:
             only = None if arguments.printConfigItem else IMPORTANT_KEYS
             command_line.print_keys(options.properties(), only)

@@ -8,15 +8,13 @@ import attrs
 
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
-from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
-from understudy.runtime.configuration import key_of, shown, with_values
-from understudy.runtime.properties import ConfigError, format_properties, nearest_name, parse_properties
+from understudy.runtime.configuration import Count, Port, shown, with_values
+from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
 
 RAFT_PORT_DISTANCE = 10_000
 FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 
-_WITHOUT_EFFECT = {"controllerDeployedStandAlone": "a controller is alone or in a name server by how it is started"}
 _ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 
@@ -42,56 +40,53 @@ class ControllerConfig:
     controller_d_leger_peers: str = attrs.field(default="", metadata={"key": "controllerDLegerPeers"})
     controller_d_leger_self_id: str = attrs.field(default="", metadata={"key": "controllerDLegerSelfId"})
     controller_log_file: str = ""
-    controller_raft_election_max: int = 800
-    controller_raft_election_min: int = 400
-    controller_raft_heartbeat: int = 100
+    controller_raft_election_max: Count = 800
+    controller_raft_election_min: Count = 400
+    controller_raft_heartbeat: Count = 100
     controller_raft_peers: str = ""
     controller_raft_tls_authority: str = ""
     controller_raft_tls_certificate: str = ""
     controller_raft_tls_key: str = ""
-    controller_request_thread_pool_queue_capacity: int = 50_000
+    controller_request_thread_pool_queue_capacity: Count = 50_000
     controller_store_path: str = attrs.field(factory=lambda: _home("DLedgerController"))
-    controller_thread_pool_nums: int = 16
+    controller_thread_pool_nums: Count = 16
     controller_type: str = "DLedger"
-    controller_unknown_broker_grace: int = 10_000
-    elect_master_max_retry_count: int = 3
+    controller_unknown_broker_grace: Count = 10_000
+    elect_master_max_retry_count: Count = 3
     enable_elect_unclean_master: bool = False
     enable_shutdown_gracefully: bool = False
     is_process_read_event: bool = False
-    listen_port: int = 0
-    mapped_file_size: int = 1 << 30
-    metric_grpc_exporter_interval_in_mills: int = 60_000
-    metric_grpc_exporter_time_out_in_mills: int = 3000
-    metric_logging_exporter_interval_in_mills: int = 10_000
+    listen_port: Port = 0
+    mapped_file_size: Count = 1 << 30
+    metric_grpc_exporter_interval_in_mills: Count = 60_000
+    metric_grpc_exporter_time_out_in_mills: Count = 3000
+    metric_logging_exporter_interval_in_mills: Count = 10_000
     metrics_exporter_type: str = "DISABLE"
     metrics_grpc_exporter_header: str = ""
     metrics_grpc_exporter_target: str = ""
     metrics_in_delta: bool = False
     metrics_label: str = ""
     metrics_prom_exporter_host: str = ""
-    metrics_prom_exporter_port: int = 5557
+    metrics_prom_exporter_port: Port = 5557
     notify_broker_role_changed: bool = True
     rocketmq_home: str = attrs.field(factory=lambda: os.environ.get("ROCKETMQ_HOME", ""))
-    scan_inactive_master_interval: int = 5000
-    scan_not_active_broker_interval: int = 5000
-    server_async_semaphore_value: int = 64
-    server_callback_executor_threads: int = 0
-    server_channel_max_idle_time_seconds: int = 120
+    scan_inactive_master_interval: Count = 5000
+    scan_not_active_broker_interval: Count = 5000
+    server_async_semaphore_value: Count = 64
+    server_callback_executor_threads: Count = 0
+    server_channel_max_idle_time_seconds: Count = 120
     server_netty_worker_group_enable: bool = True
-    server_oneway_semaphore_value: int = 256
+    server_oneway_semaphore_value: Count = 256
     server_pooled_byte_buf_allocator_enable: bool = True
-    server_selector_threads: int = 3
-    server_socket_backlog: int = 1024
-    server_socket_rcv_buf_size: int = 0
-    server_socket_snd_buf_size: int = 0
-    server_worker_threads: int = 8
-    shutdown_wait_time_seconds: int = 30
+    server_selector_threads: Count = 3
+    server_socket_backlog: Count = 1024
+    server_socket_rcv_buf_size: Count = 0
+    server_socket_snd_buf_size: Count = 0
+    server_worker_threads: Count = 8
+    shutdown_wait_time_seconds: Count = 30
     use_epoll_native_selector: bool = False
-    write_buffer_high_water_mark: int = 0
-    write_buffer_low_water_mark: int = 0
-
-
-FIELDS = {key_of(field): field for field in attrs.fields(ControllerConfig)}
+    write_buffer_high_water_mark: Count = 0
+    write_buffer_low_water_mark: Count = 0
 
 
 @attrs.frozen
@@ -120,41 +115,26 @@ class Peers:
         return "".join(f"{member}:{self.address(member)};" for member in self.api)
 
 
-def read_config(text: str, source: str) -> ControllerConfig:
-    """Read a settings file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
-    return merge(ControllerConfig(), parse_properties(text, source), source)
+def read_config(values: Properties) -> ControllerConfig:
+    """Read the settings of a file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
+    return merge(ControllerConfig(), values, values.source)
 
 
-def unused_keys(text: str, source: str) -> list[str]:
-    """Return a warning per key of a settings file that neither a controller nor a name server reads.
-
-    Args:
-        text: the file; a controller in a name server shares its file.
-        source: its name, for messages.
-    """
-    warnings = []
-    for key in parse_properties(text, source):
-        if key in FIELDS or key in NAMESRV_FIELDS or key == FORGET_MEMBER_KEY:
-            continue
-        if key in _WITHOUT_EFFECT or key.startswith("jRaft"):
-            why = _WITHOUT_EFFECT.get(key, "there is one kind of quorum here, set up by the controllerDLeger keys")
-            warnings.append(f"{source}: {key} has no effect here: {why}")
-        else:
-            nearest = nearest_name(key, [*FIELDS, *NAMESRV_FIELDS])
-            warnings.append(
-                f"{source}: unknown key {key} is ignored" + (f", the nearest known key is {nearest}" if nearest else "")
-            )
-    return warnings
+def check(config: ControllerConfig) -> None:
+    """Raise :class:`ConfigError` for values that do not fit together; it names the key that is to change."""
+    read_peers(config)
+    timing(config)
+    tls_files(config)
 
 
 def merge(config: ControllerConfig, values: dict[str, str], source: str) -> ControllerConfig:
     """Return *config* with the known keys of *values*. Raises :class:`ConfigError`."""
-    return with_values(config, FIELDS, values, source, {})
+    return with_values(config, values, source)
 
 
 def show(config: ControllerConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
-    return format_properties(shown(config, FIELDS))
+    return format_properties(shown(config))
 
 
 def black_listed(config: ControllerConfig, keys: dict[str, str]) -> bool:
@@ -175,7 +155,8 @@ def timing(config: ControllerConfig) -> Timing:
         raise ConfigError(
             f"controllerRaftElectionMin={config.controller_raft_election_min}, "
             f"controllerRaftElectionMax={config.controller_raft_election_max}, "
-            f"controllerRaftHeartbeat={config.controller_raft_heartbeat}: {error}"
+            f"controllerRaftHeartbeat={config.controller_raft_heartbeat}: {error}",
+            "controllerRaftElectionMin",
         ) from None
 
 
@@ -190,7 +171,8 @@ def tls_files(config: ControllerConfig) -> TlsFiles | None:
     if len(missing) == len(named):
         return None
     if missing:
-        raise ConfigError(f"mutual TLS between controllers needs {' and '.join(missing)} too")
+        given = next(key for key, value in named.items() if value)
+        raise ConfigError(f"mutual TLS between controllers needs {' and '.join(missing)} too", given)
     return TlsFiles(*named.values())
 
 
@@ -200,23 +182,32 @@ def read_peers(config: ControllerConfig) -> Peers:
     if not config.controller_d_leger_peers.strip() or not own:
         raise ConfigError(
             "controllerDLegerPeers and controllerDLegerSelfId are needed, for example "
-            "controllerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878;n2-10.0.0.3:9878 and controllerDLegerSelfId=n0"
+            "controllerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878;n2-10.0.0.3:9878 and controllerDLegerSelfId=n0",
+            "controllerDLegerPeers",
         )
     if config.controller_type.lower() not in ("dledger", "jraft"):
-        raise ConfigError(f"controllerType={config.controller_type} is neither DLedger nor jRaft")
+        kind = printable(config.controller_type)
+        raise ConfigError(f"controllerType={kind} is neither DLedger nor jRaft", "controllerType")
     api = _members("controllerDLegerPeers", config.controller_d_leger_peers)
     if own not in api:
-        raise ConfigError(f"controllerDLegerSelfId={own} is not one of controllerDLegerPeers: {', '.join(api)}")
+        known = ", ".join(api)
+        raise ConfigError(
+            f"controllerDLegerSelfId={printable(own)} is not one of controllerDLegerPeers: {known}",
+            "controllerDLegerSelfId",
+        )
     if config.controller_raft_peers.strip():
         raft = _members("controllerRaftPeers", config.controller_raft_peers)
         if set(raft) != set(api):
-            raise ConfigError("controllerRaftPeers and controllerDLegerPeers must name the same ids")
+            raise ConfigError(
+                "controllerRaftPeers and controllerDLegerPeers must name the same ids", "controllerRaftPeers"
+            )
     else:
         raft = {member: (host, _raft_port(port)) for member, (host, port) in api.items()}
     both = set(api.values()) & set(raft.values())
     if both:
         host, port = sorted(both)[0]
-        raise ConfigError(f"{host}:{port} is both an API and a raft address: give controllerRaftPeers other ports")
+        key = "controllerRaftPeers" if config.controller_raft_peers.strip() else "controllerDLegerPeers"
+        raise ConfigError(f"{host}:{port} is both an API and a raft address: give controllerRaftPeers other ports", key)
     warnings = []
     if len(api) == 1:
         warnings.append("a controller group of one member works but survives no failure; use three or five")
@@ -240,10 +231,10 @@ def _members(key: str, text: str) -> dict[str, tuple[str, int]]:
         member, dash, address = part.partition("-")
         host, colon, port = address.rpartition(":")
         if not (member and dash and host and colon and port.isdigit() and 0 < int(port) < 65_536):
-            raise ConfigError(f"{key}: {part!r} is not of the form id-host:port")
+            raise ConfigError(f"{key}: {part!r} is not of the form id-host:port", key)
         if member in members:
-            raise ConfigError(f"{key}: id {member} is given twice")
+            raise ConfigError(f"{key}: id {member} is given twice", key)
         if (host, int(port)) in members.values():
-            raise ConfigError(f"{key}: address {host}:{port} is given twice")
+            raise ConfigError(f"{key}: address {host}:{port} is given twice", key)
         members[member] = (host, int(port))
     return members

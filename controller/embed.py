@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import trio
 
-from understudy.controller.configuration import read_config, unused_keys
+from understudy.controller.configuration import check, read_config
+from understudy.controller.file_warnings import unused_keys
 from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
@@ -14,6 +15,7 @@ from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
 from understudy.runtime.program import one_line, single_cause
+from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.world import World
 
 log = get_logger("controller.embed")
@@ -60,16 +62,20 @@ class EmbeddedController:
         await trio.sleep_forever()
 
 
-def open_controller(world: World, text: str) -> EmbeddedController:
+def open_controller(world: World, values: Properties) -> EmbeddedController:
     """Make the controller described by a name server's settings file.
 
     Args:
         world: the outside world.
-        text: the properties file.
+        values: what stands in the file.
 
     *Errors*: ``ConfigError`` for settings that cannot be used.
     """
-    config = read_config(text, "name server settings")
-    for warning in unused_keys(text, "name server settings"):
+    config = read_config(values)
+    try:
+        check(config)
+    except ConfigError as error:
+        raise values.locate(error) from None
+    for warning in unused_keys(values, config):
         log.warning(warning)
     return EmbeddedController(Controller(world, config), world.disk)

@@ -7,20 +7,21 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import trio
 
-from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, unused_keys
+from understudy.controller.configuration import ControllerConfig, check, read_config, show
+from understudy.controller.file_warnings import unused_keys
 from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
-from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import one_line
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, Properties
+from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
 
 log = get_logger("controller.main")
@@ -40,12 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 after SIGTERM or SIGINT, 1 after one line about what is wrong."""
     options = _parser().parse_args(arguments)
     try:
-        config = _config(options.config_file)
+        config, values = _config(options.config_file)
         if options.print_all or options.print_important:
             lines = show(config).splitlines()
             print("\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT))
             return 0
-        read_peers(config)
+        _check(config, values)
     except ConfigError as error:
         return _fail(error)
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
@@ -74,17 +75,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(path: str | None) -> ControllerConfig:
+def _config(path: str | None) -> tuple[ControllerConfig, Properties]:
+    """Read the settings and print a warning line for each key that is unknown or without effect."""
     if path is None:
-        return ControllerConfig()
-    try:
-        text = Path(path).read_bytes().decode("utf-8", "replace")
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}; name a file of key=value lines") from error
-    config = read_config(text, path)
-    for warning in unused_keys(text, path):
+        return ControllerConfig(), Properties({}, "no configuration file")
+    values = read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE))
+    config = read_config(values)
+    for warning in unused_keys(values, config):
         print(f"warning: {warning}", file=sys.stderr)
-    return config
+    return config, values
+
+
+def _check(config: ControllerConfig, values: Properties) -> None:
+    try:
+        check(config)
+    except ConfigError as error:
+        raise values.locate(error) from None
 
 
 async def _serve(config: ControllerConfig) -> None:

@@ -154,7 +154,7 @@ class ControllerRequests:
         if not command.body:
             return response(command)
         try:
-            values = parse_properties(command.body.decode(), "request")
+            values = dict(parse_properties(command.body.decode(), "request"))  # it stands in no line of a file
         except (ConfigError, UnicodeDecodeError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
         forget = values.pop(FORGET_MEMBER_KEY, "").strip()

@@ -6,15 +6,7 @@ import os.path
 
 import trio
 
-from understudy.controller.configuration import (
-    ControllerConfig,
-    black_listed,
-    merge,
-    read_peers,
-    show,
-    timing,
-    tls_files,
-)
+from understudy.controller.configuration import ControllerConfig, black_listed, check, merge, show
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
 
@@ -46,8 +38,7 @@ class ControllerSettings:
             config = merge(self.current, values, "request")
             if config == self.current:
                 return
-            for check in (read_peers, timing, tls_files):
-                check(config)
+            check(config)
             await self._store(config)
             self.current = config
 

@@ -10,8 +10,8 @@ import os
 
 import attrs
 
-from understudy.runtime.configuration import PORT, key_of, shown, with_values
-from understudy.runtime.properties import format_properties, nearest_name, parse_properties
+from understudy.runtime.configuration import Count, Port, fields_of, shown, with_values
+from understudy.runtime.properties import Properties, format_properties, nearest_name, printable
 
 
 def _home(*names: str) -> str:
@@ -27,48 +27,48 @@ class NamesrvConfig:
     """
 
     bind_address: str = "0.0.0.0"
-    client_request_thread_pool_nums: int = 8
-    client_request_thread_pool_queue_capacity: int = 50_000
+    client_request_thread_pool_nums: Count = 8
+    client_request_thread_pool_queue_capacity: Count = 50_000
     cluster_test: bool = False
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
     config_store_path: str = attrs.field(factory=lambda: _home("namesrv", "namesrv.properties"))
-    default_thread_pool_nums: int = 16
-    default_thread_pool_queue_capacity: int = 10_000
+    default_thread_pool_nums: Count = 16
+    default_thread_pool_queue_capacity: Count = 10_000
     delete_topic_with_broker_registration: bool = False
     enable_all_topic_list: bool = True
     enable_controller_in_namesrv: bool = False
     enable_shutdown_gracefully: bool = False
     enable_topic_list: bool = True
     kv_config_path: str = attrs.field(factory=lambda: _home("namesrv", "kvConfig.json"))
-    listen_port: int = 9876
+    listen_port: Port = 9876
     need_wait_for_service: bool = False
     notify_min_broker_id_changed: bool = False
     order_message_enable: bool = False
     product_env_name: str = "center"
     return_order_topic_config_to_broker: bool = True
     rocketmq_home: str = attrs.field(factory=lambda: os.environ.get("ROCKETMQ_HOME", ""))
-    scan_not_active_broker_interval: int = 5000
-    server_async_semaphore_value: int = 64
-    server_callback_executor_threads: int = 0
-    server_channel_max_idle_time_seconds: int = 120
+    scan_not_active_broker_interval: Count = 5000
+    server_async_semaphore_value: Count = 64
+    server_callback_executor_threads: Count = 0
+    server_channel_max_idle_time_seconds: Count = 120
     server_netty_worker_group_enable: bool = True
-    server_oneway_semaphore_value: int = 256
+    server_oneway_semaphore_value: Count = 256
     server_pooled_byte_buf_allocator_enable: bool = True
-    server_selector_threads: int = 3
-    server_socket_backlog: int = 1024
-    server_socket_rcv_buf_size: int = 0
-    server_socket_snd_buf_size: int = 0
-    server_worker_threads: int = 8
-    shutdown_wait_time_seconds: int = 30
+    server_selector_threads: Count = 3
+    server_socket_backlog: Count = 1024
+    server_socket_rcv_buf_size: Count = 0
+    server_socket_snd_buf_size: Count = 0
+    server_worker_threads: Count = 8
+    shutdown_wait_time_seconds: Count = 30
     support_acting_master: bool = False
-    un_register_broker_queue_capacity: int = 3000
+    un_register_broker_queue_capacity: Count = 3000
     use_epoll_native_selector: bool = False
-    wait_seconds_for_service: int = 45
-    write_buffer_high_water_mark: int = 0
-    write_buffer_low_water_mark: int = 0
+    wait_seconds_for_service: Count = 45
+    write_buffer_high_water_mark: Count = 0
+    write_buffer_low_water_mark: Count = 0
 
 
-FIELDS = {key_of(field): field for field in attrs.fields(NamesrvConfig)}
+FIELDS = fields_of(NamesrvConfig)
 
 _POOLS = "one event loop answers every request, there are no thread pools"
 _SOCKETS = "the operating system sizes socket buffers here"
@@ -97,45 +97,49 @@ NO_EFFECT = {
     "writeBufferLowWaterMark": _SOCKETS,
 }
 
-METRICS_KEYS = frozenset({"metricsExporterType", "metricsLabel", "metricsPromExporterHost", "metricsPromExporterPort"})
-"""Keys of the reference's brokers and controllers that a name server of ours reads at its start, too; never shown."""
+
+@attrs.frozen
+class MetricsKeys:
+    """Keys of the reference's brokers and controllers that a name server of ours reads at its start; never shown."""
+
+    metrics_exporter_type: str = "DISABLE"
+    metrics_label: str = ""
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: Port = 5557
+
 
 # Keys that may never be changed over the network, whatever configBlackList says (AdminBrokerProcessor's rule as well).
 _ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
-_BOUNDS = {"listenPort": PORT}
 
-
-def read_config(text: str, source: str, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:
-    """Read a settings file.
+def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:
+    """Read the settings of a file.
 
     Args:
-        text: the file.
-        source: its name, for messages.
+        values: what stands in it.
         base: settings the file does not mention; the defaults if not given.
 
     Returns:
         The settings and one warning per key that is unknown or has no effect.
 
     Raises:
-        ConfigError: a value that its key cannot have, or a line that cannot be read.
+        ConfigError: a value that its key cannot have.
     """
-    values = parse_properties(text, source)
-    config = merge(base or NamesrvConfig(), values, source)
+    config = merge(base or NamesrvConfig(), values, values.source)
     warnings = []
     for key in values:
         if key in NO_EFFECT and getattr(config, FIELDS[key].name) == FIELDS[key].default:
             continue  # a file that was stored here names every key
         if key in NO_EFFECT:
-            warnings.append(f"{source}: {key} has no effect here: {NO_EFFECT[key]}")
-        elif key not in FIELDS and key not in METRICS_KEYS and not config.enable_controller_in_namesrv:
-            warnings.append(f"{source}: unknown key {key} is ignored{_nearest(key)}")
+            warnings.append(f"{values.where(key)}: {key} has no effect here: {NO_EFFECT[key]}")
+        elif key not in FIELDS and key not in fields_of(MetricsKeys) and not config.enable_controller_in_namesrv:
+            warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{_nearest(key)}")
     return config, warnings
 
 
 def merge(config: NamesrvConfig, values: dict[str, str], source: str) -> NamesrvConfig:
     """Return *config* with the known keys of *values*; unknown ones are left out. Raises :class:`ConfigError`."""
-    return with_values(config, FIELDS, values, source, _BOUNDS)
+    return with_values(config, values, source)
 
 
 def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
@@ -146,7 +150,7 @@ def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
 
 def show(config: NamesrvConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
-    return format_properties(shown(config, FIELDS))
+    return format_properties(shown(config))
 
 
 def _nearest(key: str) -> str:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import attrs
 import trio
@@ -16,11 +15,13 @@ import trio
 from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
+from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import one_line
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, Properties
+from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
 
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 after SIGTERM or SIGINT, 1 after one line about what is wrong."""
     options = _parser().parse_args(arguments)
     try:
-        config, text = _config(options.config_file)
+        config, values = _config(options.config_file)
     except (ConfigError, OSError) as error:
         return _fail(error)
     if options.print_all or options.print_important:
@@ -50,9 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
     if not config.rocketmq_home:
-        log.info("ROCKETMQ_HOME is not set; it is not needed, nothing is read from it")
+        log.info("ROCKETMQ_HOME is not set; only a relative path of a configuration file would be looked for there")
     try:
-        trio.run(_serve, config, text)
+        trio.run(_serve, config, values)
     except BaseExceptionGroup as group:
         wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, OSError))
         if wrong is None:
@@ -78,36 +79,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(path: str | None) -> tuple[NamesrvConfig, str]:
+def _config(path: str | None) -> tuple[NamesrvConfig, Properties]:
     """Read the settings and print a warning line for each key that is unknown or without effect."""
     if path is None:
-        return NamesrvConfig(), ""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}; name a file of key=value lines") from error
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
+        return NamesrvConfig(), Properties({}, "defaults")
+    values = read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE))
     # Settings changed over the network go back into the file they came from, as in the reference.
-    base = attrs.evolve(NamesrvConfig(), config_store_path=str(Path(path).absolute()))
-    config, warnings = read_config(text, path, base)
+    base = attrs.evolve(NamesrvConfig(), config_store_path=os.path.abspath(values.source))
+    config, warnings = read_config(values, base)
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    return config, text
+    return config, values
 
 
-async def _serve(config: NamesrvConfig, text: str) -> None:
+async def _serve(config: NamesrvConfig, values: Properties) -> None:
     world = real_world()
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            controller = _controller(world, text) if config.enable_controller_in_namesrv else None
+            controller = _controller(world, values) if config.enable_controller_in_namesrv else None
             server = NameServer(world, config, controller=controller)
             if controller is not None:
                 controller.show_also(lambda: collect(server.table))  # both serve one file's keys: one port
             else:
-                await _serve_metrics(world, text, server, nursery)
+                await _serve_metrics(world, values, server, nursery)
             host, port = await nursery.start(server.run)
             print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True)
             async for number in signals:
@@ -116,8 +110,8 @@ async def _serve(config: NamesrvConfig, text: str) -> None:
             nursery.cancel_scope.cancel()
 
 
-async def _serve_metrics(world: World, text: str, server: NameServer, nursery: trio.Nursery) -> None:
-    settings, warning = read_settings(text, "name server settings")
+async def _serve_metrics(world: World, values: Properties, server: NameServer, nursery: trio.Nursery) -> None:
+    settings, warning = read_settings(values)
     if warning:
         log.warning(warning)
     if settings is not None:
@@ -126,10 +120,10 @@ async def _serve_metrics(world: World, text: str, server: NameServer, nursery: t
         nursery.start_soon(endpoint.run)
 
 
-def _controller(world: World, text: str) -> EmbeddedController:
+def _controller(world: World, values: Properties) -> EmbeddedController:
     """Make the controller that shares this process; its room is above this one, so it is looked up by name."""
     embed = importlib.import_module("understudy.controller.embed")
-    controller: EmbeddedController = embed.open_controller(world, text)
+    controller: EmbeddedController = embed.open_controller(world, values)
     return controller
 
 

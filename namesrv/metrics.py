@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from understudy.namesrv.config import MetricsKeys
 from understudy.namesrv.route_table import RouteTable
+from understudy.runtime.configuration import with_values
 from understudy.runtime.metrics import Family, Sample, counter, gauge
 from understudy.runtime.metrics_endpoint import MetricsSettings, read_metrics_settings
-from understudy.runtime.properties import ConfigError, parse_properties
-
-DEFAULT_PORT = 5557
+from understudy.runtime.properties import ConfigError, Properties
 
 
-def read_settings(text: str, source: str) -> tuple[MetricsSettings | None, str]:
+def read_settings(values: Properties) -> tuple[MetricsSettings | None, str]:
     """Read the four keys of a settings file; returns the settings, if any, and a warning. Raises ``ConfigError``."""
-    values = parse_properties(text, source)
-    port = values.get("metricsPromExporterPort", str(DEFAULT_PORT)).strip()
-    if not port.isdecimal() or int(port) > 65_535:
-        raise ConfigError(f"{source}: metricsPromExporterPort={port[:64]} is no port")
-    return read_metrics_settings(
-        values.get("metricsExporterType", "DISABLE"),
-        values.get("metricsPromExporterHost", ""),
-        int(port),
-        values.get("metricsLabel", ""),
-    )
+    keys = with_values(MetricsKeys(), values, values.source)
+    try:
+        return read_metrics_settings(
+            keys.metrics_exporter_type,
+            keys.metrics_prom_exporter_host,
+            keys.metrics_prom_exporter_port,
+            keys.metrics_label,
+        )
+    except ConfigError as error:
+        raise values.locate(error) from None
 
 
 def collect(table: RouteTable) -> list[Family]:

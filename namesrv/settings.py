@@ -36,7 +36,7 @@ class Settings:
             ConfigError: a line or value that cannot be read. Differs: the reference answers success to a bad value.
             StoreError: the file could not be written.
         """
-        values = parse_properties(text, "request")
+        values = dict(parse_properties(text, "request"))  # what came over the network stands in no line
         async with self._one_writer:
             if black_listed(self.current, values):
                 raise BlackListedError("Can not update config in black list.")

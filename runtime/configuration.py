@@ -1,75 +1,68 @@
-"""One setting: from the text of a property to the value of its type and back, in the reference's spelling.
+"""Settings: attrs classes whose fields give keys, types and defaults; cattrs reads and writes the text of their values.
 
-Every configuration here is an attrs class whose fields give types and defaults; this module is what lies between them
-and a file. Its errors are one line each: where, which key, which text, and what is allowed.
+A field's type says what its text may be: ``bool``, ``int`` (64 bits), ``float``, ``str``, or one of them with a rule,
+as :data:`Port`. Errors are one line: where, which key, which text, and what is expected.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import attrs
+from cattrs import ClassValidationError, Converter
+from cattrs.gen import make_dict_structure_fn_from_attrs, override
 
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, Properties, located, printable
 
 INT = (-(1 << 31), (1 << 31) - 1)
 LONG = (-(1 << 63), (1 << 63) - 1)
-COUNT = (0, (1 << 31) - 1)
-PORT = (0, 65535)
 
-_SHOWN_CHARACTERS = 64
+_SHOWN_ERRORS = 3
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 
 Settings = TypeVar("Settings", bound=attrs.AttrsInstance)
 
 
-def bad_value(source: str, key: str, text: str, allowed: str) -> ConfigError:
-    """Return the error that says that *text* is nothing for *key*, and what is."""
-    return ConfigError(f"{source}: {key}={text[:_SHOWN_CHARACTERS]}: expected {allowed}")
+class UnfitError(ValueError):
+    """A text that is no value of its field; the message is what is expected there."""
 
 
-def read_value(source: str, key: str, text: str, kind: str, bounds: tuple[int, int] = INT) -> bool | int | float | str:
-    """Return the value of a setting.
+@attrs.frozen
+class Between:
+    """Rule of a whole number: its least and greatest value, and how a user is told of them."""
 
-    Args:
-        source: the file, for messages.
-        key: its name, for messages.
-        text: the property's text; blanks around it do not count.
-        kind: ``bool``, ``int``, ``float``; any other is text.
-        bounds: least and greatest ``int``.
+    low: int
+    high: int
+    told: str = ""
 
-    Raises:
-        ConfigError: the text is no such value.
-    """
-    text = text.strip()
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise bad_value(source, key, text, "true or false")
-        return text.lower() == "true"
-    if kind == "int":
-        low, high = bounds
-        if not _INTEGER.fullmatch(text) or not low <= int(text) <= high:
-            raise bad_value(source, key, text, f"a whole number from {low} to {high}")
+    def read(self, text: str) -> int:
+        """Return the number in *text*. Raises :class:`UnfitError`."""
+        if not _INTEGER.fullmatch(text) or not self.low <= int(text) <= self.high:
+            raise UnfitError(self.told or f"a whole number from {self.low} to {self.high}")
         return int(text)
-    if kind == "float":
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise bad_value(source, key, text, "a number")
-        return number
-    return text
 
 
-def value_text(value: object) -> str:
-    """Return how a value stands in a property file."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+@attrs.frozen
+class Form:
+    """Rule of a text: ``refusal`` returns what is expected instead of it, or ``None`` when it will do."""
+
+    refusal: Callable[[str], str | None]
+
+    def read(self, text: str) -> str:
+        """Return *text*. Raises :class:`UnfitError`."""
+        expected = self.refusal(text)
+        if expected is not None:
+            raise UnfitError(expected)
+        return text
+
+
+Int = Annotated[int, Between(*INT)]
+Count = Annotated[int, Between(0, INT[1])]
+Port = Annotated[int, Between(0, 65535, "a port from 0 to 65535")]
 
 
 def key_of(field: attrs.Attribute[Any]) -> str:
@@ -78,33 +71,130 @@ def key_of(field: attrs.Attribute[Any]) -> str:
     return str(field.metadata.get("key") or head + "".join(word.capitalize() for word in rest))
 
 
-def with_values(
-    settings: Settings,
-    fields: Mapping[str, attrs.Attribute[Any]],
-    values: Mapping[str, str],
-    source: str,
-    bounds: Mapping[str, tuple[int, int]],
-) -> Settings:
+@functools.cache
+def fields_of(section: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]]:
+    """Return the fields of a class of settings by key, their types resolved."""
+    attrs.resolve_types(section)
+    return {key_of(field): field for field in attrs.fields(section)}
+
+
+def structure(values: Properties, *sections: type[attrs.AttrsInstance]) -> list[dict[str, Any]]:
+    """Read the values of known keys; unknown ones are left out, a key may belong to several classes.
+
+    Args:
+        values: text by key, and where it stands; blanks around it do not count.
+        sections: classes of settings, each with a default for every field.
+
+    Returns:
+        For each class the values that were given, by the name of their field.
+
+    Raises:
+        ConfigError: texts that are no values of their keys, all in one line.
+    """
+    found: list[dict[str, Any]] = []
+    unfit: dict[str, str] = {}
+    for section in sections:
+        known = fields_of(section)
+        given = {known[key].name: key for key in values if key in known}
+        if not given:
+            found.append({})
+            continue
+        # Only for what was given: a function for all keys of a broker takes longer to make than a broker to start.
+        keys: dict[str, Any] = {name: override(rename=key) for name, key in given.items()}
+        read = make_dict_structure_fn_from_attrs(
+            [known[key] for key in given.values()],
+            section,
+            _CONVERTER,
+            _cattrs_use_linecache=False,
+            **keys,
+        )
+        try:
+            settings = read(values, section)
+        except ClassValidationError as error:
+            wrong, others = error.group_exceptions()
+            if others or not all(isinstance(each, UnfitError) for each, _ in wrong):
+                raise  # a fault of this program, not of the file
+            unfit |= {given[note.name]: str(each) for each, note in wrong}
+            continue
+        found.append({name: getattr(settings, name) for name in given})
+    if unfit:
+        raise _bad_values(values, unfit)
+    return found
+
+
+def with_values(settings: Settings, values: Mapping[str, str], source: str) -> Settings:
     """Return *settings* with the known keys of *values*; unknown ones are left out.
 
     Args:
         settings: what keeps every other value.
-        fields: field by key; the type of its default is the type of its values.
         values: text by key.
-        source: the file, for messages.
-        bounds: least and greatest value by key; 0 and above where not given.
+        source: name of the file, for messages about values that do not know their place.
 
     Raises:
         ConfigError: a text is no value of its key; nothing was changed.
     """
-    changes = {
-        fields[key].name: read_value(source, key, text, type(fields[key].default).__name__, bounds.get(key, COUNT))
-        for key, text in values.items()
-        if key in fields
-    }
+    (changes,) = structure(located(values, source), type(settings))
     return attrs.evolve(settings, **changes)  # type: ignore[misc]  # the plugin cannot see through a type variable
 
 
-def shown(settings: attrs.AttrsInstance, fields: Mapping[str, attrs.Attribute[Any]]) -> dict[str, str]:
-    """Return the text of every setting by key."""
-    return {key: value_text(getattr(settings, field.name)) for key, field in fields.items()}
+def value_text(value: object) -> str:
+    """Return how a value stands in a property file."""
+    return str(_CONVERTER.unstructure(value))
+
+
+def shown(settings: attrs.AttrsInstance) -> dict[str, str]:
+    """Return the text of every setting that has a value, by key."""
+    known = fields_of(type(settings))
+    texts = _CONVERTER.unstructure_attrs_asdict(settings)
+    return {key: texts[field.name] for key, field in known.items() if texts[field.name] is not None}
+
+
+def _bad_values(values: Properties, unfit: Mapping[str, str]) -> ConfigError:
+    lines = [
+        f"{values.where(key)}: {printable(key)}={printable(values[key].strip())}: expected {unfit[key]}"
+        for key in values
+        if key in unfit
+    ]
+    more = len(lines) - _SHOWN_ERRORS
+    return ConfigError("; ".join(lines[:_SHOWN_ERRORS]) + (f"; and {more} more" if more > 0 else ""))
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UnfitError("true or false")
+    return text.lower() == "true"
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UnfitError("a number")
+    return number
+
+
+def _is_ruled(kind: Any) -> bool:
+    return get_origin(kind) is Annotated
+
+
+def _ruled(kind: Any) -> Callable[[str, Any], Any]:
+    rule = next(each for each in get_args(kind)[1:] if isinstance(each, Between | Form))
+    return lambda text, _: rule.read(text.strip())
+
+
+def _converter() -> Converter:
+    converter = Converter()
+    converter.register_structure_hook(bool, lambda text, _: _truth(text.strip()))
+    converter.register_structure_hook(int, lambda text, _: Between(*LONG).read(text.strip()))
+    converter.register_structure_hook(float, lambda text, _: _number(text.strip()))
+    converter.register_structure_hook(str, lambda text, _: text.strip())
+    converter.register_structure_hook_factory(_is_ruled, _ruled)
+    converter.register_unstructure_hook(bool, lambda value: "true" if value else "false")
+    converter.register_unstructure_hook(int, str)
+    converter.register_unstructure_hook(float, str)
+    return converter
+
+
+_CONVERTER = _converter()

@@ -58,11 +58,13 @@ def read_metrics_settings(kind: str, host: str, port: int, labels: str) -> tuple
     """
     name = _TYPES.get(kind.strip(), kind.strip().upper())
     if name not in _TYPES.values():
-        raise ConfigError(f"metricsExporterType={kind[:64]} is none of {', '.join(_TYPES.values())}")
+        raise ConfigError(
+            f"metricsExporterType={kind[:64]} is none of {', '.join(_TYPES.values())}", "metricsExporterType"
+        )
     try:
         common = read_labels(labels)
     except ValueError as error:
-        raise ConfigError(f"metricsLabel: {error}") from None
+        raise ConfigError(f"metricsLabel: {error}", "metricsLabel") from None
     if name == "PROM":
         return MetricsSettings(host.strip() or "0.0.0.0", port, common), ""
     if name == "DISABLE":

@@ -1,6 +1,7 @@
 """Java property files: ``key=value`` lines as java.util.Properties reads them, and the error for what is wrong in them.
 
-Our own reader, because importing the published one takes a quarter of a server's whole start.
+Our own reader: it keeps the line of each key, for what must be said about it, and importing the published one takes a
+quarter of a server's whole start.
 """
 
 from __future__ import annotations
@@ -11,14 +12,71 @@ from collections.abc import Iterable, Iterator, Mapping
 LIMIT_CHARACTERS = 256 * 1024
 """Longest text that is read: updates come over the network, and a long one would keep everybody else waiting."""
 
+_UNICODE = re.compile("[0-9A-Fa-f]{4}")
+_WRITTEN = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
+_SHOWN_CHARACTERS = 64
+
+
 class ConfigError(ValueError):
-    """A configuration that cannot be used; its text is one line for the user: where, which key, what is expected."""
+    """A configuration that cannot be used; its text is one line for the user: where, which key, what is expected.
+
+    Args:
+        message: the line.
+        key: the key it is about, if the line does not say yet where that stands.
+    """
+
+    def __init__(self, message: str, key: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
 
 
-def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
+class Properties(dict[str, str]):
+    """Text by key, and where each key stands.
+
+    Args:
+        values: the text by key.
+        source: name of the file, or of who else gave them.
+        places: where keys stand, such as ``broker.conf:12``; *source* for all others.
+    """
+
+    def __init__(self, values: Mapping[str, str], source: str, places: Mapping[str, str] | None = None) -> None:
+        super().__init__(values)
+        self.source = source
+        self._places = dict(places or {})
+
+    def where(self, key: str) -> str:
+        """Return the place of *key*, as messages about it begin."""
+        return self._places.get(key, self.source)
+
+    def changed(self, changes: Mapping[str, str], place: str) -> Properties:
+        """Return these with *changes*, which stand in *place*."""
+        return Properties({**self, **changes}, self.source, {**self._places, **dict.fromkeys(changes, place)})
+
+    def renamed(self, names: Mapping[str, str]) -> Properties:
+        """Return these with keys of other *names*; of a value given by both names the later counts."""
+        values = {names.get(key, key): text for key, text in self.items()}
+        return Properties(values, self.source, {names.get(key, key): self.where(key) for key in self})
+
+    def locate(self, error: ConfigError) -> ConfigError:
+        """Return *error* with the place of its key."""
+        return ConfigError(f"{self.where(error.key)}: {error}") if error.key is not None else error
+
+
+def located(values: Mapping[str, str], source: str) -> Properties:
+    """Return *values* as they are when they know their places, otherwise with *source* as the place of each."""
+    return values if isinstance(values, Properties) else Properties(values, source)
+
+
+def printable(text: str) -> str:
+    """Return the beginning of *text* as it can stand in one line for a user."""
+    text = text[:_SHOWN_CHARACTERS]
+    return text if text.isprintable() else text.encode("unicode_escape").decode()
+
+
+def parse_properties(text: str, source: str = "configuration") -> Properties:
     """Read property lines: ``#`` and ``!`` comments, ``=``, ``:`` or blanks after the key, escapes, continued lines.
 
     Args:
@@ -26,21 +84,15 @@ def parse_properties(text: str, source: str = "configuration") -> dict[str, str]
         source: its name, for messages.
 
     Returns:
-        Key to text without blanks around it; the last of equal keys wins.
+        Key to text without blanks around it, and the line of each; the last of equal keys wins.
 
     Raises:
         ConfigError: a unicode escape without four hexadecimal digits, or a text above :data:`LIMIT_CHARACTERS`.
     """
     if len(text) > LIMIT_CHARACTERS:
         raise ConfigError(f"{source}: {len(text)} characters are above the limit of {LIMIT_CHARACTERS}")
-    try:
-        return _parse(text)
-    except ConfigError as error:
-        raise ConfigError(f"{source}: {error}") from None
-
-
-def _parse(text: str) -> dict[str, str]:
     result: dict[str, str] = {}
+    places: dict[str, str] = {}
     for number, line in _logical_lines(text):
         end = 0
         while end < len(line) and line[end] not in "=: \t\f":
@@ -48,8 +100,12 @@ def _parse(text: str) -> dict[str, str]:
         rest = line[end:].lstrip(" \t\f")
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(" \t\f")
-        result[_unescape(line[:end], number)] = _unescape(rest, number).strip()
-    return result
+        try:
+            key = _unescape(line[:end])
+            result[key], places[key] = _unescape(rest).strip(), f"{source}:{number}"
+        except ValueError as error:
+            raise ConfigError(f"{source}:{number}: {error}") from None
+    return Properties(result, source, places)
 
 
 def format_properties(values: dict[str, str]) -> str:
@@ -74,7 +130,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, pending
 
 
-def _unescape(text: str, number: int) -> str:
+def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
     parts: list[str] = []
@@ -88,16 +144,14 @@ def _unescape(text: str, number: int) -> str:
         at += 2
         if letter == "u":
             digits = text[at : at + 4]
-            try:
-                parts.append(chr(int(digits, 16)) if len(digits) == 4 else "")
-            except ValueError:
-                raise ConfigError(f"line {number}: \\u{digits} is no unicode escape") from None
-            if len(digits) != 4:
-                raise ConfigError(f"line {number}: \\u{digits} is no unicode escape")
+            if not _UNICODE.fullmatch(digits):
+                raise ValueError(f"\\u{printable(digits)}: expected four hexadecimal digits")
+            parts.append(chr(int(digits, 16)))
             at += 4
         else:
             parts.append(_ESCAPES.get(letter, letter))
-    return "".join(parts)
+    # Java writes a character beyond 16 bits as two escapes.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
@@ -107,7 +161,7 @@ def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
     """
     left = dict(changes)
     lines = []
-    for line in text.splitlines():
+    for line in re.split("\r\n|\r|\n", text.removesuffix("\n")) if text else ():  # no other ends of lines, as in Java
         match = re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
         key = match.group(1) if match else None
         if key is not None and key in changes and not line.lstrip().startswith(("#", "!")):
@@ -129,5 +183,11 @@ def nearest_name(key: str, names: Iterable[str]) -> str | None:
 
 
 def _escape(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    """Return *value* in ASCII, so that it is the same whatever encoding the rest of its file has."""
+    escaped = "".join(_WRITTEN.get(each) or (each if " " <= each <= "~" else _as_units(each)) for each in value)
     return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def _as_units(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

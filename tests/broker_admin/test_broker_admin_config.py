@@ -91,6 +91,40 @@ def test_unknown_and_inert_keys_are_one_warning_line_each() -> None:
     assert "1" == built.properties()["lisenPort"]
 
 
+def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
+    # given a file with an unknown key, one without effect by its other name, and one that is switched on in vain
+    text = (
+        "# comment\nlisenPort=1\n\nnamesrvAddr=h:1;\\\n  i:2\ninBrokerContainer=true\nauthenticationEnabled=true\n"
+        "brokerIP1=127.0.0.1\n"
+    )
+    built, warnings = options(parse_properties(text, "broker.conf"))
+    # then each warning names its line, continued ones counted
+    assert [
+        "broker.conf:2: unknown key lisenPort is ignored, the nearest known key is listenPort",
+        "broker.conf:6: inBrokerContainer=true has no effect here: the broker knows by itself where it runs",
+        "broker.conf:7: authenticationEnabled=true has no effect here: requests are not authenticated or authorized",
+    ] == warnings
+    assert "h:1;i:2" == built.broker.namesrvAddr
+    # and so does what is wrong by itself or beside another key
+    for wrong, line in {
+        "listenPort=abc\ntraceOn=no\n": "broker.conf:9: listenPort=abc: expected a port from 0 to 65535; "
+        "broker.conf:10: traceOn=no: expected true or false",
+        "brokerRole=SLAVE\nbrokerId=0\n": "broker.conf:10: brokerId=0: expected more than 0, because",
+        "enableControllerMode=true\n": "broker.conf:9: enableControllerMode=true: brokers of this version",
+        "brokerIP1=no host\n": "broker.conf:9: brokerIP1=no host: expected an IP address",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            options(parse_properties(text + wrong, "broker.conf"))
+        assert str(caught.value).startswith(line)
+
+
+def test_what_came_over_the_network_stands_in_no_line() -> None:
+    given, _ = options({})
+    with pytest.raises(ConfigError) as caught:
+        given.update(parse_properties("\nfileReservedTime=soon\n", "request"), "request")
+    assert "request: fileReservedTime=soon: expected a whole number from 0 to 2147483647" == str(caught.value)
+
+
 def test_switched_on_authentication_is_never_silent() -> None:
     _, warnings = options({"authenticationEnabled": "true", "authorizationEnabled": "false"})
 
@@ -102,7 +136,7 @@ def test_switched_on_authentication_is_never_silent() -> None:
 @pytest.mark.parametrize(
     ("key", "text", "expected"),
     [
-        ("listenPort", "abc", "a whole number"),
+        ("listenPort", "abc", "a port from 0 to 65535"),
         ("listenPort", "70000", "a port from 0 to 65535"),
         ("traceOn", "yes", "true or false"),
         ("brokerRole", "MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),

@@ -156,12 +156,12 @@ def test_a_killed_broker_starts_again(tmp_path: Path, start: object) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"listenPort": "often"}, "listenPort=often: expected"),
+        ({"listenPort": "often"}, "broker.conf:5: listenPort=often: expected"),
         ({"listenPort": "99999"}, "listenPort=99999: expected a port from 0 to 65535"),
         ({"brokerRole": "KING"}, "brokerRole=KING: expected one of"),
         ({"brokerRole": "SLAVE"}, "expected more than 0, because brokerRole is SLAVE"),
         ({"flushDiskType": "NEVER"}, "flushDiskType=NEVER: expected one of"),
-        ({"flushIntervalCommitLog": "-1"}, "flushIntervalCommitLog=-1: expected 0 or more"),
+        ({"flushIntervalCommitLog": "-1"}, "flushIntervalCommitLog=-1: expected a whole number from 0 to 2147483647"),
         ({"storePathRootDir": ""}, "storePathRootDir=: expected a folder"),
         ({"brokerIP1": "300.1.1.1"}, "brokerIP1=300.1.1.1: expected an IP address, or a host name that this machine"),
         (
@@ -208,9 +208,55 @@ def test_a_folder_held_by_another_broker_is_one_line(tmp_path: Path, start: obje
 def test_a_missing_configuration_file_is_one_line(tmp_path: Path, start: object) -> None:
     for program in ("mqbroker", "mqbrokercontainer"):
         code, errors = start(program, "-c", str(tmp_path / "none.conf")).finish()  # type: ignore[operator]
-        reason = "No such file or directory; name a file of key=value lines"
+        reason = "No such file or directory; name a text file of key=value lines"
         expected = f"{program}: configuration file {tmp_path}/none.conf cannot be read: {reason}\n"
         assert (1, expected) == (code, errors)
+
+
+@pytest.mark.covers("R114")
+@pytest.mark.parametrize("program", ["mqnamesrv", "mqbroker", "mqbrokercontainer", "mqcontroller"])
+def test_a_relative_file_is_looked_for_here_and_then_below_the_installation(tmp_path: Path, program: str) -> None:
+    # given a current folder without the file, and an installation that has it
+    here, home = tmp_path / "here", tmp_path / "home"
+    here.mkdir()
+    (home / "conf").mkdir(parents=True)
+    file = home / "conf" / "own.conf"
+    file.write_text("listenPort=0\nbindAddress=127.0.0.2\nlistenPrt=1\n")
+    environment = {**os.environ, "HOME": str(tmp_path)}
+
+    def run(installation: Path | None) -> tuple[int, str, str]:
+        environment.pop("ROCKETMQ_HOME", None)
+        if installation is not None:
+            environment["ROCKETMQ_HOME"] = str(installation)
+        command = [str(BIN / program), "-c", "conf/own.conf", "-p"]
+        done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=START_SECONDS)
+        return done.returncode, done.stdout, done.stderr
+
+    # when ROCKETMQ_HOME names the installation, then its file is read, and named in what is said about it
+    code, output, errors = run(home)
+    assert (0, True) == (code, "bindAddress=127.0.0.2\n" in output), errors
+    if program in ("mqnamesrv", "mqcontroller"):  # the others print keys only
+        assert f"warning: {file}:3: unknown key listenPrt is ignored, the nearest known key is listenPort\n" == errors
+    # and without it, or with one that is no folder, one line says where it was looked for and what to do
+    begin = f"{program}: configuration file conf/own.conf cannot be read: {here}/conf/own.conf is not there, and "
+    way_out = "give another path, or set ROCKETMQ_HOME to the installation\n"
+    assert (1, "", f"{begin}ROCKETMQ_HOME is not set; {way_out}") == run(None)
+    assert (1, "", f"{begin}ROCKETMQ_HOME={file} is no folder; {way_out}") == run(file)
+
+
+def test_the_line_of_a_bad_value_is_named_for_a_broker_of_a_container(tmp_path: Path, start: object) -> None:
+    file = conf(tmp_path, fileReservedTime="soon")
+    (tmp_path / "container.conf").write_text(f"listenPort=0\nbrokerConfigPaths={file}\n")
+    container = start("mqbrokercontainer", "-c", str(tmp_path / "container.conf"))  # type: ignore[operator]
+    code, errors = container.finish()
+    last = errors.splitlines()[-1]
+    expected = f"{file}:12: fileReservedTime=soon: expected a whole number from 0 to 2147483647"
+    assert (1, f"mqbrokercontainer: {expected}") == (code, last)
+
+
+def test_an_option_is_named_when_its_value_is_wrong(tmp_path: Path, start: object) -> None:
+    code, errors = start("mqbroker", "-c", conf(tmp_path), "-n", "localhost").finish()  # type: ignore[operator]
+    assert (1, True) == (code, errors.startswith("mqbroker: option -n: namesrvAddr=localhost: expected host:port"))
 
 
 def test_unknown_and_inert_keys_are_one_warning_line_each(tmp_path: Path, start: object) -> None:
@@ -220,8 +266,8 @@ def test_unknown_and_inert_keys_are_one_warning_line_each(tmp_path: Path, start:
     _, errors = broker.finish(signal.SIGTERM)
     warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
     assert 2 == len(warnings)
-    assert "unknown key flushDiskTipe is ignored, the nearest known key is flushDiskType" in errors
-    assert "useEpollNativeSelector=true has no effect here" in errors
+    assert f"{file}:12: unknown key flushDiskTipe is ignored, the nearest known key is flushDiskType" in errors
+    assert f"{file}:13: useEpollNativeSelector=true has no effect here" in errors
 
 
 def test_all_keys_and_the_important_ones_are_printed(tmp_path: Path, start: object) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 NEVER = {
     "asyncio",
-    "cattrs",
     "email",
     "http",
     "hypothesis",
@@ -33,7 +32,7 @@ BROKER = {"understudy.broker", "understudy.container", "understudy.ha", "underst
     ("program", "unneeded"),
     [
         ("understudy.namesrv.main", NEVER | BROKER | {"json", "pysyncobj", "understudy.controller"}),
-        ("understudy.controller.main", NEVER | BROKER | {"understudy.namesrv"}),
+        ("understudy.controller.main", NEVER | BROKER | {"understudy.namesrv.server"}),
         ("understudy.container.mqbroker", NEVER | {"pysyncobj", "understudy.controller", "understudy.namesrv"}),
         (
             "understudy.container.mqbrokercontainer",

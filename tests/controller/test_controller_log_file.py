@@ -18,6 +18,7 @@ from understudy.controller.main import main
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import get_logger
 from understudy.runtime.ports import free_ports
+from understudy.runtime.properties import parse_properties
 from understudy.testkit.waiting import until
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ def _informative() -> Iterator[None]:
 
 def config_of(folder: Path, **named: str) -> ControllerConfig:
     text = "".join(f"{key}={value}\n" for key, value in {"controllerStorePath": str(folder), **named}.items())
-    return read_config(text, "file")
+    return read_config(parse_properties(text))
 
 
 def line_of(text: str) -> logging.LogRecord:

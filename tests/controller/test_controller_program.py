@@ -13,16 +13,9 @@ import trio
 import trustme
 
 from understudy.controller import drill
-from understudy.controller.configuration import (
-    ControllerConfig,
-    read_config,
-    read_peers,
-    show,
-    timing,
-    tls_files,
-    unused_keys,
-)
+from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, timing, tls_files
 from understudy.controller.embed import open_controller
+from understudy.controller.file_warnings import NO_EFFECT, unused_keys
 from understudy.controller.main import main
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
@@ -32,7 +25,7 @@ from understudy.controller.raft.settings import QuorumSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.ports import free_ports
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.world import real_world
 from understudy.testkit.sim_quorum import CounterMachine
 from understudy.testkit.waiting import until
@@ -40,8 +33,11 @@ from understudy.testkit.waiting import until
 PEERS = "controllerDLegerPeers=n0-h:9878;n1-h:9879;n2-h:9880\n"
 
 
+def read(text: str) -> ControllerConfig:
+    return read_config(parse_properties(text, "file"))
+
+
 KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
-HOW = "a controller is alone or in a name server by how it is started"
 
 
 class TestSettings:
@@ -60,42 +56,45 @@ class TestSettings:
     )
     def test_wrong_member_lists_are_refused(self, text: str, wrong: str) -> None:
         with pytest.raises(ConfigError, match=wrong):
-            read_peers(read_config(text, "file"))
+            read_peers(read(text))
 
     def test_small_and_even_groups_are_warned_about(self) -> None:
-        one = read_config("controllerDLegerPeers=n0-h:9878\ncontrollerDLegerSelfId=n0\n", "file")
-        two = read_config("controllerDLegerPeers=n0-h:9878;n1-h:9879\ncontrollerDLegerSelfId=n0\n", "file")
+        one = read("controllerDLegerPeers=n0-h:9878\ncontrollerDLegerSelfId=n0\n")
+        two = read("controllerDLegerPeers=n0-h:9878;n1-h:9879\ncontrollerDLegerSelfId=n0\n")
         assert "survives no failure" in read_peers(one).warnings[0]
         assert "use an odd number" in read_peers(two).warnings[0]
-        assert read_peers(read_config(PEERS + "controllerDLegerSelfId=n0\n", "file")).warnings == ()
+        assert read_peers(read(PEERS + "controllerDLegerSelfId=n0\n")).warnings == ()
 
     def test_raft_addresses_follow_the_api_addresses(self) -> None:
-        peers = read_peers(read_config(PEERS + "controllerDLegerSelfId=n1\n", "file"))
+        peers = read_peers(read(PEERS + "controllerDLegerSelfId=n1\n"))
         assert peers.raft == {"n0": ("h", 19878), "n1": ("h", 19879), "n2": ("h", 19880)}
         assert peers.listed() == "n0:h:9878;n1:h:9879;n2:h:9880;"
 
     def test_bad_values_name_the_key(self) -> None:
         with pytest.raises(ConfigError, match="scanInactiveMasterInterval=soon: expected a whole number"):
-            read_config("scanInactiveMasterInterval=soon\n", "file")
+            read("scanInactiveMasterInterval=soon\n")
         with pytest.raises(ConfigError, match="more than three heartbeats"):
-            timing(read_config("controllerRaftElectionMin=200\n", "file"))
+            timing(read("controllerRaftElectionMin=200\n"))
         with pytest.raises(ConfigError, match="needs controllerRaftTlsKey and controllerRaftTlsAuthority too"):
-            tls_files(read_config("controllerRaftTlsCertificate=/x\n", "file"))
+            tls_files(read("controllerRaftTlsCertificate=/x\n"))
 
     def test_keys_that_nobody_reads_are_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         text = (
             "controllerStorPath=/x\nlistenPort=9876\nkvConfigPath=/k\nsupportActingMaster=true\n"
             "jRaftInitConf=h:1\ncontrollerDeployedStandAlone=true\nenableControllerInNamesrv=true\n"
+            "mappedFileSize=1073741824\nmetricsInDelta=true\n"
         )
-        assert unused_keys(text, "file") == [
-            "file: unknown key controllerStorPath is ignored, the nearest known key is controllerStorePath",
-            f"file: jRaftInitConf has no effect here: {KIND}",
-            f"file: controllerDeployedStandAlone has no effect here: {HOW}",
+        values = parse_properties(text, "file")
+        assert unused_keys(values, read_config(values)) == [
+            "file:1: unknown key controllerStorPath is ignored, the nearest known key is controllerStorePath",
+            f"file:5: jRaftInitConf has no effect here: {KIND}",
+            f"file:6: controllerDeployedStandAlone has no effect here: {NO_EFFECT['controllerDeployedStandAlone']}",
+            f"file:9: metricsInDelta has no effect here: {NO_EFFECT['metricsInDelta']}",
         ]
         path = tmp_path / "controller.conf"
         path.write_text("controllerStorPath=/x\n")
         assert main(["-c", str(path), "-p"]) == 0
-        assert "warning: " in capsys.readouterr().err
+        assert f"warning: {path}:1: unknown key controllerStorPath" in capsys.readouterr().err
 
     @pytest.mark.covers("R133", "R134", "R189")
     def test_defaults_are_the_references(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +104,7 @@ class TestSettings:
         assert shown["scanNotActiveBrokerInterval"] == shown["scanInactiveMasterInterval"] == "5000"
         assert shown["electMasterMaxRetryCount"] == "3"
         assert shown["controllerStorePath"].endswith("DLedgerController")
-        assert read_config("controllerDeployedStandAlone=true\n", "file") == ControllerConfig()
+        assert read("controllerDeployedStandAlone=true\n") == ControllerConfig()
         assert main(["-p"]) == 0
         assert "controllerDLegerPeers=" in capsys.readouterr().out
 
@@ -116,10 +115,10 @@ class TestProgram:
         path.write_text(PEERS + "controllerDLegerSelfId=n7\n")
         assert main(["-c", str(path)]) == 1
         assert capsys.readouterr().err == (
-            "mqcontroller: controllerDLegerSelfId=n7 is not one of controllerDLegerPeers: n0, n1, n2\n"
+            f"mqcontroller: {path}:2: controllerDLegerSelfId=n7 is not one of controllerDLegerPeers: n0, n1, n2\n"
         )
         assert main(["-c", str(tmp_path / "absent")]) == 1
-        assert "cannot read" in capsys.readouterr().err
+        assert "absent cannot be read" in capsys.readouterr().err
 
     def test_a_foreign_store_is_one_line(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         api, raft = free_ports(2)
@@ -199,7 +198,7 @@ class TestEmbedded:
             f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
             f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
         )
-        embedded = open_controller(real_world(), text)
+        embedded = open_controller(real_world(), parse_properties(text))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(embedded.run)
             await until(embedded.controller.member.leads)
@@ -214,8 +213,10 @@ class TestEmbedded:
         (tmp_path / "raft.log").write_bytes(b"garbage")
         embedded = open_controller(
             real_world(),
-            f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-            f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}\nbindAddress=127.0.0.1\n",
+            parse_properties(
+                f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
+                f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}\nbindAddress=127.0.0.1\n"
+            ),
         )
         async with trio.open_nursery() as nursery:
             nursery.start_soon(embedded.run)

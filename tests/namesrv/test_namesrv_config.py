@@ -11,6 +11,10 @@ from understudy.namesrv.config import FIELDS, NO_EFFECT, NamesrvConfig, read_con
 from understudy.runtime.properties import ConfigError, format_properties, parse_properties
 
 
+def read(text: str) -> tuple[NamesrvConfig, list[str]]:
+    return read_config(parse_properties(text, "n.conf"))
+
+
 @pytest.mark.covers("R81")
 def test_keys_and_defaults_are_the_references() -> None:
     # given what 5.4.0 shows of its own settings
@@ -29,29 +33,26 @@ def test_keys_and_defaults_are_the_references() -> None:
 
 
 def test_a_file_is_read_and_mistakes_are_told_with_the_nearest_key() -> None:
-    config, warnings = read_config(
+    config, warnings = read(
         "# comment\nlistenPort = 9999\nsupportActingMaster=TRUE\nsuportActingMaster=true\n"
-        "zzz=1\nserverWorkerThreads=4\n",
-        "n.conf",
+        "zzz=1\nserverWorkerThreads=4\n"
     )
     assert (config.listen_port, config.support_acting_master, config.server_worker_threads) == (9999, True, 4)
     assert warnings == [
-        "n.conf: unknown key suportActingMaster is ignored, the nearest known key is supportActingMaster",
-        "n.conf: unknown key zzz is ignored",
-        f"n.conf: serverWorkerThreads has no effect here: {NO_EFFECT['serverWorkerThreads']}",
+        "n.conf:4: unknown key suportActingMaster is ignored, the nearest known key is supportActingMaster",
+        "n.conf:5: unknown key zzz is ignored",
+        f"n.conf:6: serverWorkerThreads has no effect here: {NO_EFFECT['serverWorkerThreads']}",
     ]
 
 
 def test_a_stored_file_is_no_mistake() -> None:
-    config, warnings = read_config("listenPort=9999\nsupportActingMaster=true\n", "n.conf")
+    config, warnings = read("listenPort=9999\nsupportActingMaster=true\n")
     assert warnings == []
-    assert read_config(show(config), "n.conf") == (config, [])
+    assert read(show(config)) == (config, [])
 
 
 def test_keys_of_an_embedded_controller_are_not_mistakes() -> None:
-    config, warnings = read_config(
-        "enableControllerInNamesrv=true\ncontrollerDLegerPeers=n0-127.0.0.1:9878\n", "n.conf"
-    )
+    config, warnings = read("enableControllerInNamesrv=true\ncontrollerDLegerPeers=n0-127.0.0.1:9878\n")
     assert config.enable_controller_in_namesrv
     assert warnings == []
 
@@ -59,17 +60,20 @@ def test_keys_of_an_embedded_controller_are_not_mistakes() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("listenPort=many", "n.conf: listenPort=many: expected a whole number from 0 to 65535"),
-        ("listenPort=65536", "n.conf: listenPort=65536: expected a whole number from 0 to 65535"),
-        ("listenPort=", "n.conf: listenPort=: expected a whole number from 0 to 65535"),
-        ("waitSecondsForService=-1", "n.conf: waitSecondsForService=-1: expected a whole number from 0 to 2147483647"),
-        ("supportActingMaster=yes", "n.conf: supportActingMaster=yes: expected true or false"),
-        ("listenPort=\\u12", "n.conf: line 1: \\u12 is no unicode escape"),
+        ("listenPort=many", "n.conf:2: listenPort=many: expected a port from 0 to 65535"),
+        ("listenPort=65536", "n.conf:2: listenPort=65536: expected a port from 0 to 65535"),
+        ("listenPort=", "n.conf:2: listenPort=: expected a port from 0 to 65535"),
+        (
+            "waitSecondsForService=-1",
+            "n.conf:2: waitSecondsForService=-1: expected a whole number from 0 to 2147483647",
+        ),
+        ("supportActingMaster=yes", "n.conf:2: supportActingMaster=yes: expected true or false"),
+        ("listenPort=\\u12", "n.conf:2: \\u12: expected four hexadecimal digits"),
     ],
 )
 def test_a_bad_value_is_one_sentence(line: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        read_config(line, "n.conf")
+        read("# first\n" + line)
     assert str(caught.value) == message
 
 
@@ -101,7 +105,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         values = parse_properties(text)
     except ConfigError as error:
-        assert "line" in str(error)
+        assert str(error).startswith("configuration:")
     else:
         assert all(isinstance(key, str) and isinstance(value, str) for key, value in values.items())
 

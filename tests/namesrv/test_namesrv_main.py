@@ -112,16 +112,14 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_a_bad_value_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = settings(tmp_path, "listenPort=abc\n")
     assert main(["-c", path]) == 1
-    assert capsys.readouterr() == ("", f"mqnamesrv: {path}: listenPort=abc: expected a whole number from 0 to 65535\n")
+    assert capsys.readouterr() == ("", f"mqnamesrv: {path}:1: listenPort=abc: expected a port from 0 to 65535\n")
 
 
 def test_a_missing_settings_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "absent.conf"
     assert main(["-c", str(path)]) == 1
-    assert capsys.readouterr() == (
-        "",
-        f"mqnamesrv: cannot read {path}: No such file or directory; name a file of key=value lines\n",
-    )
+    reason = "No such file or directory; name a text file of key=value lines"
+    assert capsys.readouterr() == ("", f"mqnamesrv: configuration file {path} cannot be read: {reason}\n")
 
 
 def test_a_key_value_file_without_a_readable_copy_is_not_overwritten(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from understudy.namesrv.config import read_config
+from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.main import main
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.runtime.metrics import exposition
 from understudy.runtime.ports import free_ports
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster
 
 
@@ -89,15 +89,17 @@ def test_a_controller_inside_shows_both_on_one_port(tmp_path: Path) -> None:
 
 
 def test_wrong_settings_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="metricsPromExporterPort=many is no port"):
-        read_settings("metricsPromExporterPort=many\n", "file")
+    with pytest.raises(
+        ConfigError, match=r"^n\.conf:1: metricsPromExporterPort=many: expected a port from 0 to 65535$"
+    ):
+        read_settings(parse_properties("metricsPromExporterPort=many\n", "n.conf"))
     path = tmp_path / "namesrv.conf"
     path.write_text(f"listenPort=0\nkvConfigPath={tmp_path}/kv.json\nmetricsExporterType=GRAPHITE\n")
     assert main(["-c", str(path)]) == 1
-    assert "metricsExporterType=GRAPHITE is none of" in capsys.readouterr().err
+    assert f"{path}:3: metricsExporterType=GRAPHITE is none of" in capsys.readouterr().err
 
 
 def test_the_keys_are_known_and_not_shown() -> None:
-    config, warnings = read_config("metricsExporterType=PROM\nmetricsLabel=a:b\n", "file")
+    config, warnings = read_config(parse_properties("metricsExporterType=PROM\nmetricsLabel=a:b\n", "file"))
     assert warnings == []
-    assert config == read_config("", "file")[0]
+    assert config == NamesrvConfig()

@@ -213,7 +213,7 @@ def test_a_look_every_five_seconds_is_the_default_and_never_late() -> None:
             assert shown["scanNotActiveBrokerInterval"] == "1000"
 
     run(scenario)
-    config, warnings = read_config("scanNotActiveBrokerInterval=7000\n", "n.conf")
+    config, warnings = read_config(parse_properties("scanNotActiveBrokerInterval=7000\n", "n.conf"))
     assert config.scan_not_active_broker_interval == 7_000
     assert ["scanNotActiveBrokerInterval has no effect here" in each for each in warnings] == [True]
 

@@ -1,0 +1,44 @@
+"""What the user is told about keys of a controller's file that nobody reads."""
+
+from __future__ import annotations
+
+from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig
+from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
+from understudy.runtime.configuration import fields_of
+from understudy.runtime.properties import Properties, nearest_name, printable
+
+_KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
+_METRICS = "metrics are served for Prometheus only"
+NO_EFFECT = {
+    "controllerDeployedStandAlone": "a controller is alone or in a name server by how it is started",
+    "controllerThreadPoolNums": "one event loop answers every request, there are no thread pools",
+    "isProcessReadEvent": "reads are answered without a turn of the quorum's log",
+    "mappedFileSize": "the quorum's log is one file",
+    "metricGrpcExporterIntervalInMills": _METRICS,
+    "metricGrpcExporterTimeOutInMills": _METRICS,
+    "metricLoggingExporterIntervalInMills": _METRICS,
+    "metricsGrpcExporterHeader": _METRICS,
+    "metricsGrpcExporterTarget": _METRICS,
+    "metricsInDelta": _METRICS,
+}
+
+
+def unused_keys(values: Properties, config: ControllerConfig) -> list[str]:
+    """Return a warning per key of a settings file that neither a controller nor a name server reads.
+
+    Args:
+        values: what stands in the file; a controller in a name server shares its file.
+        config: the settings that were read from it.
+    """
+    known = fields_of(ControllerConfig)
+    warnings = []
+    for key in values:
+        reason = _KIND if key.startswith("jRaft") else NO_EFFECT.get(key)
+        if reason is not None:
+            if key not in known or getattr(config, known[key].name) != known[key].default:
+                warnings.append(f"{values.where(key)}: {printable(key)} has no effect here: {reason}")
+        elif key not in known and key not in NAMESRV_FIELDS and key != FORGET_MEMBER_KEY:
+            nearest = nearest_name(key, [*known, *NAMESRV_FIELDS])
+            hint = f", the nearest known key is {nearest}" if nearest else ""
+            warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}")
+    return warnings
