@@ -14,6 +14,8 @@ from understudy.broker.data_version import DataVersion
 
 BROADCAST_SUFFIX = "@broadcast"
 """Behind a group's name: the slowest place of its broadcasting members. No group can be named so."""
+REMOVED_MAX = 1_000
+"""Removals of topics that are remembered, the newest ones: for a replica that slept through them."""
 
 
 class OffsetTable:
@@ -23,6 +25,8 @@ class OffsetTable:
         committed: what groups have confirmed; saved.
         stamps: when an administrator last reset a queue's offset (milliseconds, growing with each reset); only queues
             that were reset are in it; saved. An offset under a newer stamp is right even when it is smaller.
+        removed: when the offsets of each topic were last removed (milliseconds, growing with each removal); saved. The
+            offsets of a replica that does not know of it belong to a former topic of that name.
         reset: offsets an administrator set that the next pull must learn; memory only.
         pulled: where the next pull will begin; memory only.
         version: grows once every ``version_step`` commits, and with each reset.
@@ -37,6 +41,8 @@ class OffsetTable:
         self.version_step = max(version_step, 1)
         self.committed: dict[str, dict[int, int]] = {}
         self.stamps: dict[str, dict[int, int]] = {}
+        self.removed: dict[str, int] = {}
+        self._removed_at = 0
         self.reset: dict[str, dict[int, int]] = {}
         self.pulled: dict[str, dict[int, int]] = {}
         self.version = DataVersion(timestamp=now_ms())
@@ -137,7 +143,24 @@ class OffsetTable:
 
     def remove_topic(self, topic: str) -> None:
         """Forget every offset in *topic*."""
+        if not self.following:  # who follows learns of the removal from its master
+            self._note_removal(topic, max(self._now_ms(), self.removed.get(topic, 0) + 1))
         self._remove(lambda name, group: name == topic)
+
+    def learn_removed(self, removed: Mapping[str, int]) -> set[str]:
+        """Forget the offsets of topics that another replica removed since we last heard of it; return those topics."""
+        news = {topic: stamp for topic, stamp in removed.items() if self.removed.get(topic, 0) < stamp}
+        for topic, stamp in news.items():
+            self._note_removal(topic, stamp)
+        if news:
+            self._remove(lambda name, group: name in news)
+        return set(news)
+
+    def _note_removal(self, topic: str, stamp: int) -> None:
+        self.removed[topic] = stamp
+        self._removed_at = self.revision + 1
+        while len(self.removed) > REMOVED_MAX:
+            del self.removed[min(self.removed, key=self.removed.__getitem__)]
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Give *target_group* the offsets of *source_group* in *topic*."""
@@ -207,6 +230,8 @@ class OffsetTable:
             content["resetStampTable"] = {
                 key: {str(queue_id): mark for queue_id, mark in marks.items()} for key, marks in stamps.items()
             }
+        if self.removed and self._removed_at > since:
+            content["removedTopicTable"] = dict(self.removed)
         return content
 
     def merge_json(self, value: Mapping[str, Any]) -> None:
@@ -217,6 +242,7 @@ class OffsetTable:
         """
         self.committed.update(queue_table(value, "offsetTable"))
         self.stamps.update(queue_table(value, "resetStampTable"))
+        self.removed.update(removed_table(value))
         if "dataVersion" in value:
             self.version = DataVersion.from_json(value["dataVersion"])
 
@@ -258,3 +284,18 @@ def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]
         except (TypeError, ValueError):
             raise ValueError(f"{name} entry {key}: queue ids and offsets must be whole numbers") from None
     return found
+
+
+def removed_table(value: Mapping[str, Any]) -> dict[str, int]:
+    """Read when topics were removed out of a saved or replicated offset table; a missing table is empty.
+
+    Raises:
+        ValueError: an entry is no number.
+    """
+    table = value.get("removedTopicTable") or {}
+    if not isinstance(table, Mapping):
+        raise ValueError("removedTopicTable is no JSON object")
+    try:
+        return {str(topic): int(stamp) for topic, stamp in table.items()}
+    except (TypeError, ValueError):
+        raise ValueError("removedTopicTable: times must be whole numbers") from None

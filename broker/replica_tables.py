@@ -9,19 +9,20 @@ The rules:
   the log of this master was seen to continue ours: a master that lost its disk is never obeyed when it forgets things.
 * Offsets are never taken back by an older value: at the first look the larger offset of each queue wins, unless a newer
   reset stands behind the other one. Afterwards every queue that changed at the master counts, smaller ones as well.
+* Offsets of a topic that was deleted go with it, also when a topic of that name was made again before anybody looked.
 
 Source: SlaveSynchronize.java, which lets whole tables win.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import attrs
 
 from understudy.broker.data_version import DataVersion
-from understudy.broker.offsets import OffsetTable, queue_table
+from understudy.broker.offsets import OffsetTable, queue_table, removed_table
 from understudy.runtime.json_dialect import JsonError, loads
 
 Queues = dict[str, dict[int, int]]
@@ -65,11 +66,20 @@ def takeover(own: DataVersion, seen: DataVersion | None, theirs: DataVersion) ->
 
 @attrs.frozen
 class OffsetsAnswer:
-    """The master's consumer offsets."""
+    """Another replica's consumer offsets, and when it removed those of whole topics."""
 
     table: Queues
     stamps: Queues
     version: DataVersion
+    removed: Mapping[str, int] = attrs.Factory(dict)
+
+    def without(self, topics: Container[str]) -> OffsetsAnswer:
+        """Return the answer without the offsets of *topics*."""
+        table, stamps = (
+            {key: queues for key, queues in rows.items() if key.partition("@")[0] not in topics}
+            for rows in (self.table, self.stamps)
+        )
+        return attrs.evolve(self, table=table, stamps=stamps)
 
 
 def read_object(body: bytes) -> Mapping[str, Any]:
@@ -88,9 +98,10 @@ def read_offsets(body: bytes) -> OffsetsAnswer:
     value = read_object(body)
     try:
         table, stamps = queue_table(value, "offsetTable"), queue_table(value, "resetStampTable")
+        removed = removed_table(value)
     except ValueError as error:
         raise ReplicaTableError(str(error)) from None
-    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")))
+    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")), removed)
 
 
 def read_levels(body: bytes) -> tuple[dict[int, int], DataVersion]:
@@ -115,6 +126,16 @@ def read_forbidden(table: object) -> dict[str, dict[str, int]]:
         }
     except (AttributeError, TypeError, ValueError):
         raise ReplicaTableError("forbiddenTable: groups with topics and numbers are expected") from None
+
+
+def of_present_topics(own: OffsetTable, theirs: OffsetsAnswer) -> OffsetsAnswer:
+    """Return a replica's offsets without those of topics that were deleted here since it last heard of it.
+
+    Args:
+        own: the table of the master that the topics were deleted at.
+        theirs: the answer of a replica of ours; one of the reference never says what it heard of.
+    """
+    return theirs.without({topic for topic, stamp in own.removed.items() if theirs.removed.get(topic, 0) < stamp})
 
 
 def offsets_to_take(own: OffsetTable, seen: OffsetsAnswer | None, theirs: OffsetsAnswer) -> Queues:

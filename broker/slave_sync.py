@@ -304,6 +304,11 @@ class SlaveSync:
         partly = (answer.ext or {}).get(PARTLY) == "true"
         if known and not partly and self._known_offsets:
             self._forget()  # another life of the master, which may have lost what it answered last
+        gone = self._offsets.learn_removed(theirs.removed)
+        if gone:
+            log.info("topics were deleted at the master, their offsets are gone", topics=",".join(sorted(gone)))
+            if self._seen_offsets is not None:
+                self._seen_offsets = self._seen_offsets.without(gone)
         wanted = offsets_to_take(self._offsets, self._seen_offsets, theirs)
         self._offsets.take(wanted, theirs.stamps, theirs.version)
         if self._seen_offsets is not None and partly:

@@ -9,7 +9,14 @@ import trio
 from understudy.broker import delay
 from understudy.broker.broker import Broker
 from understudy.broker.names import SCHEDULE_TOPIC
-from understudy.broker.replica_tables import ReplicaTableError, read_levels, read_object, read_offsets
+from understudy.broker.replica_tables import (
+    ReplicaTableError,
+    of_present_topics,
+    read_levels,
+    read_object,
+    read_offsets,
+)
+from understudy.broker.slave_sync import KNOWN_OFFSETS
 from understudy.broker.storage import config_path
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Done, Event, Failed, Member, Members, Phase, State
@@ -165,7 +172,10 @@ class PreOnline:
     async def _take_over(self, member: Member) -> Event:
         broker = self._broker
         ahead = await self._ahead_bytes(member)
-        theirs = read_offsets((await self._ask(member, RequestCode.GET_ALL_CONSUMER_OFFSET)).body)
+        answer = await self._ask(member, RequestCode.GET_ALL_CONSUMER_OFFSET, {KNOWN_OFFSETS: ""})
+        theirs = read_offsets(answer.body)
+        if KNOWN_OFFSETS in (answer.ext or {}):
+            theirs = of_present_topics(broker.offsets, theirs)
         levels, level_version = read_levels((await self._ask(member, RequestCode.GET_ALL_DELAY_OFFSET)).body)
         rows = merge(places(broker.offsets.committed, broker.offsets.stamps), places(theirs.table, theirs.stamps))
         level_rows = merge(_levels(broker.schedule_progress.offsets), _levels(levels))

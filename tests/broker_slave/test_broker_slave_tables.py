@@ -9,6 +9,7 @@ import trio
 from slave_rig import Pair, open_pair, run
 
 from understudy.broker.broker import Broker
+from understudy.broker.offsets import REMOVED_MAX, OffsetTable
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -127,3 +128,110 @@ def test_mappings_that_are_no_table_are_not_taken() -> None:
             assert await mapping_at_slave(pair) == (7, 7)
 
     run(scenario)
+
+
+# --- topics that were deleted and made again -----------------------------------------------------------------------
+
+
+async def delete_and_make_again(pair: Pair, topic: str = "orders") -> None:
+    assert (await pair.ask(pair.master, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})).code == 0
+    row = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+    answer = await pair.ask(
+        pair.master, RequestCode.UPDATE_AND_CREATE_TOPIC, {**row, "topicFilterType": "SINGLE_TAG", "order": "false"}
+    )
+    assert answer.code == 0, answer.remark
+
+
+async def offset_is(broker: Broker, offset: int) -> None:
+    await until(lambda: broker.offsets.query("readers", "orders", 0) == offset, 10)
+
+
+@pytest.mark.covers("SL-01")
+def test_offsets_of_a_topic_made_again_between_two_looks_are_gone_at_the_slave() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.send(4)
+            await pair.commit(3)
+            await offset_is(pair.slave, 3)
+            await delete_and_make_again(pair)
+            assert pair.master.offsets.query("readers", "orders", 0) == -1
+            await offset_is(pair.slave, -1)
+            # and what is committed in the new one follows, even when it is what the slave had before
+            await pair.commit(3)
+            await offset_is(pair.slave, 3)
+            assert "orders" in pair.slave.offsets.removed
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("master_restarts", [False, True])
+def test_a_slave_that_slept_through_it_forgets_the_former_topic(master_restarts: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.send(4)
+            await pair.commit(3)
+            await pair.commit(2, queue_id=1)
+            await offset_is(pair.slave, 3)
+            await trio.sleep(2)  # durable at the slave
+            await pair.cluster.kill("c2")
+            await delete_and_make_again(pair)
+            await pair.commit(1)
+            if master_restarts:
+                await trio.sleep(2)
+                await pair.cluster.kill("c1", power=True)
+                await pair.cluster.restart("c1")
+            await pair.cluster.restart("c2")
+            assert pair.slave.offsets.query("readers", "orders", 0) == 3
+            await offset_is(pair.slave, 1)
+            assert pair.slave.offsets.query("readers", "orders", 1) == -1
+
+    run(scenario)
+
+
+def test_a_returning_master_takes_no_offsets_of_a_former_topic_from_a_slave() -> None:
+    async def scenario(source: random.Random) -> None:
+        acting = {"enableSlaveActingMaster": "true", "totalReplicas": "2"}
+        async with open_pair(source, acting, acting) as pair:
+            await pair.send(4)
+            await pair.commit(3)
+            await pair.commit(2, group="others")
+            await offset_is(pair.slave, 3)
+            # given a slave that was cut off while a topic was deleted and made again
+            pair.cluster.partition(["c1"], ["c2"])
+            await delete_and_make_again(pair)
+            await pair.commit(1)
+            await trio.sleep(2)
+            # when the master dies and comes back through the slave
+            await pair.cluster.kill("c1")
+            await trio.sleep(5)
+            pair.cluster.heal()
+            await pair.cluster.restart("c1")
+            await trio.sleep(15)
+            # then the slave's old places are not the master's
+            assert pair.master.offsets.query("readers", "orders", 0) == 1
+            assert pair.master.offsets.query("others", "orders", 0) == -1
+            await offset_is(pair.slave, 1)
+            assert pair.slave.offsets.query("others", "orders", 0) == -1
+
+    run(scenario)
+
+
+def test_the_newest_removals_are_remembered_and_nonsense_is_refused() -> None:
+    now = [1_000]
+    table = OffsetTable(lambda: now[0])
+    for number in range(REMOVED_MAX + 5):
+        now[0] += 1
+        table.remove_topic(f"topic-{number}")
+    assert len(table.removed) == REMOVED_MAX and "topic-4" not in table.removed and "topic-5" in table.removed
+    # after the clock went back, a removal is still newer than the one before
+    now[0] = 500
+    before = table.removed["topic-50"]
+    table.remove_topic("topic-50")
+    assert table.removed["topic-50"] == before + 1
+    # and a saved table brings them back
+    copy = OffsetTable(lambda: 0)
+    copy.merge_json(loads(dumps(table.to_json())))
+    assert copy.removed == table.removed
+    for bad in ({"removedTopicTable": 5}, {"removedTopicTable": {"orders": "soon"}}):
+        with pytest.raises(ValueError, match="removedTopicTable"):
+            copy.merge_json(bad)
