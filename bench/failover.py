@@ -25,6 +25,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.runtime.json_dialect import dumps, loads
 from understudy.runtime.world import real_world
+from understudy.testkit.first_pull import first_pull
 from understudy.testkit.java_tools import missing
 from understudy.testkit.ring import REPLICATED
 from understudy.testkit.ring_processes import DrillError, ProcessRing
@@ -106,19 +107,7 @@ async def accepted(ring: ProcessRing, address: str, queue_id: int = 0) -> bool:
 
 async def read_from(ring: ProcessRing, address: str) -> bool:
     """Pull the first messages of queue 0; returns whether some came."""
-    header = {
-        "consumerGroup": "bench-readers",
-        "topic": TOPIC,
-        "queueId": "0",
-        "queueOffset": "0",
-        "maxMsgNums": "32",
-        "sysFlag": "4",
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
-    }
+    header = first_pull(TOPIC, group="bench-readers")
     answer = await ring.ask(address, RequestCode.PULL_MESSAGE, header)
     return answer is not None and len(answer.body) > 0
 

@@ -14,6 +14,7 @@ from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.json_dialect import loads
+from understudy.testkit.first_pull import first_pull
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.waiting import until
@@ -38,20 +39,7 @@ def test_a_slave_gets_log_topics_groups_offsets_and_modes_at_once() -> None:
             assert pair.slave.offsets.version == pair.master.offsets.version
             assert pair.slave.slave_sync is not None and pair.slave.slave_sync.synced
             # and the slave answers pulls with the same bytes
-            header = {
-                "consumerGroup": "readers",
-                "topic": "orders",
-                "queueId": "0",
-                "queueOffset": "0",
-                "maxMsgNums": "32",
-                "sysFlag": "4",
-                "commitOffset": "0",
-                "suspendTimeoutMillis": "0",
-                "subscription": "*",
-                "subVersion": "0",
-                "expressionType": "TAG",
-            }
-            answers = [await pair.ask(broker, 11, header) for broker in (pair.master, pair.slave)]
+            answers = [await pair.ask(broker, 11, first_pull("orders")) for broker in (pair.master, pair.slave)]
             assert answers[0].code == 0 and answers[0].body == answers[1].body
 
     run(scenario)
