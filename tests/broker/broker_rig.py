@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -26,6 +27,12 @@ SMALL = {
     "maxHashSlotNum": "1000",
     "maxIndexNum": "4000",
 }
+
+#: What an error says that a handler did not mean.
+UNEXPECTED = re.compile(
+    r"\A(struct\.)?(Type|Key|Value|Attribute|Index|Overflow|Assertion|Recursion|Lookup|Runtime|UnicodeEncode|"
+    r"UnicodeDecode|Memory|ZeroDivision|Json)?(Error|error): "
+)
 
 
 class SilentListener:
@@ -123,6 +130,25 @@ class Rig:
         peer = more.get("peer", self.peer)
         command = self.tell(code, ext, body, **more)
         return peer.replies.pop(command.opaque or 0)
+
+    async def ask_all(self, requests: Sequence[tuple[int, dict[str, str] | None, bytes]]) -> None:
+        """Hand over requests no client would send, all at once: each gets a code, and its refusal a reason."""
+        asked = []
+        for code, ext, body in requests:
+            if ext is not None and "suspendTimeoutMillis" in ext:
+                ext["suspendTimeoutMillis"] = "1"  # a held pull is as good as an answered one, and takes longer
+            asked.append((code, ext, body, self.tell(code, ext, body)))
+        for code, ext, body, command in asked:
+            answer = await self.wait(command)
+            context = f"{code} {ext} {body!r}: {answer.code} {answer.remark}"
+            assert answer.code != 1 or answer.remark, context
+            assert not UNEXPECTED.match(answer.remark or ""), context
+
+    def serves_another(self) -> None:
+        """Let another client send, and find what it sent."""
+        self.peer = Peer(self.nursery, 50001)
+        sent = self.send("Afterwards", b"still alive")
+        assert (sent.code, self.stored("Afterwards")[0].body) == (0, b"still alive")
 
     async def wait(self, command: Command, peer: Peer | None = None) -> Command:
         """Wait for the answer to a request."""
