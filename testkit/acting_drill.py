@@ -13,8 +13,8 @@ import argparse
 import logging
 import random
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
 
 import trio
 
@@ -24,9 +24,11 @@ from understudy.runtime.log import configure
 from understudy.testkit.acting_faults import FAULTS
 from understudy.testkit.acting_processes import CLIENTS, RealRun
 from understudy.testkit.acting_scenario import Outcome, Run
+from understudy.testkit.acting_seeds import tell
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.java_tools import missing
 from understudy.testkit.ring_processes import DrillError
+from understudy.testkit.seeds import play_seeds, processors
 
 _MOST_ROWS = 20
 
@@ -92,20 +94,12 @@ def play(seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0) ->
 
 
 def _many(seeds: range, fault: str | None) -> int:
-    began = time.monotonic()
-    bad: list[Outcome] = []
-    for seed in seeds:
-        outcome = play(seed, fault, quiet_seconds=5.0)
-        if not outcome.ok:
-            bad.append(outcome)
-        state = "ok" if outcome.ok else "VIOLATED"
-        print(f"seed {seed:5}  {outcome.fault:8} {outcome.group}  {outcome.verdict}  {state}", flush=True)
-        for problem in outcome.problems:
-            print(f"            {problem}")
-    print(f"{len(seeds)} seeds in {time.monotonic() - began:.0f} s, {len(bad)} violated")
-    for outcome in bad:
-        print(f"play it again: understudy drill acting-master --seed {outcome.seed} --fault {outcome.fault}")
-    return 1 if bad else 0
+    def again(seed: int) -> str:
+        return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}"
+
+    summary = play_seeds(partial(play, fault=fault), seeds, processors(), again)
+    print(tell(summary))
+    return 1 if summary.failing else 0
 
 
 def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
