@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import attrs
@@ -13,7 +14,7 @@ from understudy.runtime.network import Network, TcpNetwork
 
 @attrs.frozen
 class World:
-    """Clock, network, disk and randomness of one host.
+    """Clock, network, disk and randomness of one host, and the number of the process that uses them.
 
     Services take a ``World`` (or only the part they need). A simulated host has its own, so that its clock can jump,
     its links can break and its disk can lose power without touching its neighbours.
@@ -23,8 +24,9 @@ class World:
     network: Network
     disk: Disk
     random: random.Random
+    process_id: int = 1
 
 
 def real_world() -> World:
-    """Return the machine's own clock, TCP network, file systems and entropy."""
-    return World(SystemClock(), TcpNetwork(), RealDisk(), random.Random())
+    """Return the machine's own clock, TCP network, file systems and entropy, and this process's id."""
+    return World(SystemClock(), TcpNetwork(), RealDisk(), random.Random(), os.getpid())

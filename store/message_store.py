@@ -93,7 +93,7 @@ class MessageStore:
         """Lock the folder, recover what is in it, and return a store that accepts calls.
 
         Args:
-            world: clock and disk are used.
+            world: clock, disk and process id are used.
             config: settings.
             store_host: address and port that go into each record (``brokerIP1`` and ``listenPort``).
 
@@ -106,7 +106,7 @@ class MessageStore:
         try:
             core = await disk.in_thread(partial(prepare, world, config, store_host))
             store = cls(core, lock)
-            await disk.in_thread(partial(recover, core, store._dispatcher))
+            await disk.in_thread(partial(recover, core, store._dispatcher, world.process_id))
         except BaseException:
             lock.release()
             raise

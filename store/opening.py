@@ -30,14 +30,19 @@ def prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> S
     return StoreCore(world.disk, world.clock, config, store_host)
 
 
-def recover(core: StoreCore, dispatcher: Dispatcher) -> None:
-    """Make log, queues and index agree, set the marker, and make durable what readers are to see."""
+def recover(core: StoreCore, dispatcher: Dispatcher, process_id: int) -> None:
+    """Make log, queues and index agree, set the marker, and make durable what readers are to see.
+
+    Args:
+        core, dispatcher: of the store.
+        process_id: stands in the marker.
+    """
     disk = core.disk
     Recovery(core, dispatcher).run()
     abort = disk.open(core.path("abort"))
     try:
         abort.truncate(0)
-        abort.write_at(0, str(os.getpid()).encode())
+        abort.write_at(0, str(process_id).encode())
         abort.sync()
     finally:
         abort.close()

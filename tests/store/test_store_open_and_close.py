@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from store_fixtures import HOST, PRODUCER, bodies_of, disk_of, put, running_store, simulated_world, small_config
@@ -32,6 +33,13 @@ async def test_a_folder_is_held_by_one_store_and_the_other_is_told_which(tmp_pat
     assert not (tmp_path / "store" / "abort").exists()
     again = await MessageStore.open(real_world(), config, HOST)
     await again.close()
+
+
+async def test_the_marker_of_an_unclean_end_holds_the_process_id_of_the_world(autojump_clock: object) -> None:
+    world = attrs.evolve(simulated_world(), process_id=4711)
+    store = await MessageStore.open(world, small_config(), HOST)
+    assert b"4711" == world.disk.read("/store/abort")
+    await store.close()
 
 
 HOLD_AS_JAVA_DOES = """
