@@ -17,59 +17,21 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.config import BrokerOptions, Machine
+from understudy.broker.config import Machine
+from understudy.container.broker_files import AddBrokerError, broker_options, read_broker_file
 from understudy.container.config import ContainerOptions
 from understudy.container.escape.bridge import Bridge
-from understudy.container.role_services import RoleServices
+from understudy.container.hosted import BrokerIdentity, HostedBroker, Started, host_broker
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.program import one_line, single_cause
-from understudy.runtime.properties import ConfigError, located
-from understudy.runtime.property_file import read_properties_file
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
 
 log = get_logger("container")
 
 _FIRST_NAME_SERVER_UPDATE_SECONDS = 10.0
-
-
-@attrs.frozen(order=True)
-class BrokerIdentity:
-    """What must be unique in a container (and in a cluster): cluster, broker name, broker id."""
-
-    cluster: str
-    name: str
-    broker_id: int
-
-    def __str__(self) -> str:
-        return f"{self.cluster}_{self.name}_{self.broker_id}"
-
-
-class AddBrokerError(Exception):
-    """A broker was not added; the message is the remark of the answer.
-
-    Args:
-        remark: what the caller of ADD_BROKER reads; the reference's words where it has some.
-        detail: what the user of this host reads instead, when the remark leaves out what is wrong.
-    """
-
-    def __init__(self, remark: str, detail: str = "") -> None:
-        super().__init__(remark)
-        self.detail = detail or remark
-
-
-def host_broker(world: World, options: BrokerOptions, client: RemotingClient | None, bridge: Bridge) -> Broker:
-    """Make a broker whose role is looked after, whoever hosts it.
-
-    Args:
-        world, options, client: of the broker.
-        bridge: takes what it may not store itself while it acts for its master.
-    """
-    if options.broker.enableControllerMode:  # the controller gives the role
-        return Broker(world, options, client=client)
-    return Broker(world, options, client=client, role=lambda broker: RoleServices(broker, bridge))
 
 
 class BootHook(Protocol):
@@ -79,33 +41,6 @@ class BootHook(Protocol):
     def name(self) -> str: ...
     async def before_start(self, broker: Broker, properties: Mapping[str, str]) -> None: ...
     async def after_start(self, broker: Broker, properties: Mapping[str, str]) -> None: ...
-
-
-@attrs.define(eq=False)
-class HostedBroker:
-    """One broker of a container.
-
-    Attributes:
-        identity: its name in the tables.
-        broker: the broker itself.
-        scope: cancelling it stops the broker.
-        stopped: set when the broker is gone.
-        failure: why it ended by itself, ``""`` otherwise.
-        serves: it has started and not begun to stop.
-    """
-
-    identity: BrokerIdentity
-    broker: Broker
-    # Shielded once it has started: the end of the container stops its brokers in their order, not all at once.
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
-    stopped: trio.Event = attrs.field(factory=trio.Event, repr=False)
-    failure: str = ""
-    serves: bool = False
-
-    @property
-    def is_master(self) -> bool:
-        """Whether the broker is configured as the master of its group."""
-        return self.identity.broker_id == 0
 
 
 class BrokerContainer:
@@ -238,15 +173,7 @@ class BrokerContainer:
         Raises:
             AddBrokerError: the file cannot be used or the broker cannot start.
         """
-        if not path:
-            raise AddBrokerError("addBroker config path is empty")
-        try:
-            properties = read_properties_file(self.world.disk, path, self.options.container.rocketmqHome)
-        except ConfigError as error:
-            log.warning("broker file cannot be read", reason=error)
-            raise AddBrokerError("addBroker properties empty", str(error)) from None
-        if not properties:
-            raise AddBrokerError("addBroker properties empty", f"broker file {path} has no key=value line")
+        properties = read_broker_file(path, self.world.disk, self.options.container.rocketmqHome)
         return await self.add_broker(properties, source=properties.source)
 
     async def add_broker(self, properties: Mapping[str, str], *, source: str = "configuration") -> Broker:
@@ -281,7 +208,7 @@ class BrokerContainer:
 
     async def _add_now(self, properties: Mapping[str, str], source: str) -> Broker:
         async with self._changing:
-            options = self._broker_options(properties, source)
+            options = broker_options(properties, source, self.options, self.world.disk, self._machine)
             config = options.broker
             identity = BrokerIdentity(config.brokerClusterName, config.brokerName, config.brokerId)
             if identity in self._hosted:
@@ -331,50 +258,9 @@ class BrokerContainer:
             log.info("broker removed", broker=identity)
             return True
 
-    def _broker_options(self, properties: Mapping[str, str], source: str) -> BrokerOptions:
-        """Check a broker's configuration as the reference's container does (BrokerContainerProcessor.java)."""
-        if properties.get("brokerRole", "").strip() == "SLAVE":
-            broker_id = properties.get("brokerId", "0").strip()
-            if broker_id.lstrip("-").isdecimal() and int(broker_id) <= 0:
-                raise AddBrokerError("slave broker id must be > 0")
-        values = located(properties, source)
-        # A broker file's name servers and HA port are the container's business, as in the reference.
-        if self.options.container.namesrvAddr:
-            values = values.changed({"namesrvAddr": self.options.container.namesrvAddr}, "container")
-        port = values.get("listenPort", "").strip()
-        if port.isdecimal() and int(port) > 0:
-            values = values.changed({"haListenPort": str(int(port) + 1)}, values.where("listenPort"))
-        try:
-            options, warnings = BrokerOptions.from_properties(values, machine=self._machine)
-        except ConfigError as error:
-            raise AddBrokerError(str(error)) from None
-        for warning in warnings:
-            log.warning(warning)
-        store = options.store
-        if store.enableDLegerCommitLog:
-            place = values.where("enableDLegerCommitLog")
-            raise AddBrokerError(
-                f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
-            )
-        if store.duplicationEnable:
-            raise AddBrokerError(
-                f"{values.where('duplicationEnable')}: duplicationEnable=true is not supported in a container"
-            )
-        if not store.totalReplicas >= store.inSyncReplicas >= store.minInSyncReplicas:
-            raise AddBrokerError("invalid replicas number")
-        if not options.broker.enableControllerMode and (options.broker.brokerId == 0) != (store.brokerRole != "SLAVE"):
-            place = values.where("brokerId")
-            raise AddBrokerError(
-                f"{place}: brokerId={options.broker.brokerId} does not fit brokerRole={store.brokerRole}: a master "
-                "has id 0, a slave an id above 0"
-            )
-        options.broker.isInBrokerContainer = True
-        options.path = source if self.world.disk.exists(source) else None
-        return options
-
     async def _host(self, hosted: HostedBroker, *, task_status: trio.TaskStatus[None]) -> None:
         """Run one broker; after its start nothing of it leaves this task."""
-        started = _Started(task_status, hosted.scope)
+        started = Started(task_status, hosted.scope)
         try:
             with hosted.scope:
                 await hosted.broker.run(task_status=started)
@@ -415,17 +301,3 @@ class _Adding:
     done: trio.Event = attrs.field(factory=trio.Event)
     broker: Broker | None = None
     error: AddBrokerError = attrs.field(factory=lambda: AddBrokerError("the container is stopping"))
-
-
-class _Started:
-    """A task status that remembers whether the start was reported, and shields *scope* from then on."""
-
-    def __init__(self, inner: trio.TaskStatus[None], scope: trio.CancelScope) -> None:
-        self._inner = inner
-        self._scope = scope
-        self.happened = False
-
-    def started(self, value: None = None) -> None:
-        self.happened = True
-        self._scope.shield = True
-        self._inner.started(value)

@@ -9,8 +9,8 @@ import trio
 
 from understudy.broker.config import BrokerOptions
 from understudy.container import command_line
-from understudy.container.container import host_broker
 from understudy.container.escape.bridge import Bridge
+from understudy.container.hosted import host_broker
 from understudy.remoting.client import open_client
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.network import ListenError

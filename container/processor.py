@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from understudy.broker.data_version import DataVersion
-from understudy.container.container import AddBrokerError, BrokerContainer, BrokerIdentity
+from understudy.container.broker_files import AddBrokerError
+from understudy.container.container import BrokerContainer
+from understudy.container.hosted import BrokerIdentity
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection

@@ -11,8 +11,9 @@ import trio
 
 from understudy.broker.config import Machine
 from understudy.container import command_line
+from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
-from understudy.container.container import AddBrokerError, BrokerContainer
+from understudy.container.container import BrokerContainer
 from understudy.container.live_table import show_live_table, show_plain_lines
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer

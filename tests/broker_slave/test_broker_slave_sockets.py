@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from understudy.broker.broker import Broker
+from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
-from understudy.container.container import AddBrokerError, BrokerContainer, BrokerIdentity
+from understudy.container.container import BrokerContainer
+from understudy.container.hosted import BrokerIdentity
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.remoting.client import open_client

@@ -9,8 +9,10 @@ import pytest
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
-from understudy.container.container import AddBrokerError, BrokerContainer, BrokerIdentity
+from understudy.container.container import BrokerContainer
+from understudy.container.hosted import BrokerIdentity
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request

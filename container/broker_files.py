@@ -1,0 +1,105 @@
+"""The configuration of one broker of a container: read from its file, checked, and completed by the container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.config import ContainerOptions
+from understudy.runtime.disk import Disk
+from understudy.runtime.log import get_logger
+from understudy.runtime.properties import ConfigError, Properties, located
+from understudy.runtime.property_file import read_properties_file
+
+log = get_logger("container")
+
+
+class AddBrokerError(Exception):
+    """A broker was not added; the message is the remark of the answer.
+
+    Args:
+        remark: what the caller of ADD_BROKER reads; the reference's words where it has some.
+        detail: what the user of this host reads instead, when the remark leaves out what is wrong.
+    """
+
+    def __init__(self, remark: str, detail: str = "") -> None:
+        super().__init__(remark)
+        self.detail = detail or remark
+
+
+def read_broker_file(path: str, disk: Disk, home: str | None) -> Properties:
+    """Return the keys and texts of the file *path*.
+
+    Args:
+        path: as the operator gave it.
+        disk: of this host.
+        home: where a file is looked for too, see :func:`~understudy.runtime.property_file.read_properties_file`.
+
+    Raises:
+        AddBrokerError: there is no path, no such file, or nothing in it.
+    """
+    if not path:
+        raise AddBrokerError("addBroker config path is empty")
+    try:
+        properties = read_properties_file(disk, path, home)
+    except ConfigError as error:
+        log.warning("broker file cannot be read", reason=error)
+        raise AddBrokerError("addBroker properties empty", str(error)) from None
+    if not properties:
+        raise AddBrokerError("addBroker properties empty", f"broker file {path} has no key=value line")
+    return properties
+
+
+def broker_options(
+    properties: Mapping[str, str], source: str, container: ContainerOptions, disk: Disk, machine: Machine | None
+) -> BrokerOptions:
+    """Check a broker's configuration as the reference's container does (BrokerContainerProcessor.java).
+
+    Args:
+        properties: the reference's keys to text.
+        source: name of the file, for messages; when it is there, the options name it.
+        container: whose name servers the broker gets.
+        disk: of this host.
+        machine: where defaults come from; the real machine when ``None``.
+
+    Raises:
+        AddBrokerError: the message says what is wrong.
+    """
+    if properties.get("brokerRole", "").strip() == "SLAVE":
+        broker_id = properties.get("brokerId", "0").strip()
+        if broker_id.lstrip("-").isdecimal() and int(broker_id) <= 0:
+            raise AddBrokerError("slave broker id must be > 0")
+    values = located(properties, source)
+    # A broker file's name servers and HA port are the container's business, as in the reference.
+    if container.container.namesrvAddr:
+        values = values.changed({"namesrvAddr": container.container.namesrvAddr}, "container")
+    port = values.get("listenPort", "").strip()
+    if port.isdecimal() and int(port) > 0:
+        values = values.changed({"haListenPort": str(int(port) + 1)}, values.where("listenPort"))
+    try:
+        options, warnings = BrokerOptions.from_properties(values, machine=machine)
+    except ConfigError as error:
+        raise AddBrokerError(str(error)) from None
+    for warning in warnings:
+        log.warning(warning)
+    store = options.store
+    if store.enableDLegerCommitLog:
+        place = values.where("enableDLegerCommitLog")
+        raise AddBrokerError(
+            f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
+        )
+    if store.duplicationEnable:
+        raise AddBrokerError(
+            f"{values.where('duplicationEnable')}: duplicationEnable=true is not supported in a container"
+        )
+    if not store.totalReplicas >= store.inSyncReplicas >= store.minInSyncReplicas:
+        raise AddBrokerError("invalid replicas number")
+    if not options.broker.enableControllerMode and (options.broker.brokerId == 0) != (store.brokerRole != "SLAVE"):
+        place = values.where("brokerId")
+        raise AddBrokerError(
+            f"{place}: brokerId={options.broker.brokerId} does not fit brokerRole={store.brokerRole}: a master "
+            "has id 0, a slave an id above 0"
+        )
+    options.broker.isInBrokerContainer = True
+    options.path = source if disk.exists(source) else None
+    return options
