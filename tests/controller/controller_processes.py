@@ -39,6 +39,8 @@ class Installation:
     raft: dict[str, int]
     broker: int
     running: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict)
+    #: Where brokers and tools are sent to find a controller; the controllers themselves listen at 127.0.0.1.
+    shown_host: str = "127.0.0.1"
 
     def start(self, name: str, command: str, text: str) -> None:
         path = self.folder / f"{name}.conf"
@@ -62,7 +64,7 @@ class Installation:
     def controller_keys(self, member: str) -> str:
         return (
             "controllerDLegerGroup=test\n"
-            f"controllerDLegerPeers={';'.join(f'{m}-127.0.0.1:{p}' for m, p in self.api.items())}\n"
+            f"controllerDLegerPeers={';'.join(f'{m}-{self.shown_host}:{p}' for m, p in self.api.items())}\n"
             f"controllerRaftPeers={';'.join(f'{m}-127.0.0.1:{p}' for m, p in self.raft.items())}\n"
             f"controllerDLegerSelfId={member}\n"
             f"controllerStorePath={self.folder / member}\n"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import trio
 from controller_processes import BIN, Installation, ask, free_ports, installation, received, send_many, until_true
+from controller_relay import RELAYED_HOST, Relays
 
 from understudy.controller import drill
 from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties
@@ -45,8 +46,9 @@ class JavaGroup:
 
     def start(self, number: int) -> None:
         store = self.made.folder / f"store{number}"
-        controllers = ";".join(f"127.0.0.1:{port}" for port in self.made.api.values())
-        settings = java_broker_settings("a", self.ports[number], self.made.servers, controllers, store)
+        controllers = ";".join(f"{RELAYED_HOST}:{port}" for port in self.made.api.values())
+        name_servers = ";".join(f"{RELAYED_HOST}:{port}" for port in self.made.name_servers)
+        settings = java_broker_settings("a", self.ports[number], name_servers, controllers, store)
         settings |= {
             "brokerClusterName": "C",
             "autoCreateTopicEnable": "true",
@@ -92,6 +94,29 @@ async def group_facts(client: RemotingClient, made: Installation) -> dict[str, A
     return {}
 
 
+REGISTER_AT_NAME_SERVER = 103
+ALTER, ELECT, REGISTER, HEARTBEAT, NEXT_ID, APPLY_ID = 1001, 1002, 1003, 904, 1012, 1013
+
+
+def check_first_requests(relays: Relays, address: str, since: int, *, fresh: bool) -> None:
+    """The broker that started last at *address* registered at the controllers and had its role before anything else."""
+    asked = relays.of(address, since)
+    codes = [each.code for each in asked]
+    to_controllers = [code for code in codes if code in (ALTER, ELECT, REGISTER, HEARTBEAT, NEXT_ID, APPLY_ID)]
+    assert to_controllers[0] == (NEXT_ID if fresh else REGISTER)
+    assert fresh or not {NEXT_ID, APPLY_ID} & set(codes)
+    if fresh:
+        assert codes.index(NEXT_ID) < codes.index(APPLY_ID) < codes.index(REGISTER)
+        applied = next(each.ext for each in asked if each.code == APPLY_ID)
+        assert (applied["clusterName"], applied["brokerName"]) == ("C", "a")
+        assert applied["appliedBrokerId"] in ("1", "2")
+        assert applied["registerCheckCode"].startswith(f"{address};")
+    assert codes.index(REGISTER) < codes.index(HEARTBEAT)
+    assert codes.index(REGISTER) < codes.index(REGISTER_AT_NAME_SERVER)
+    if ELECT in codes:
+        assert codes.index(ELECT) < codes.index(REGISTER_AT_NAME_SERVER)
+
+
 def in_sync(facts: dict[str, Any]) -> list[int]:
     return sorted(member["brokerId"] for member in facts.get("inSyncReplicas", []))
 
@@ -131,7 +156,7 @@ async def repeated(*words: str, wanted: str, times: int) -> bool:
 
 
 @pytest.mark.covers("R123", "R152", "R158", "R175", "R193", "R202", "R203", "R205", "R249", "R260", "R262", "R264")
-@pytest.mark.covers("R332", "R344")
+@pytest.mark.covers("R187", "R190", "R246", "R251", "R332", "R344")
 async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_name_servers(tmp_path: Path) -> None:
     launcher = find_launcher(None)
     if launcher is None:
@@ -139,9 +164,12 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
     with installation(tmp_path) as made, trio.fail_after(900):
         made.name_servers = made.name_servers[:2]  # the first embeds n0, the second has no controller
         plain = made.name_servers[1]
+        made.shown_host = RELAYED_HOST
         made.start_servers()
         group = JavaGroup(made, launcher)
-        async with open_client(real_world()) as client:
+        relays = Relays()
+        async with open_client(real_world()) as client, trio.open_nursery() as nursery:
+            await relays.start(nursery, [*made.name_servers, *made.api.values()])
 
             async def settled(master: int | None, members: list[int]) -> bool:
                 facts = await group_facts(client, made)
@@ -158,6 +186,8 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             assert sorted(group.identity(number) for number in (0, 1)) == ["C#a#1", "C#a#2"]
             facts = await group_facts(client, made)
             assert all(member["alive"] for member in facts["inSyncReplicas"])
+            for number in (0, 1):
+                check_first_requests(relays, f"127.0.0.1:{group.ports[number]}", 0, fresh=True)
             first = int(facts["masterBrokerId"])
             second = 3 - first
             master, slave = group.number_of(first), group.number_of(second)
@@ -202,9 +232,11 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             async with open_producer(real_world(), servers, "senders") as producer:
                 await send_many(producer, "after", 20)
             # the old master returns under its old id, without asking for one, as a slave
+            before = len(relays.asked)
             group.start(master)
             await until_true(lambda: settled(second, [1, 2]))
             assert group.id_of(master) == first
+            check_first_requests(relays, f"127.0.0.1:{group.ports[master]}", before, fresh=False)
             epochs = await mqadmin("getBrokerEpoch", "-b", "a", "-n", servers)
             newest = (await group_facts(client, made))["masterEpoch"]
             assert epochs.count(f"Epoch: EpochEntry{{epoch={newest}") == 2
@@ -226,3 +258,4 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             await until_true(lambda: somebody(client, plain))
             bodies = await received(servers, 60)
             assert {f"{label}-{number}" for label in ("before", "without", "after") for number in range(20)} <= bodies
+            nursery.cancel_scope.cancel()
