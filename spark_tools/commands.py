@@ -120,12 +120,11 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
             os.unlink(stale)
     resets = job.load_resets(options.resets)
     with session.progress(spark, "reading stores", shown=not options.quiet):
-        frame, facts = job.reconcile(
+        items, known, facts = job.reconcile(
             spark, stores, resets=resets, whole_log=options.log == "all", verify=options.verify
         )
     with session.progress(spark, "comparing offsets", shown=not options.quiet):
-        frame.write.mode("overwrite").parquet(evidence)
-    spark.catalog.clearCache()
+        job.write_evidence(items, known, facts, evidence)
     counts, keys = class_counts(evidence)
     names = [item.store.name for item in facts]
 

@@ -10,6 +10,7 @@ from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.inner_batches import inner_batch_fault, inner_batches
 from understudy.spark_tools.kernels import consumequeue, index, progress, tables
 from understudy.spark_tools.kernels.damage import WARNING, Damage
+from understudy.spark_tools.kernels.offset_tables import read_offset_table
 from understudy.spark_tools.kernels.records import crc_matches
 from understudy.spark_tools.layout import TABLES, Layout, LogFile, Queue, Store, read_layout
 from understudy.spark_tools.storage import local_path, map_range, read_file
@@ -132,16 +133,16 @@ def table_faults(store: Store) -> list[Damage]:
             found.append(Damage(entry.path, 0, 0, "empty-table", "0 bytes"))
             continue
         try:
+            if name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+                odd = read_offset_table(data).odd
+                found += [Damage(entry.path, 0, len(data), "bad-offset-entry", text) for text in odd]
+                continue
             table = tables.loads(data)
         except tables.TableError as error:
             found.append(Damage(entry.path, error.offset_bytes, len(data) - error.offset_bytes, "bad-json", str(error)))
             continue
         if not isinstance(table, dict):
             found.append(Damage(entry.path, 0, len(data), "bad-json", "the table is no JSON object"))
-        elif name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            found += [
-                Damage(entry.path, 0, len(data), "bad-offset-entry", text) for text in tables.offset_rows(table)[1]
-            ]
     if layout.commit_log and not any(
         name in layout.tables for name in ("consumerOffset.json", "lmqConsumerOffset.json")
     ):

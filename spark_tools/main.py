@@ -178,7 +178,9 @@ def _run_job(options: Any, say: Callable[[str], None]) -> int:
     from understudy.spark_tools import session
 
     try:
-        spark = session.start(options.master)
+        # this job works on arrays in Python: it reads no data source, and the JVM has nothing to compile well for
+        plain = options.command == "reconcile"
+        spark = session.start(options.master, with_sources=not plain, brief=plain)
     except session.MissingRequirement as error:
         say(str(error))
         return exits.BAD_USAGE

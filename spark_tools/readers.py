@@ -12,13 +12,14 @@ from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.index_files import entry_pieces
 from understudy.spark_tools.kernels import consumequeue, index, records, tables
 from understudy.spark_tools.kernels.damage import Damage
+from understudy.spark_tools.kernels.offset_tables import OffsetTable, read_offset_table
 from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
 from understudy.spark_tools.reading import BATCH_ROWS, Part, Slice, StoreReader, pack
 from understudy.spark_tools.storage import data_end, map_range, read_file
 from understudy.spark_tools.windows import read_records, splits
 
-SMALL_PARTS_PER_TASK = 64
+SMALL_PARTS_PER_TASK = 32
 
 OFFSETS_SCHEMA = pa.schema(
     [
@@ -169,18 +170,15 @@ class OffsetsReader(StoreReader):
 def offsets_batch(store: Store, name: str, path: str) -> tuple[pa.RecordBatch, list[Damage]]:
     """All entries of one offset table, and what is wrong with it; a table that is no JSON gives no rows."""
     found: list[Damage] = []
-    rows: list[tuple[str, str, int, int]] = []
-    version = tables.DataVersion(0, 0, 0)
+    table = OffsetTable(tables.DataVersion(0, 0, 0))
     data = read_file(path)
     try:
-        table = tables.loads(data)
-        rows, odd = tables.offset_rows(table)
-        version = tables.DataVersion.of(table.get("dataVersion") if isinstance(table, dict) else None)
-        found += [Damage(path, 0, len(data), "bad-offset-entry", text) for text in odd]
+        table = read_offset_table(data)
+        found += [Damage(path, 0, len(data), "bad-offset-entry", text) for text in table.odd]
     except tables.TableError as error:
         found.append(Damage(path, error.offset_bytes, -1, "bad-json", str(error)))
-    count = len(rows)
-    topics, groups, queues, offsets = zip(*rows, strict=True) if rows else ((), (), (), ())
+    count = len(table.keys)
+    keys = pa.array(table.keys)
 
     def text(value: str) -> pa.Array:
         return pa.repeat(pa.scalar(value, pa.string()), count)
@@ -193,13 +191,13 @@ def offsets_batch(store: Store, name: str, path: str) -> tuple[pa.RecordBatch, l
             text(store.name),
             text(path),
             text(name),
-            pa.array(topics, pa.string()),
-            pa.array(groups, pa.string()),
-            pa.array(queues, pa.int32()),
-            pa.array(offsets, pa.int64()),
-            number(version.state_version),
-            number(version.counter),
-            number(version.timestamp),
+            pa.array(table.topics, pa.string()).take(keys),
+            pa.array(table.groups, pa.string()).take(keys),
+            pa.array(table.queues.astype(np.int32)),
+            pa.array(table.offsets),
+            number(table.version.state_version),
+            number(table.version.counter),
+            number(table.version.timestamp),
         ],
         schema=OFFSETS_SCHEMA,
     ), found
@@ -233,10 +231,10 @@ class FaultsReader(StoreReader):
 
     whole_schema = FAULTS_SCHEMA
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[Part]:
         from understudy.spark_tools.faults import small_file_parts
 
-        parts: list[InputPartition] = []
+        parts: list[Part] = []
         wanted: list[tuple[Layout, list[Slice]]] = []
         for found in self.layouts():
             files = found.commit_log
@@ -258,17 +256,21 @@ class FaultsReader(StoreReader):
             ]
         return parts
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def faults(self, part: Part) -> list[Damage]:
+        """Everything that is wrong with one part."""
         from understudy.spark_tools.faults import log_part_faults, part_faults
 
+        found: list[Damage] = []
+        for piece in part.slices:
+            found += log_part_faults(piece.file, piece.start, piece.stop, piece.following, verify=self.verify)
+        for name in part.names:
+            found += part_faults(part.store, name)
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
             return iter(())
-        found: list[Damage] = []
-        for piece in partition.slices:
-            found += log_part_faults(piece.file, piece.start, piece.stop, piece.following, verify=self.verify)
-        for name in partition.names:
-            found += part_faults(partition.store, name)
-        return self.finish(iter([faults_batch(partition.store.name, found)]))
+        return self.finish(iter([faults_batch(partition.store.name, self.faults(partition))]))
 
 
 def tail_start(files: list[LogFile]) -> int:

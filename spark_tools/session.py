@@ -14,10 +14,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import understudy
+from understudy.spark_tools import jvm
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DRIVER_MEMORY = "2g"
+DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.driver.maxResultSize": "0",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "16",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+# all of Spark is one process then: nobody else has to reach it
+LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 class MissingRequirement(RuntimeError):
@@ -45,51 +60,43 @@ def check_environment() -> None:
         )
 
 
-def start(master: str | None = None, name: str = "understudy-spark") -> SparkSession:
+def start(
+    master: str | None = None, name: str = "understudy-spark", *, with_sources: bool = True, brief: bool = False
+) -> SparkSession:
     """A session with the data sources registered; inside spark-submit it is the one that was submitted.
 
     Args:
         master: where to run; None keeps what spark-submit or the environment says, `local[*]` otherwise.
+        with_sources: register the data sources, which takes Spark seconds.
+        brief: no work is done in the JVM itself, so that it need not compile its code well.
 
     Errors: MissingRequirement when Java or a package is missing.
     """
     check_environment()
     # workers must run the interpreter that has our packages; spark-submit --py-files sets its own
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    import understudy
-    from understudy.spark_tools import sources
-
     running = SparkSession.getActiveSession()
-    if running is not None:
+    if running is None:
+        settings = SparkConf()
+        # local is the default of a laptop, never an override of what was submitted
+        if master or not settings.contains("spark.master"):
+            settings.setMaster(master or "local[*]")
+        settings.setAppName(name)
+        is_local = settings.get("spark.master", "").startswith("local")
+        for key, value in (DEFAULTS | LOCAL_DEFAULTS if is_local else DEFAULTS).items():
+            settings.setIfMissing(key, value)
+        if is_local and SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+            SparkContext(conf=settings, gateway=jvm.launch(settings, brief=brief))
+        running = SparkSession.builder.config(conf=settings).getOrCreate()
+        share_wheel(running, understudy.__path__[0])
+    if with_sources:
+        from understudy.spark_tools import sources
+
         sources.register(running)
-        return running
-    builder = SparkSession.builder.appName(name)
-    settings = SparkConf()
-    # local is the default of a laptop, never an override of what was submitted
-    if master or not settings.contains("spark.master"):
-        builder = builder.master(master or "local[*]")
-    defaults = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.maxResultSize": "0",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "16",
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-        "spark.log.level": "ERROR",
-    }
-    for key, value in defaults.items():
-        if not settings.contains(key):
-            builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    share_wheel(spark, understudy.__path__[0])
-    sources.register(spark)
-    return spark
+    return running
 
 
 def share_wheel(spark: SparkSession, package: str) -> None:

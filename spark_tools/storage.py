@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -85,6 +87,53 @@ def read_file(path: str, limit_bytes: int | None = None) -> bytes:
     system, inner = remote(path)
     with system.open_input_stream(inner) as stream:
         return bytes(stream.read() if limit_bytes is None else stream.read(limit_bytes))
+
+
+def empty_directory(path: str) -> None:
+    """Makes a directory, or removes the files of one that is there."""
+    local = local_path(path)
+    if local is not None:
+        os.makedirs(local, exist_ok=True)
+        for entry in list(os.scandir(local)):
+            if entry.is_file():
+                os.unlink(entry.path)
+        return
+    from pyarrow import fs
+
+    system, inner = remote(path)
+    if system.get_file_info(inner).type == fs.FileType.Directory:
+        system.delete_dir_contents(inner)
+    else:
+        system.create_dir(inner, recursive=True)
+
+
+@contextmanager
+def new_file(path: str) -> Iterator[Any]:
+    """A file to write to that bears its name only once it is whole; it replaces one of that name.
+
+    A name with an underscore in front is what readers of Parquet directories pass over.
+    """
+    local = local_path(path)
+    folder, _, name = (local or path).rpartition("/")
+    if local is not None:
+        temporary = f"{folder}/_{name}.{os.getpid()}"
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, local)
+        return
+    from pyarrow import fs
+
+    system, inner = remote(path)
+    if isinstance(system, fs.S3FileSystem):  # an object appears when its stream is closed
+        with system.open_output_stream(inner) as stream:
+            yield stream
+        return
+    temporary = f"{inner.rpartition('/')[0]}/_{name}.{os.getpid()}"
+    with system.open_output_stream(temporary) as stream:
+        yield stream
+    if system.get_file_info(inner).type == fs.FileType.File:
+        system.delete_file(inner)
+    system.move(temporary, inner)
 
 
 def map_range(path: str, start: int, length: int) -> tuple[Any, int]:

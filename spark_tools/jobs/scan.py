@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from understudy.spark_tools.facts import LogRange
+from understudy.spark_tools.jobs.spread import deal
 from understudy.spark_tools.kernels import progress, tables
 from understudy.spark_tools.kernels.damage import DAMAGE, Damage
 from understudy.spark_tools.kernels.progress import Checkpoint, Epoch
 from understudy.spark_tools.layout import Layout, Store, read_layout
+from understudy.spark_tools.readers import FAULTS_SCHEMA, FaultsReader
+from understudy.spark_tools.reading import Part
 from understudy.spark_tools.storage import read_file
 
 FAULT_LIMIT = 100_000
+TASKS_OF_FULL_LIMIT = 16
+ENDS = ("end-of-log", "damaged-tail")
 
 
 @dataclass(slots=True)
@@ -50,21 +57,16 @@ def scan(
         verify: also check each body against its CRC.
         whole_log: walk the whole log; otherwise only its end, which is enough to know where it ends.
     """
-    reader = spark.read.format("rocketmq_faults").option("path", path_option(stores))
-    rows = (
-        reader.option("verify", str(verify).lower())
-        .option("log", "all" if whole_log else "tail")
-        .load()
-        .limit(FAULT_LIMIT)
-        .collect()
+    reader = FaultsReader(
+        from_arrow_schema(FAULTS_SCHEMA),
+        {"path": path_option(stores), "verify": str(verify).lower(), "log": "all" if whole_log else "tail"},
     )
+    parts = reader.partitions()
+    most = FAULT_LIMIT // max(1, len(parts) // TASKS_OF_FULL_LIMIT)
+    rows = deal(spark, parts, partial(_faults, reader=reader, most=most)).collect()
     result = []
     for store in stores:
-        found = [
-            Damage(row.path, row.offset_bytes, row.length_bytes, row.kind, row.detail, row.severity)
-            for row in rows
-            if row.store == store.name
-        ]
+        found = [fault for name, fault in rows if name == store.name][:FAULT_LIMIT]
         found.sort(key=lambda item: (item.path, item.offset_bytes, item.kind))
         layout = read_layout(store)
         facts = StoreFacts(store, layout, LogRange(layout.log_min_offset, log_end(layout, found)), found)
@@ -73,14 +75,16 @@ def scan(
     return result
 
 
+def _faults(part: Part, reader: FaultsReader, most: int) -> list[tuple[str, Damage]]:
+    """Faults of one part, those that say where the log ends first, for they must not be among what is cut off."""
+    found = sorted(reader.faults(part), key=lambda item: item.kind not in ENDS)
+    return [(part.store.name, item) for item in found[:most]]
+
+
 def log_end(layout: Layout, found: list[Damage]) -> int:
     """Physical offset after the last record: where zeros or an unreadable tail begin, or the end of the last file."""
     starts = {file.path: file.start_offset for file in layout.commit_log}
-    ends = [
-        starts[item.path] + item.offset_bytes
-        for item in found
-        if item.path in starts and item.kind in ("end-of-log", "damaged-tail")
-    ]
+    ends = [starts[item.path] + item.offset_bytes for item in found if item.path in starts and item.kind in ENDS]
     last = layout.commit_log[-1] if layout.commit_log else None
     if ends:
         return min((end for end in ends if _nothing_follows(end, layout, ends)), default=max(ends))

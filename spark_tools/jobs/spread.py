@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
+from understudy.spark_tools.reading import settle_worker
+
 ITEMS_PER_TASK = 8
+
+
+def deal(spark: SparkSession, items: Sequence[Any], work: Callable[[Any], Iterable[Any]]) -> RDD[Any]:
+    """What `work` makes of each item, a task per item; both have to be picklable.
+
+    Where rows are few and arrays many this is much cheaper than a data frame: nothing is planned or compiled.
+    """
+    context = spark.sparkContext
+    return context.parallelize(items, max(1, len(items))).mapPartitions(partial(_each, work=work))
+
+
+def _each(items: Iterable[Any], work: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    settle_worker()
+    for item in items:
+        yield from work(item)
 
 
 def spread(

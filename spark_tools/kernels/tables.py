@@ -132,11 +132,18 @@ def offset_rows(table: Any) -> tuple[list[tuple[str, str, int, int]], list[str]]
             odd.append(f"offsetTable entry {key!r} is not topic@group with a map of queues")
             continue
         for queue, offset in queues.items():
-            if not _is_integer(queue) or not isinstance(offset, int) or isinstance(offset, bool):
+            if not _fits(queue, offset):
                 odd.append(f"offsetTable entry {key!r} queue {queue!r} has offset {offset!r}")
                 continue
             rows.append((topic, group, int(queue), offset))
     return rows, odd
+
+
+def _fits(queue: str, offset: object) -> bool:
+    """Whether these are a queue number and an offset, with the bits a broker has for them."""
+    if not _is_integer(queue) or len(queue) > 11 or not isinstance(offset, int) or isinstance(offset, bool):
+        return False
+    return -(1 << 31) <= int(queue) < 1 << 31 and -(1 << 63) <= offset < 1 << 63
 
 
 def _is_integer(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.spark_tools.jobs.reconcile import Known
+from understudy.spark_tools.jobs.judging import Known
 
 
 @pytest.mark.parametrize(
