@@ -149,7 +149,7 @@ class BrokerConfig:
     metricsLabel: str = ""
     metricsOtelCardinalityLimit: int = 50000
     metricsPromExporterHost: str = ""
-    metricsPromExporterPort: Int = 5557
+    metricsPromExporterPort: Port = 5557
     msgTraceTopicName: str = "RMQ_SYS_TRACE_TOPIC"
     namesrvAddr: NameServers = None
     notifyConsumerIdsChangedEnable: bool = True

@@ -25,6 +25,7 @@ from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
 from understudy.runtime.configuration import fields_of, shown, structure, value_text
+from understudy.runtime.metrics_endpoint import read_metrics_settings
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
 
@@ -203,6 +204,15 @@ class BrokerOptions:
                 f"{place}: enableControllerMode=true: brokers of this version cannot be led by a controller; take the "
                 "key out and give brokerRole and brokerId, with enableSlaveActingMaster for failover"
             )
+        try:
+            read_metrics_settings(
+                broker.metricsExporterType,
+                broker.metricsPromExporterHost,
+                broker.metricsPromExporterPort,
+                broker.metricsLabel,
+            )
+        except ConfigError as error:
+            raise values.locate(error) from None
         if store.brokerRole == "SLAVE":
             if broker.brokerId <= 0:
                 place = values.where("brokerId")

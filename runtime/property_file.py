@@ -67,5 +67,5 @@ def _text(data: bytes, path: str) -> str:
     if wrong is not None:
         line = text.count("\n", 0, wrong.start()) + 1
         hint = "save it as UTF-8" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else _WANTED
-        raise ConfigError(f"{path}:{line}: a byte {ord(wrong.group())} is no text; {hint}")
+        raise ConfigError(f"{path}:{line}: byte {ord(wrong.group())} is no part of a text; {hint}")
     return text

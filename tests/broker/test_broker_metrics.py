@@ -22,6 +22,7 @@ from understudy.mqclient.api import (
     open_pull_consumer,
     real_world,
 )
+from understudy.runtime.properties import ConfigError
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until
 
@@ -174,6 +175,10 @@ async def test_nothing_is_served_by_default_and_two_brokers_do_not_mix() -> None
 
 def test_wrong_settings_stop_the_start_with_one_line() -> None:
     wrong = {"metricsExporterType": "GRAPHITE", "storePathRootDir": "/tmp/none", "brokerIP1": "127.0.0.1"}
-    options, _ = BrokerOptions.from_properties(wrong)
-    with pytest.raises(BrokerStartError, match="metricsExporterType=GRAPHITE is none of"):
+    with pytest.raises(ConfigError, match=r"^b\.conf: metricsExporterType=GRAPHITE is none of"):
+        BrokerOptions.from_properties(wrong, "b.conf")
+    # and one that came by a live update, with the next start of the same options
+    options, _ = BrokerOptions.from_properties({**wrong, "metricsExporterType": "PROM"})
+    options.update({"metricsLabel": "x"})
+    with pytest.raises(BrokerStartError, match="metricsLabel: "):
         open_endpoint(Broker(real_world(), options))

@@ -52,9 +52,9 @@ def test_a_name_is_the_same_in_each_encoding(tmp_path: Path, data: bytes) -> Non
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b"\x7fELF\x02\x01\x01\x00", "broker.conf:1: a byte 2 is no text; name a text file of key=value lines"),
-        (b"a=1\nb=\x002\n", "broker.conf:2: a byte 0 is no text; name a text file of key=value lines"),
-        ("a=1\n".encode("utf-16"), "broker.conf:1: a byte 0 is no text; save it as UTF-8"),
+        (b"\x7fELF\x02\x01\x01\x00", "broker.conf:1: byte 2 is no part of a text; name a text file of key=value lines"),
+        (b"a=1\nb=\x002\n", "broker.conf:2: byte 0 is no part of a text; name a text file of key=value lines"),
+        ("a=1\n".encode("utf-16"), "broker.conf:1: byte 0 is no part of a text; save it as UTF-8"),
         (b"a=1\n" * LIMIT_CHARACTERS, "broker.conf: 1048576 characters are above the limit of 262144"),
         (b"a=1\n#\nb=\\u12\n", "broker.conf:3: \\u12: expected four hexadecimal digits"),
     ],
