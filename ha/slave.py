@@ -69,6 +69,7 @@ class HaSlave:
         self._unreached: str | None = None
         self._refusals = 0
         self._begins_anew = False
+        self._dropped_by: str | None = None
         self._last_read_ms = 0
         self._last_write_ms = 0
         self._second = (0, 0, 0)
@@ -213,7 +214,9 @@ class HaSlave:
         """Tell what it means that the master closed the connection before it sent anything."""
         what = "the master closed the connection before it sent anything: "
         if not reported:  # nobody refuses an empty slave; it is with us again as soon as the master is
-            log.warning(f"{what}it stops or has just stopped, trying again", address=self._connected_to)
+            if self._dropped_by != self._connected_to:  # once, not at every try
+                log.warning(f"{what}it stops or has just stopped, trying again", address=self._connected_to)
+                self._dropped_by = self._connected_to
             return
         self._refusals += 1
         self._refusal = (
@@ -256,6 +259,7 @@ class HaSlave:
         self.continued_at = self._world.clock.monotonic()
         self._refusals = 0
         self._begins_anew = False
+        self._dropped_by = None
         if transfer.body:
             try:
                 self._store.append_raw(transfer.offset, transfer.body)
