@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,7 +153,7 @@ brokerName=broker-a
 brokerId=0
 listenPort={port}
 haListenPort={ha_port}
-namesrvAddr=127.0.0.1:{nowhere}
+namesrvAddr={namesrv}
 brokerIP1=127.0.0.1
 storePathRootDir={root}
 storePathCommitLog={root}/commitlog
@@ -168,8 +170,8 @@ diskMaxUsedSpaceRatio=95
 
 
 @contextmanager
-def real_broker(kind: str, root: Path, folder: Path) -> Iterator[str]:
-    """A broker of either kind on a store directory; yields its address."""
+def real_broker(kind: str, root: Path, folder: Path) -> Iterator[tuple[str, str]]:
+    """A broker of either kind on a store directory; yields its address and that of the name server it registered at."""
     import peer_installation
     import peer_processes
 
@@ -178,11 +180,37 @@ def real_broker(kind: str, root: Path, folder: Path) -> Iterator[str]:
     blocks = peer_processes.PortBlocks()
     try:
         port = blocks.take() + 4
-        text = CONFIGURATION.format(port=port, ha_port=port + 1, nowhere=port + 9, root=root)
-        with peer_processes.running(peer_processes.server(kind, "broker", "broker-a", folder, text)):
-            yield f"127.0.0.1:{port}"
+        namesrv = f"127.0.0.1:{port + 9}"
+        text = CONFIGURATION.format(port=port, ha_port=port + 1, namesrv=namesrv, root=root)
+        names = peer_processes.filled_template("namesrv", PORT=port + 9, DIR=folder / "namesrv")
+        with (
+            peer_processes.running(
+                peer_processes.server(peer_processes.OURS, "namesrv", "namesrv", folder / "namesrv", names)
+            ),
+            peer_processes.running(peer_processes.server(kind, "broker", "broker-a", folder, text)),
+        ):
+            deadline = time.monotonic() + 30
+            while not registered(namesrv):
+                assert time.monotonic() < deadline, "the broker did not register"
+                time.sleep(0.1)
+            yield f"127.0.0.1:{port}", namesrv
     finally:
         blocks.release()
+
+
+def registered(namesrv: str) -> bool:
+    with AdminClient(namesrv) as client:
+        return "broker-a" in client.master_addresses()
+
+
+def progress(namesrv: str) -> list[int]:
+    """Committed offsets of both queues as mqadmin shows them."""
+    command = [str(Path(sys.executable).parent / "mqadmin"), "consumerProgress", "-n", namesrv, "-g", "g_order"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("OrderTopic")]
+    held = {int(words[2]): int(words[4]) for words in lines}
+    assert {0, 1} <= held.keys(), done.stdout + done.stderr
+    return [held[0], held[1]]
 
 
 @pytest.mark.peers
@@ -203,18 +231,21 @@ def test_a_round_trip_with_a_real_broker_on_a_captured_store(tmp_path: Path, run
     plan = write_test_plan(roots, tmp_path / "plan.jsonl", made)
     os.rename(roots["a"], tmp_path / "live")
 
-    with real_broker(kind, tmp_path / "live", tmp_path / "run") as address:
+    with real_broker(kind, tmp_path / "live", tmp_path / "run") as (address, namesrv):
+        found = ("--namesrv", namesrv, "--broker-name", "broker-a")
 
-        def live() -> list[int]:
-            with AdminClient(address) as client:
-                held = client.all_offsets()
-            return [held["OrderTopic", "g_order", queue] for queue in (0, 1)]
-
-        assert live() == [10, 2]
-        assert run("plan", "verify", plan, "--broker", address) == exits.AGREE
-        assert run("plan", "apply", plan, "--broker", address) == exits.AGREE, run.said
-        assert live() == [17, 5]
+        assert progress(namesrv) == [10, 2]
+        assert run("plan", "verify", plan, "--namesrv", namesrv) == exits.REFUSED  # its set is no broker's name
+        assert "has no master of" in run.said[0]
+        assert run("plan", "verify", plan, *found) == exits.AGREE
+        assert run("plan", "apply", "--dry-run", plan, *found) == exits.AGREE
+        assert f"dry run: 2 offsets would be set on {address}" in run.said
+        assert progress(namesrv) == [10, 2]
+        assert run("plan", "apply", plan, *found) == exits.AGREE, run.said
+        assert progress(namesrv) == [17, 5]
+        assert run("plan", "verify", plan, *found) == exits.AGREE
+        assert run.said[-1] == "2 done", run.said
         assert run("plan", "apply", plan, "--broker", address) == exits.AGREE
-        assert run("plan", "undo", plan, "--broker", address) == exits.AGREE, run.said
-        assert live() == [10, 2]
+        assert run("plan", "undo", plan, *found) == exits.AGREE, run.said
+        assert progress(namesrv) == [10, 2]
         assert run("plan", "verify", plan, "--broker", address) == exits.AGREE
