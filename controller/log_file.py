@@ -10,7 +10,7 @@ import logging
 import os.path
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -84,7 +84,8 @@ class WaitingLines(logging.Handler):
             self._waiting.append(self.format(record))
         else:
             self._dropped += 1
-        self._token.run_sync_soon(self._wake, idempotent=True)
+        with suppress(trio.RunFinishedError):  # a thread that outlives the loop has nobody left to write its line
+            self._token.run_sync_soon(self._wake, idempotent=True)
 
     def _wake(self) -> None:
         self._more.set()
@@ -150,6 +151,9 @@ class LogFile:
             return
         try:
             await self._disk.in_thread(lambda: self._append(lines))
+        except trio.Cancelled:
+            self.lines.put_back(lines)  # the thread has not begun: once it has, it is waited for
+            raise
         except (OSError, DiskLockedError) as error:
             self.lines.put_back(lines)
             if not self._failing:

@@ -96,6 +96,17 @@ async def test_the_last_lines_are_written_before_the_end(tmp_path: Path) -> None
     assert "line number=299\n" in (tmp_path / "logs" / "controller.log").read_text()
 
 
+async def test_lines_are_not_lost_when_their_writing_is_cancelled_before_it_began(tmp_path: Path) -> None:
+    writer = LogFile(RealDisk(), str(tmp_path / "controller.log"))
+    said(writer, "line")
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await writer.write()
+    await writer.write()
+    writer.close()
+    assert _text(tmp_path).count("line") == 1
+
+
 def test_the_settings_move_it_or_turn_it_off(tmp_path: Path) -> None:
     assert log_path(config_of(tmp_path)) == str(tmp_path / "logs" / "controller.log")
     assert log_path(config_of(tmp_path, controllerLogFile="/var/log/c.log")) == "/var/log/c.log"
