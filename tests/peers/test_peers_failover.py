@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 import trio
+from mixed_groups import (
+    JAVA_SYNC_LIMIT_S,
+    MixedGroup,
+    ask,
+    await_true,
+    caught_up,
+    commit,
+    committed,
+    make_group,
+    mixed_groups,
+    pulled,
+    send,
+    table,
+)
 from peer_installation import peer_environment
-from peer_processes import JAVA, OURS, ROCKETMQ, PortBlocks, ServerProcess, filled_template, running, server
+from peer_processes import JAVA, OURS, ROCKETMQ, PortBlocks
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -23,15 +37,12 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request
-from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.acting_processes import RealRun
 from understudy.testkit.ring_processes import ProcessRing
 
 TOPIC = "failover"
-JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
 ACTING = {
     "totalReplicas": 2,
     "enableSlaveActingMaster": "true",
@@ -40,140 +51,57 @@ ACTING = {
 }
 
 
-@dataclass(frozen=True)
-class Group:
-    """A master of one kind with a slave of the other."""
-
-    namesrv: str
-    master: str
-    slave: str
-    master_process: ServerProcess
-
-
-def ask(address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command | None:
-    async def run() -> Command | None:
-        async with open_client(real_world()) as client:
-            try:
-                return await client.invoke(address, request(code, ext, body), 5_000)
-            except RemotingError:
-                return None
-
-    return trio.run(run)
-
-
-def table(address: str, code: int) -> Any:
-    answer = ask(address, code)
-    return {} if answer is None or answer.code != 0 else loads(answer.body)
-
-
-def committed(address: str) -> int | None:
-    found = table(address, RequestCode.GET_ALL_CONSUMER_OFFSET).get("offsetTable", {})
-    offset = found.get(f"{TOPIC}@readers", {}).get("0")
-    return None if offset is None else int(offset)
-
-
-def knows_readers(address: str) -> bool:
-    return "readers" in table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).get("subscriptionGroupTable", {})
-
-
-def commit(address: str, offset: int) -> None:
-    ext = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
-    answer = ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
-    assert answer is not None
-    assert answer.code == 0, answer
-
-
 def active(address: str) -> bool:
-    return bool(table(address, RequestCode.GET_BROKER_RUNTIME_INFO).get("table", {}).get("brokerActive") == "true")
+    return bool(table(address, RequestCode.GET_BROKER_RUNTIME_INFO)["table"].get("brokerActive") == "true")
 
 
-def members(group: Group, name: str) -> dict[str, str]:
-    ext = {"clusterName": "DefaultCluster", "brokerName": name}
+def members(group: MixedGroup) -> set[str]:
+    ext = {"clusterName": "DefaultCluster", "brokerName": group.name}
     answer = ask(group.namesrv, RequestCode.GET_BROKER_MEMBER_GROUP, ext)
-    assert answer is not None
-    return dict(loads(answer.body)["brokerMemberGroup"]["brokerAddrs"])
+    return {str(key) for key in loads(answer.body)["brokerMemberGroup"]["brokerAddrs"]}
 
 
-def await_true(condition: Callable[[], bool], limit_s: float, what: str) -> None:
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < limit_s, f"not within {limit_s} s: {what}"
-        time.sleep(0.1)
+def readers(address: str) -> Any:
+    return table(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"].get("readers")
 
 
-def prepare(group: Group) -> None:
-    ext = {
-        "topic": TOPIC,
-        "defaultTopic": "TBW102",
-        "readQueueNums": "1",
-        "writeQueueNums": "1",
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-    }
-    for code, header, body in (
-        (RequestCode.UPDATE_AND_CREATE_TOPIC, ext, b""),
-        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, b'{"groupName":"readers","consumeEnable":true}'),
-    ):
-        answer = ask(group.master, code, header, body)
-        assert answer is not None
-        assert answer.code == 0, answer
+@pytest.fixture(scope="module")
+def groups(
+    java_home: Path, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, MixedGroup]]:
+    """Two groups whose masters have a topic, a consumer group and its progress.
 
-    async def send() -> None:
-        async with open_producer(real_world(), group.namesrv, "writers") as producer:
-            for number in range(20):
-                await producer.send(Message(TOPIC, b"%d" % number), timeout_ms=10_000)
-
-    trio.run(send)
-    commit(group.master, 3)
+    The Java slave copies them only after a minute: tests that need this come last, other tests fill the minute.
+    """
+    folder = tmp_path_factory.mktemp("failover")
+    with mixed_groups(folder, port_blocks, {}, ACTING, {"supportActingMaster": "true"}) as found:
+        for group in found.values():
+            await_true(functools.partial(active, group.master), 60, "the master is online")
+            send(group, TOPIC, 20)
+            make_group(group, TOPIC, 3)
+        yield found
 
 
-@pytest.fixture
-def group(request: pytest.FixtureRequest, java_home: Path, port_blocks: PortBlocks, tmp_path: Path) -> Iterator[Group]:
-    """Our name server, and a group whose master is of the kind asked for and whose slave is of the other."""
-    kinds = (OURS, JAVA) if request.param == OURS else (JAVA, OURS)
-    port = port_blocks.take()
-    namesrv = f"127.0.0.1:{port}"
-    text = filled_template("namesrv", PORT=port, DIR=tmp_path / "n", supportActingMaster="true")
-    found: list[tuple[str, ServerProcess]] = []
-    for template, kind in zip(("broker", "broker-slave"), kinds, strict=True):
-        port = port_blocks.take() + 10
-        keys: dict[str, object] = {"NAME": "broker-mixed", "PORT": port, "HA_PORT": port + 1, **ACTING}
-        place = tmp_path / template
-        broker_text = filled_template(template, **keys, NAMESRV=namesrv, DIR=place)
-        found.append((f"127.0.0.1:{port}", server(kind, "broker", template, place, broker_text)))
-    (master, master_process), (slave, slave_process) = found
-    with running(server(OURS, "namesrv", "namesrv", tmp_path / "n", text)):
-        try:
-            for process in (master_process, slave_process):
-                process.start()
-            for process in (master_process, slave_process):
-                process.await_boot()
-            yield Group(namesrv, master, slave, master_process)
-        finally:
-            for process in (master_process, slave_process):
-                process.kill()
+def goes_and_comes_back(group: MixedGroup) -> None:
+    """Let the master of a group die and return, and check that it gets what its slave has taken meanwhile."""
+    # given a pair in which the slave knows what its master knows
+    await_true(lambda: committed(group.slave, TOPIC) == 3, JAVA_SYNC_LIMIT_S, "the slave has the offsets")
+    await_true(lambda: readers(group.slave) is not None, 20, "the slave has the groups")
+    # when the master is killed and its slave goes on
+    group.servers[0].kill()
+    await_true(lambda: active(group.slave), 30, "the slave acts")
+    commit(group.slave, TOPIC, 15)
+    # and the master comes back
+    group.servers[0].start().await_boot()
+    await_true(lambda: "0" in members(group), 60, "the master is registered")
+    # then it has the slave's commits, and the slave stops
+    assert committed(group.master, TOPIC) == 15
+    await_true(lambda: not active(group.slave), 20, "the slave stops acting")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", [OURS, JAVA], indirect=True)
-def test_what_the_slave_of_the_other_kind_committed_is_given_back(group: Group) -> None:
-    # given a pair in which the slave knows what its master knows
-    await_true(lambda: active(group.master), 60, "the master is online")
-    prepare(group)
-    await_true(lambda: committed(group.slave) == 3, JAVA_SYNC_LIMIT_S, "the slave has the offsets")
-    await_true(lambda: knows_readers(group.slave), 20, "the slave has the groups")
-    # when the master is killed and its slave goes on
-    group.master_process.kill()
-    await_true(lambda: active(group.slave), 30, "the slave acts")
-    commit(group.slave, 15)
-    # and the master comes back
-    group.master_process.start().await_boot()
-    await_true(lambda: "0" in {str(key) for key in members(group, "broker-mixed")}, 60, "the master is registered")
-    # then it has the slave's commits, and the slave stops
-    assert committed(group.master) == 15
-    await_true(lambda: not active(group.slave), 20, "the slave stops acting")
+def test_what_our_slave_committed_is_given_back_to_a_java_master(groups: dict[str, MixedGroup]) -> None:
+    goes_and_comes_back(groups[JAVA])
 
 
 @pytest.mark.slow
@@ -299,3 +227,25 @@ def test_java_consumers_read_nothing_again_and_skip_nothing_whoever_took_their_c
 
     with bare_errors():
         trio.run(play)
+
+
+# --- what a Java slave has after its minute ---
+
+
+@pytest.mark.slow
+def test_a_java_slave_copies_the_tables_of_our_master(groups: dict[str, MixedGroup]) -> None:
+    group = groups[OURS]
+
+    def same() -> bool:
+        topics = table(group.slave, RequestCode.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]
+        known = readers(group.slave) or {}
+        return TOPIC in topics and known.get("retryMaxTimes") == 7 and committed(group.slave, TOPIC) == 3
+
+    await_true(same, JAVA_SYNC_LIMIT_S, "the Java slave has our topics, groups and offsets")
+    await_true(functools.partial(caught_up, group), 60, "the slave has the master's log")
+    assert pulled(group.master, TOPIC, 0) == pulled(group.slave, TOPIC, 0)
+
+
+@pytest.mark.slow
+def test_what_a_java_slave_committed_is_given_back_to_our_master(groups: dict[str, MixedGroup]) -> None:
+    goes_and_comes_back(groups[OURS])

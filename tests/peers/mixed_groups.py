@@ -1,0 +1,190 @@
+"""Replica groups whose master is of one kind (ours or the real Java one) and whose slave is of the other."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import trio
+from peer_processes import JAVA, OURS, PortBlocks, ServerProcess, filled_template, running, server
+
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import open_producer
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.json_dialect import loads
+from understudy.runtime.world import real_world
+
+JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
+
+
+@dataclass(frozen=True)
+class MixedGroup:
+    """A master of one kind with a slave of the other."""
+
+    name: str
+    namesrv: str
+    master: str
+    slave: str
+    servers: tuple[ServerProcess, ServerProcess]
+
+
+def kinds_of(master_kind: str) -> tuple[str, str]:
+    """The kinds of master and slave."""
+    return (OURS, JAVA) if master_kind == OURS else (JAVA, OURS)
+
+
+@contextlib.contextmanager
+def mixed_groups(
+    folder: Path,
+    ports: PortBlocks,
+    master_keys: dict[str, object],
+    keys: dict[str, object],
+    namesrv_keys: dict[str, object],
+) -> Iterator[dict[str, MixedGroup]]:
+    """Run two groups at a time, each at a name server of ours; returns them by the kind of their masters."""
+    name_servers, brokers, found = [], [], {}
+    for master_kind in (OURS, JAVA):
+        place = folder / master_kind
+        port = ports.take()
+        namesrv, name = f"127.0.0.1:{port}", f"broker-{master_kind}"
+        text = filled_template("namesrv", PORT=port, DIR=place / "n", **namesrv_keys)
+        name_servers.append(server(OURS, "namesrv", "namesrv", place / "n", text))
+        addresses, members = [], []
+        for template, kind in zip(("broker", "broker-slave"), kinds_of(master_kind), strict=True):
+            port = ports.take() + 10
+            own: dict[str, object] = {"NAME": name, "PORT": port, "HA_PORT": port + 1, **keys}
+            if template == "broker":
+                own |= master_keys
+            text = filled_template(template, **own, NAMESRV=namesrv, DIR=place / template)
+            members.append(server(kind, "broker", template, place / template, text))
+            addresses.append(f"127.0.0.1:{port}")
+        found[master_kind] = MixedGroup(name, namesrv, addresses[0], addresses[1], (members[0], members[1]))
+        brokers += members
+    with running(*name_servers):
+        try:
+            for broker in brokers:
+                broker.start()
+            for broker in brokers:
+                broker.await_boot()
+            yield found
+            for broker in brokers:
+                if broker.name.startswith(OURS):
+                    assert broker.stop() == 0, broker.output()[-3000:]
+        finally:
+            for broker in brokers:
+                broker.kill()
+
+
+def ask(address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    """Send one request and return the answer."""
+
+    async def run() -> Command | RemotingError:
+        async with open_client(real_world()) as client:
+            try:
+                return await client.invoke(address, request(code, ext, body), 10_000)
+            except RemotingError as error:
+                return error
+
+    answer = trio.run(run)
+    if isinstance(answer, RemotingError):
+        raise answer
+    return answer
+
+
+def table(address: str, code: int) -> Any:
+    """Return the JSON body of an answer."""
+    answer = ask(address, code)
+    assert answer.code == 0, answer
+    return loads(answer.body)
+
+
+def await_true(condition: Callable[[], bool], limit_s: float, what: str) -> float:
+    """Poll until the condition holds, also while nobody answers; return the seconds it took."""
+    began = time.monotonic()
+    while True:
+        with contextlib.suppress(RemotingError):
+            if condition():
+                return time.monotonic() - began
+        assert time.monotonic() - began < limit_s, f"not within {limit_s} s: {what}"
+        time.sleep(0.1)
+
+
+def send(group: MixedGroup, topic: str, count: int, **properties: str) -> list[str]:
+    """Make the topic on the master and send messages to it; return the status of each."""
+    ext = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": "2",
+        "writeQueueNums": "2",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+    assert ask(group.master, RequestCode.UPDATE_AND_CREATE_TOPIC, ext).code == 0
+
+    async def run() -> list[str]:
+        async with open_producer(real_world(), group.namesrv, "writers") as producer:
+            bodies = [b"%s %d" % (topic.encode(), number) for number in range(count)]
+            sent = [await producer.send(Message(topic, body, dict(properties)), timeout_ms=10_000) for body in bodies]
+            return [result.status.value for result in sent]
+
+    return trio.run(run)
+
+
+def pulled(address: str, topic: str, queue_id: int) -> bytes:
+    """Return the raw messages of a queue, as one pull gives them."""
+    answer = ask(
+        address,
+        RequestCode.PULL_MESSAGE,
+        {
+            "consumerGroup": "readers",
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+            "expressionType": "TAG",
+        },
+    )
+    assert answer.code == 0, answer
+    return answer.body
+
+
+def make_group(group: MixedGroup, topic: str, offset: int) -> None:
+    """Create a consumer group on the master and commit an offset."""
+    body = b'{"groupName":"readers","consumeEnable":true,"retryQueueNums":1,"retryMaxTimes":7}'
+    assert ask(group.master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == 0
+    commit(group.master, topic, offset)
+
+
+def commit(address: str, topic: str, offset: int) -> None:
+    ext = {"consumerGroup": "readers", "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+    assert ask(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext).code == 0
+
+
+def committed(address: str, topic: str) -> int | None:
+    offset = table(address, RequestCode.GET_ALL_CONSUMER_OFFSET)["offsetTable"].get(f"{topic}@readers", {}).get("0")
+    return None if offset is None else int(offset)
+
+
+def caught_up(group: MixedGroup) -> bool:
+    master = table(group.master, RequestCode.GET_BROKER_HA_STATUS)
+    slave = table(group.slave, RequestCode.GET_BROKER_HA_STATUS)
+    end = master["masterCommitLogMaxOffset"]
+    return (
+        end > 0
+        and [each["slaveAckOffset"] for each in master["haConnectionInfo"]] == [end]
+        and slave["haClientRuntimeInfo"]["maxOffset"] == end
+    )
