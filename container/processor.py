@@ -74,8 +74,8 @@ class _Processor:
         path, disk = container.options.path, container.world.disk
         if path is not None:
             try:
-                text = rewrite_properties(disk.read(path).decode("latin-1"), changes)
-                await disk.in_thread(lambda: write_durably(disk, path, text.encode("latin-1", "backslashreplace")))
+                data = rewrite_properties(disk.read(path), changes)
+                await disk.in_thread(lambda: write_durably(disk, path, data))
             except OSError as error:
                 container.options.update({key: before[key] for key in changes if key in before})
                 remark = f"nothing was changed, because {path} cannot be written: {error}"

@@ -154,23 +154,30 @@ def _unescape(text: str) -> str:
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def rewrite_properties(text: str, changes: Mapping[str, str]) -> str:
-    """Return the text of a ``.properties`` file with keys changed in place and new keys appended.
+def rewrite_properties(data: bytes, changes: Mapping[str, str]) -> bytes:
+    """Return the bytes of a ``.properties`` file with keys changed in place and new keys appended.
+
+    What is written is ASCII, and what stays keeps its bytes: the file keeps its encoding, whichever that is.
 
     Differs from the reference, which replaces the user's file by all of its keys and so drops comments and order.
     """
+    text = data.decode("latin-1")  # a character for each byte
     left = dict(changes)
     lines = []
+    continued = dropped = False
     for line in re.split("\r\n|\r|\n", text.removesuffix("\n")) if text else ():  # no other ends of lines, as in Java
-        match = re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
-        key = match.group(1) if match else None
-        if key is not None and key in changes and not line.lstrip().startswith(("#", "!")):
+        comment = not continued and line.lstrip().startswith(("#", "!"))
+        if not continued:
+            match = None if comment else re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
+            key = match.group(1) if match else ""
+            dropped = key in changes
             if key in left:
                 lines.append(f"{key}={_escape(left.pop(key))}")
-            continue
-        lines.append(line)
+        if not dropped:
+            lines.append(line)
+        continued = not comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
     lines.extend(f"{key}={_escape(value)}" for key, value in left.items())
-    return "\n".join(lines) + "\n"
+    return ("\n".join(lines) + "\n").encode("latin-1")
 
 
 def nearest_name(key: str, names: Iterable[str]) -> str | None:

@@ -111,7 +111,7 @@ class ConfigurationAdmin:
             return
 
         def write() -> None:
-            text = disk.read(path).decode("utf-8", "surrogateescape") if disk.exists(path) else ""
-            write_durably(disk, path, rewrite_properties(text, changed).encode("utf-8", "surrogateescape"))
+            data = disk.read(path) if disk.exists(path) else b""
+            write_durably(disk, path, rewrite_properties(data, changed))
 
         await disk.in_thread(write)

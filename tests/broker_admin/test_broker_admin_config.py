@@ -181,9 +181,9 @@ def test_an_update_is_all_or_nothing_and_skips_unknown_keys() -> None:
 
 
 def test_rewriting_keeps_comments_and_order() -> None:
-    text = "# mine\nbrokerName=a\n traceOn : true\n#traceOn=off\ntraceOn=true\n"
+    text = b"# mine\nbrokerName=a\n traceOn : true\n#traceOn=off\ntraceOn=true\n"
 
-    assert "# mine\nbrokerName=a\ntraceOn=false\n#traceOn=off\nregionId=C:\\\\x\n" == rewrite_properties(
+    assert b"# mine\nbrokerName=a\ntraceOn=false\n#traceOn=off\nregionId=C:\\\\x\n" == rewrite_properties(
         text, {"traceOn": "false", "regionId": "C:\\x"}
     )
 

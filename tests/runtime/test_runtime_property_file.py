@@ -137,13 +137,20 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 @given(st.text(max_size=20))
 def test_a_changed_value_is_read_back_whatever_the_file_was_written_in(value: str) -> None:
     for before in ("brokerName=bröker\n".encode(), "brokerName=bröker\n".encode("latin-1")):
-        text = rewrite_properties(before.decode("utf-8", "surrogateescape"), {"regionId": value})
+        after = rewrite_properties(before, {"regionId": value})
         disk = SimDisk(Random(1))
         disk.make_folder("/c")
-        disk.open("/c/f").write_at(0, text.encode("utf-8", "surrogateescape"))
+        disk.open("/c/f").write_at(0, after)
         assert {"brokerName": "bröker", "regionId": value.strip()} == read_properties_file(disk, "/c/f", None)
 
 
+def test_a_value_over_several_lines_is_changed_as_a_whole() -> None:
+    before = b"# kept \\\nnamesrvAddr=h:1;\\\n  i:2;\\\n  j:3\nregionId=a\\\nnamesrvAddr=part\nnamesrvAddr=again\\\nx"
+    after = rewrite_properties(before, {"namesrvAddr": "k:4"})
+    assert b"# kept \\\nnamesrvAddr=k:4\nregionId=a\\\nnamesrvAddr=part\n" == after
+    assert {"namesrvAddr": "k:4", "regionId": "anamesrvAddr=part"} == parse_properties(after.decode())
+
+
 def test_characters_beyond_16_bits_are_two_escapes_as_in_java() -> None:
-    assert "a=\\ud83d\\ude00\n" == rewrite_properties("", {"a": "😀"})
+    assert b"a=\\ud83d\\ude00\n" == rewrite_properties(b"", {"a": "😀"})
     assert {"a": "😀"} == parse_properties("a=\\ud83d\\ude00\n")
