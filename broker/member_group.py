@@ -116,19 +116,25 @@ class MemberGroup:
         self._client = client
         self._chosen = 0
         self._ask_again = trio.Event()
+        self._unknown_somewhere = False
         self.members: dict[int, str] | None = None
         self.seen_at: float | None = None
         self.on_view: list[Callable[[], None]] = []
         self.on_contact: list[Callable[[Mapping[int, str]], None]] = []
         if replication.slave is not None:
             registration.on_answer.append(replication.follow)
+        if options.broker.enableSlaveActingMaster:
+            registration.on_unknown = self._look_first
 
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker
         while True:
             if broker.enableSlaveActingMaster:
+                unknown, self._unknown_somewhere = self._unknown_somewhere, False
                 await self.ask()
+                if unknown:
+                    self._registration.lost()
                 await self._find_ha_address()
                 with self._clock.move_on_after(broker.syncBrokerMemberGroupPeriod / 1000):
                     await self._ask_again.wait()
@@ -137,6 +143,11 @@ class MemberGroup:
             if self._replication.slave is not None and self._replication.master_address is None:
                 self._registration.trigger()  # its answer names the master as soon as there is one
             await self._clock.sleep(SEARCH_MS / 1000)
+
+    def _look_first(self) -> None:
+        """Look at the group before the broker registers where it was not known: a slave may have acted for it there."""
+        self._unknown_somewhere = True
+        self._ask_again.set()
 
     async def ask(self) -> dict[int, str] | None:
         """Ask a name server now; return the view, or ``None`` when none answers. The old view stays then."""
@@ -225,7 +236,7 @@ class MemberGroup:
         own = self._identity
         held = found.get(own.broker_id)
         if held is None:
-            self._registration.trigger()
+            self._registration.lost()
         elif held != own.address and (self.members or {}).get(own.broker_id) != held:
             log.error(
                 "another broker has this name and id; give one of them another brokerName or brokerId",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import trio
 
@@ -20,6 +20,7 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.data_version import DataVersion
 from understudy.broker.identity import Identity
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.broker.unheard import Unheard
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -35,6 +36,8 @@ SHORTEST_PERIOD_MS, LONGEST_PERIOD_MS = 10_000, 60_000
 ANNOUNCE_TIMEOUT_MS = 3_000
 SIGN_OFF_TIMEOUT_MS = 1_000
 RETRY_MS = 5_000
+SLOW_MS = 3_000
+"""A name server that takes longer is left to answer when it can; nobody else waits for it."""
 _INT = struct.Struct(">i")
 
 
@@ -93,6 +96,7 @@ class Registration:
         on_answer: called with the master's address and HA address that a name server answered (``None``: none).
         withheld: nobody may be told of this broker; after setting it false, call :meth:`trigger`.
         away: tells, at any moment, whether the broker has just been away for too long to say anything.
+        on_unknown: called when a name server does not know this broker; registers there by default.
     """
 
     def __init__(
@@ -105,12 +109,17 @@ class Registration:
         self._client = client
         self._changed: dict[str, TopicConfig] = {}
         self._missed: set[str] = set()
+        self._under_way: set[str] = set()
+        self._again: set[str] = set()
+        self._unheard = Unheard()
+        self._told_at: float | None = None
         self._full = True
         self._wake = trio.Event()
         self._settled = trio.Event()
         self.on_answer: list[Callable[[str | None, str | None], None]] = []
         self.withheld = False
         self.away: Callable[[], bool] = lambda: False
+        self.on_unknown: Callable[[], None] = self.trigger
         topics.on_change.append(self._topics_changed)
 
     @property
@@ -129,6 +138,20 @@ class Registration:
         self._full = True
         self._note()
 
+    def lost(self) -> None:
+        """Register soon, for a name server has lost this broker; later when its heartbeats do not seem to arrive."""
+        broker, now = self._options.broker, self._world.clock.monotonic()
+        notice_ms = 2 * max(broker.brokerHeartbeatInterval, broker.syncBrokerMemberGroupPeriod)
+        timeout_ms = broker.brokerNotActiveTimeoutMillis
+        if not broker.enableSlaveActingMaster or self._unheard.may_return(
+            now, self._told_at, timeout_ms / 1000, notice_ms / 1000
+        ):
+            self.trigger()
+        else:
+            log.warning(
+                "lost again, heartbeats do not arrive", broker=self._identity.canonical_name, away_ms=timeout_ms
+            )
+
     async def settled(self, timeout_ms: float = ANNOUNCE_TIMEOUT_MS) -> bool:
         """Wait until every change so far was told to the name servers that answer.
 
@@ -143,11 +166,12 @@ class Registration:
         """Register until cancelled; a name server that did not take it is asked again after :data:`RETRY_MS`."""
         self._client.on_close.append(self._connection_closed)
         try:
-            await self._run()
+            async with trio.open_nursery() as nursery:
+                await self._run(nursery)
         finally:
             self._client.on_close.remove(self._connection_closed)
 
-    async def _run(self) -> None:
+    async def _run(self, nursery: trio.Nursery) -> None:
         clock = self._world.clock
         due = retry = clock.monotonic()
         while True:
@@ -162,16 +186,17 @@ class Registration:
                 self._full = False
                 self._changed.clear()
                 self._wake = trio.Event()
-                await self._register_all(self.name_servers)
+                await self._register_all(nursery, self.name_servers)
                 due = clock.monotonic() + self._period_ms() / 1000
                 retry = clock.monotonic() + RETRY_MS / 1000
             elif self._changed:
                 rows = list(self._changed.values())
                 self._changed.clear()
                 self._wake = trio.Event()
-                await self._announce(rows)
+                await self._announce(nursery, rows)
             elif self._missed and clock.monotonic() >= retry:
-                await self._register_all([address for address in self.name_servers if address in self._missed])
+                again = [address for address in self.name_servers if address in self._missed]
+                await self._register_all(nursery, again)
                 retry = clock.monotonic() + RETRY_MS / 1000
             if self._full or self._changed:
                 continue
@@ -179,6 +204,7 @@ class Registration:
             wake_at = min(due, retry) if self._missed else due
             with clock.move_on_after(max(wake_at - clock.monotonic(), 0)):
                 await self._wake.wait()
+                self._wake = trio.Event()
 
     async def heartbeat(self) -> None:
         """Send light heartbeats until cancelled, as brokers do whose slaves may act for them."""
@@ -248,33 +274,73 @@ class Registration:
             ext["heartbeatTimeoutMillis"] = str(broker.brokerNotActiveTimeoutMillis)
         return request(RequestCode.REGISTER_BROKER, ext, body)
 
-    async def _register_all(self, addresses: list[str]) -> None:
+    async def _register_all(self, nursery: trio.Nursery, addresses: list[str]) -> None:
         """Register everything at *addresses*; note those that did not take it."""
         rows = list(self._topics.rows.values())
-        self._missed.clear()
-        async with trio.open_nursery() as nursery:
-            for address in addresses:
-                nursery.start_soon(
-                    self._register_at, address, self._request(rows), not self._options.broker.forceRegister
-                )
+        self._missed.intersection_update(self.name_servers)
+        self._missed.difference_update(addresses)
+        only_when_changed = not self._options.broker.forceRegister
 
-    async def _announce(self, rows: list[TopicConfig]) -> None:
-        async with trio.open_nursery() as nursery:
-            for address in self.name_servers:
-                if self._options.broker.enableSingleTopicRegister:
-                    for row in rows:
-                        nursery.start_soon(self._register_topic_at, address, row)
-                else:
-                    nursery.start_soon(self._register_at, address, self._request(rows), False)
+        async def register(address: str) -> None:
+            await self._register_at(address, self._request(rows), only_when_changed)
+
+        await self._tell_each(nursery, addresses, register)
+
+    async def _announce(self, nursery: trio.Nursery, rows: list[TopicConfig]) -> None:
+        async def announce(address: str) -> None:
+            if not self._options.broker.enableSingleTopicRegister:
+                await self._register_at(address, self._request(rows), False)
+                return
+            async with trio.open_nursery() as parallel:
+                for row in rows:
+                    parallel.start_soon(self._register_topic_at, address, row)
+
+        await self._tell_each(nursery, self.name_servers, announce)
+
+    async def _tell_each(
+        self, nursery: trio.Nursery, addresses: list[str], tell: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """Call *tell* for each of *addresses* in parallel and wait for all that need no more than :data:`SLOW_MS`.
+
+        A name server that has not answered the last time yet is told everything as soon as it has.
+        """
+        free = [address for address in addresses if address not in self._under_way]
+        self._again.update(address for address in addresses if address in self._under_way)
+        left, done = len(free), trio.Event()
+
+        async def one(address: str) -> None:
+            nonlocal left
+            try:
+                await tell(address)
+                left -= 1
+                if left == 0:
+                    done.set()
+                while address in self._again and not self.isolated:
+                    self._again.discard(address)
+                    self._missed.discard(address)
+                    await self._register_at(address, self._request(self._topics.rows.values()), False)
+            finally:
+                self._under_way.discard(address)
+                self._again.discard(address)
+            if address in self._missed:
+                self._wake.set()
+
+        self._under_way.update(free)
+        for address in free:
+            nursery.start_soon(one, address)
+        if free:
+            with self._world.clock.move_on_after(SLOW_MS / 1000):
+                await done.wait()
 
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> None:
-        if only_when_changed and not await self._differs_at(address):
+        if only_when_changed and (not await self._differs_at(address) or self.isolated):
             return
         timeout_ms = self._options.broker.registerBrokerTimeoutMills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             self._missed.add(address)
             return
+        self._told_at = self._world.clock.monotonic()
         ext = answer.ext or {}
         for listener in self.on_answer:
             listener(ext.get("masterAddr"), ext.get("haServerAddr"))
@@ -330,7 +396,7 @@ class Registration:
         return answer
 
     async def _beat(self, address: str) -> None:
-        """Send one heartbeat; register at once when the answer says that nobody knows this broker there.
+        """Send one heartbeat; call :attr:`on_unknown` when the answer says that nobody knows this broker there.
 
         Name servers that know 904 never say so; the member view finds it out then.
         """
@@ -353,12 +419,12 @@ class Registration:
             return
         if answer.code == ResponseCode.SUCCESS and not answer.body and not self.isolated:
             log.info("not known, registering", broker=self._identity.canonical_name, name_server=address)
-            self.trigger()
+            self.on_unknown()
 
     def _connection_closed(self, address: str, connection: Connection) -> None:
         # A name server drops the brokers of a connection that ends; a new registration brings this one back.
         if address in self.name_servers:
-            self.trigger()
+            self.lost()
 
     async def _sign_off_at(self, client: RemotingClient, address: str, ext: dict[str, str]) -> None:
         try:

@@ -283,6 +283,13 @@ class RoleServices:
             if others:
                 self.isolate(f"no name server was reached for {silent:.0f} ms")
             self._broker.registration.trigger()
+        elif others and self._dropped(found):
+            self.isolate("a name server had dropped this master")
+
+    def _dropped(self, found: Mapping[int, str]) -> bool:
+        """Return whether *found* misses this master, which the view before had: a slave may have acted for it since."""
+        own, before = self._broker.identity, self._broker.member_group.members or {}
+        return not self._broker.is_slave and own.broker_id not in found and before.get(own.broker_id) == own.address
 
     # --- due messages ------------------------------------------------------------------------------------------
 

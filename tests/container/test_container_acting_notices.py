@@ -1,0 +1,254 @@
+"""Name servers that tell nobody, heartbeats that are lost on the way, masters that only the name server has lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import trio
+from test_container_failover import TOPIC, Ring, open_ring, run, until
+from test_container_partitions import acting
+
+from understudy.broker.broker import Broker
+from understudy.mqclient.message import Message
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import open_session
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.connection import Connection
+from understudy.runtime.json_dialect import loads
+from understudy.testkit.ring import GROUPS
+from understudy.testkit.sim_connection import SimStream
+
+SYNC_SECONDS = 1.0
+PUSHED = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+
+
+def count_pushes(broker: Broker) -> list[Command]:
+    """Note every notice that *broker* gets from now on."""
+    pushed: list[Command] = []
+    handler = broker.server.handler(PUSHED)
+    assert handler is not None
+
+    def note(connection: Connection, command: Command) -> object:
+        pushed.append(command)
+        return handler(connection, command)
+
+    broker.server.register(PUSHED, note)  # type: ignore[arg-type]
+    return pushed
+
+
+async def change_name_server(ring: Ring, line: str) -> None:
+    answer = await ring.client.invoke(
+        ring.cluster.name_servers, request(RequestCode.UPDATE_NAMESRV_CONFIG, {}, line.encode()), 3_000
+    )
+    assert answer.code == 0, answer.remark
+
+
+@pytest.mark.covers("R25")
+@pytest.mark.parametrize("notify", ["true", "false"])
+@pytest.mark.parametrize("compatible", ["true", "false"])
+def test_without_the_push_a_slave_begins_and_ends_within_one_look_at_its_group(notify: str, compatible: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        # given a master that does not announce its return, so that nothing but the group tells of it
+        keys = {"skipPreOnline": "true", "compatibleWithOldNameSrv": compatible}
+        async with open_ring(source, keys) as ring:
+            await change_name_server(ring, f"notifyMinBrokerIdChanged={notify}")
+            server = ring.cluster.host("n1").name_server
+            assert server is not None
+            slave = ring.broker("g0", 1)
+            pushed = count_pushes(slave)
+            for round_number in range(5):
+                await trio.sleep(0.17 * round_number)
+                # when the master dies and the name server drops it
+                await ring.cluster.kill("c1")
+                await until(lambda: 0 not in server.table.groups["g0"].members, 5)
+                began = await until(lambda: slave in acting(ring), 10)
+                await trio.sleep(3)
+                # and when it is registered again
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(ring.cluster.restart, "c1")
+                    await until(lambda: 0 in server.table.groups["g0"].members, 20, 0.001)
+                    ended = await until(lambda: slave not in acting(ring), 10, 0.001)
+                # then the slave finds out by itself within about one period
+                assert max(began, ended) < SYNC_SECONDS + 0.2
+                if notify == "true":
+                    assert ended < 0.1
+                await ring.online()
+                await trio.sleep(1)
+            assert bool(pushed) == (notify == "true")
+
+    run(scenario)
+
+
+@pytest.mark.covers("CT-04")
+def test_heartbeats_that_arrive_as_something_else_cost_replicas_until_they_are_whole_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, {"compatibleWithOldNameSrv": "false"}) as ring:
+            watched = {"g0": ring.broker("g0", 1), "g1": ring.broker("g1", 0), "g2": ring.broker("g2", 0)}
+            corrupted = 0
+            faulty = True
+            deliver = SimStream._put
+
+            def proxy(stream: SimStream, data: bytes) -> None:
+                nonlocal corrupted
+                if faulty and (stream.local[0], stream.peer[1]) == (ring.cluster.address("c1"), 9876):
+                    corrupted += data.count(b'"code":904')
+                    data = data.replace(b'"code":904', b'"code": -1')
+                deliver(stream, data)
+
+            async def members(group: str) -> int:
+                ext = {"clusterName": "DefaultCluster", "brokerName": group}
+                question = request(RequestCode.GET_BROKER_MEMBER_GROUP, ext)
+                answer = await ring.client.invoke(ring.cluster.name_servers, question, 3_000)
+                return len(loads(answer.body)["brokerMemberGroup"]["brokerAddrs"])
+
+            def alive() -> dict[str, int]:
+                return {group: broker.replication.alive for group, broker in watched.items()}
+
+            assert alive() == {"g0": 3, "g1": 3, "g2": 3}
+            assert [await members(group) for group in GROUPS] == [3, 3, 3]
+            server = ring.cluster.host("n1").network
+            connections = {key for key, each in server.streams.items() if each.peer[0] == ring.cluster.address("c1")}
+            assert connections
+            # when each heartbeat of one container arrives with another code, and everything else as it is
+            monkeypatch.setattr(SimStream, "_put", proxy)
+            least, listed = alive(), dict.fromkeys(GROUPS, 3)
+            for _ in range(600):
+                await trio.sleep(0.1)
+                least = {group: min(count, least[group]) for group, count in alive().items()}
+                for group in GROUPS:
+                    listed[group] = min(listed[group], await members(group))
+            # then each of its brokers is missed in its group within a minute, by the name server and by who is left
+            assert corrupted > 100
+            assert listed == {"g0": 2, "g1": 2, "g2": 2}
+            assert least == {"g0": 2, "g1": 2, "g2": 2}
+            # when heartbeats are whole again
+            faulty = False
+            took = await until(lambda: set(alive().values()) == {3}, 60)
+            # then everybody is there again within a minute, and stays
+            assert took < 60
+            await trio.sleep(2)
+            for _ in range(60):
+                assert alive() == {"g0": 3, "g1": 3, "g2": 3}
+                assert [await members(group) for group in GROUPS] == [3, 3, 3]
+                await trio.sleep(1)
+
+    run(scenario)
+
+
+async def drop(ring: Ring, broker: Broker) -> None:
+    """Let the name server drop *broker* now."""
+    own = broker.identity
+    ext = {
+        "clusterName": own.cluster,
+        "brokerName": own.name,
+        "brokerAddr": own.address,
+        "brokerId": str(own.broker_id),
+    }
+    command = request(RequestCode.UNREGISTER_BROKER, ext)
+    answer = await ring.client.invoke(ring.cluster.name_servers, command, 3_000)
+    assert answer.code == 0, answer.remark
+
+
+@pytest.mark.parametrize("compatible", ["true", "false"])
+def test_a_healthy_master_that_was_dropped_is_back_at_once_with_what_its_slave_took_meanwhile(compatible: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, {"compatibleWithOldNameSrv": compatible}) as ring:
+            server = ring.cluster.host("n1").name_server
+            assert server is not None
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            for round_number in range(4):
+                await ring.commit(master, 10 * round_number)
+                await trio.sleep(2.1 + 0.13 * round_number)
+                # given a name server that drops a master which neither stopped nor lost a connection
+                dropped = trio.current_time()
+                await drop(ring, master)
+                # when a client of the slave that acts for it commits before the master knows
+                await until(lambda: slave in acting(ring), 1, 0.001)
+                await ring.commit(slave, 10 * round_number + 7)
+                assert 0 not in server.table.groups["g0"].members
+                # then the master is back within moments, and has the commit before anybody can find it
+                await until(lambda: 0 in server.table.groups["g0"].members, 20, 0.001)
+                assert trio.current_time() - dropped < 2
+                assert master.offsets.query("readers", TOPIC, 0) == 10 * round_number + 7
+                await until(lambda: slave not in acting(ring), 5)
+                await ring.online()
+
+    run(scenario)
+
+
+async def forget(ring: Ring, broker: Broker) -> Callable[[], None]:
+    """Let the name server drop *broker* now and not hear it any more; return what ends this."""
+    server = ring.cluster.host("n1").name_server
+    assert server is not None
+    dispatcher, codes = server._server, (RequestCode.REGISTER_BROKER, RequestCode.BROKER_HEARTBEAT)
+    own = broker.identity
+    before = {}
+    for code in (*codes, RequestCode.QUERY_DATA_VERSION):
+        handler = before[code] = dispatcher.handler(code)
+        assert handler is not None
+
+        def deaf(connection: Connection, command: Command, handler=handler) -> object:  # type: ignore[no-untyped-def]
+            return None if (command.ext or {}).get("brokerAddr") == own.address else handler(connection, command)
+
+        dispatcher.register(code, deaf)  # type: ignore[arg-type]
+    await drop(ring, broker)
+
+    def hear() -> None:
+        for code, handler in before.items():
+            assert handler is not None
+            dispatcher.register(code, handler)
+
+    return hear
+
+
+@pytest.mark.covers("CT-06")
+@pytest.mark.parametrize("compatible", ["true", "false"])
+def test_the_greatest_offset_of_a_lost_masters_queues_is_answered_where_the_route_leads(compatible: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, {"compatibleWithOldNameSrv": compatible}) as ring:
+            world, servers = ring.cluster.client_world("asker"), ring.cluster.name_servers
+
+            async def greatest(address: str) -> list[int]:
+                found = []
+                for queue_id in (0, 1):
+                    ext = {"topic": TOPIC, "queueId": str(queue_id)}
+                    answer = await ring.client.invoke(address, request(RequestCode.GET_MAX_OFFSET, ext), 3_000)
+                    assert answer.code == 0, answer.remark
+                    found.append(int((answer.ext or {})["offset"]))
+                return found
+
+            # given a hundred acknowledged messages over all groups
+            sent = [await ring.producer.send(Message(TOPIC, b"%d" % number)) for number in range(100)]
+            assert {each.queue.broker_name for each in sent} == set(GROUPS)
+            master, slave = ring.broker("g2", 0), ring.broker("g2", 1)
+            before = await greatest(master.identity.address)
+            assert sum(before) == sum(each.queue.broker_name == "g2" for each in sent)
+            async with open_session(world, servers) as session:
+                await session.route(TOPIC)
+                assert session.master_address("g2") == master.identity.address
+                # when the master of one group lives but the name server has lost it
+                hear = await forget(ring, master)
+                await until(lambda: slave in acting(ring), 5)
+                # then the route has an address for the group all the time, and who asks there is told the same
+                for _ in range(40):
+                    await session.fresh_route(TOPIC)
+                    address = session.master_address("g2")
+                    assert address == slave.identity.address
+                    assert await greatest(address) == before
+                    await trio.sleep(0.5)
+                # and when it is heard again, so does the master
+                hear()
+                await until(lambda: acting(ring) == [], 60)
+                await trio.sleep(5)
+                await session.fresh_route(TOPIC)
+                assert session.master_address("g2") == master.identity.address
+                assert await greatest(master.identity.address) == before
+                more = await ring.producer.send(Message(TOPIC, b"after"), queue=MessageQueue(TOPIC, "g2", 0))
+                assert more.queue_offset == before[0]
+
+    run(scenario)
