@@ -35,11 +35,23 @@ def local_path(path: str) -> str | None:
 
 
 def remote(path: str) -> tuple[Any, str]:
-    """Arrow's file system for a URI, and the path in it."""
+    """Arrow's file system for a URI, and the path in it.
+
+    Errors: OSError in one line, also where Arrow lists every place at which it looked for Hadoop's libraries.
+    """
     from pyarrow import fs
 
     uri = "s3" + path[3:] if path.startswith(("s3a:", "s3n:")) else path
-    system, inner = fs.FileSystem.from_uri(uri)
+    try:
+        system, inner = fs.FileSystem.from_uri(uri)
+    except OSError as error:
+        reason = str(error).splitlines()[0]
+        if uri.startswith(("hdfs:", "viewfs:")):
+            reason += (
+                "; Arrow needs the libhdfs of a Hadoop installation: set JAVA_HOME, HADOOP_HOME, and CLASSPATH to what"
+                " `hadoop classpath --glob` prints"
+            )
+        raise OSError(f"{path}: {reason}") from None
     return system, inner
 
 

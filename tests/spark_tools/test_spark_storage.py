@@ -74,3 +74,32 @@ def test_the_untouched_end_of_a_preallocated_file_is_not_read(tmp_path: Path) ->
         file.truncate(1 << 24)
 
     assert 10_000 <= storage.data_end(str(path), 1 << 24) <= 1 << 24
+
+
+def test_a_machine_without_hadoop_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def from_uri(uri: str) -> None:
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\ndlopen(...) failed")
+
+    monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": staticmethod(from_uri)}))
+
+    with pytest.raises(OSError, match=r"^hdfs://n/a: Unable to load libjvm; .*HADOOP_HOME.*$") as caught:
+        storage.remote("hdfs://n/a")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_new_file_bears_its_name_only_once_it_is_whole(tmp_path: Path, elsewhere: None) -> None:
+    for place, root in (
+        (str(tmp_path / "here"), tmp_path / "here"),
+        (f"hdfs://node{tmp_path}/there", tmp_path / "there"),
+    ):
+        for text in (b"first", b"second"):
+            storage.empty_directory(place)
+            assert list(root.iterdir()) == []
+            for _ in range(2):  # a task that is repeated replaces what it wrote
+                with storage.new_file(storage.join(place, "part.parquet")) as file:
+                    file.write(text)
+            assert [(path.name, path.read_bytes()) for path in root.iterdir()] == [("part.parquet", text)]
+        with pytest.raises(RuntimeError), storage.new_file(storage.join(place, "other.parquet")) as file:
+            file.write(b"half")
+            raise RuntimeError
+        assert not (root / "other.parquet").exists()

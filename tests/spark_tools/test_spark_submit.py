@@ -139,6 +139,7 @@ def test_the_installed_command_shows_its_progress_on_a_terminal(tmp_path: Path) 
     assert process.returncode == exits.DIFFER, text[-3000:]
     assert "reading stores" in text
     assert "comparing offsets" in text
+    assert not re.search("WARN|log4j|log level|hostname", text), text
     count, total = re.findall(r"(\d+)/(\d+)", text)[-1]
     assert count == total
     assert b"\x1b" not in printed
