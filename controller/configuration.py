@@ -15,7 +15,7 @@ RAFT_PORT_DISTANCE = 10_000
 FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 
-_ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
+ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 
 def _home(*names: str) -> str:
@@ -117,7 +117,7 @@ class Peers:
 
 def read_config(values: Properties) -> ControllerConfig:
     """Read the settings of a file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
-    return merge(ControllerConfig(), values, values.source)
+    return with_values(ControllerConfig(), values, values.source)
 
 
 def check(config: ControllerConfig) -> None:
@@ -127,20 +127,9 @@ def check(config: ControllerConfig) -> None:
     tls_files(config)
 
 
-def merge(config: ControllerConfig, values: dict[str, str], source: str) -> ControllerConfig:
-    """Return *config* with the known keys of *values*. Raises :class:`ConfigError`."""
-    return with_values(config, values, source)
-
-
 def show(config: ControllerConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
     return format_properties(shown(config))
-
-
-def black_listed(config: ControllerConfig, keys: dict[str, str]) -> bool:
-    """Return whether any of *keys* may not be changed over the network."""
-    black = _ALWAYS_BLACK | {key.strip() for key in config.config_black_list.split(";")}
-    return any(key in black for key in keys)
 
 
 def timing(config: ControllerConfig) -> Timing:

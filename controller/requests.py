@@ -14,7 +14,7 @@ from understudy.controller.answers import (
     sync_state_set,
 )
 from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, CleanBrokerData, RegisterBroker
-from understudy.controller.configuration import FORGET_MEMBER_KEY, Peers, show
+from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig, Peers, show
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
 from understudy.controller.failover import Failover
@@ -26,7 +26,6 @@ from understudy.controller.notification import set_body
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import NOT_LEADER, ReplicatedMetadata
-from understudy.controller.settings import BlackListedError, ControllerSettings, SettingsError
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -41,6 +40,7 @@ from understudy.remoting.fields import (
 )
 from understudy.runtime.clock import Clock
 from understudy.runtime.properties import ConfigError, parse_properties
+from understudy.runtime.stored_settings import BlackListedError, NotStoredError, StoredSettings
 
 EXPLAIN_MASTER = RequestCode.CONTROLLER_EXPLAIN_MASTER
 """Ours: explains one group's master (ext ``brokerName``), text in the body."""
@@ -73,7 +73,7 @@ class ControllerRequests:
         replicated: ReplicatedMetadata,
         liveness: Liveness,
         failover: Failover,
-        settings: ControllerSettings,
+        settings: StoredSettings[ControllerConfig],
     ) -> None:
         self._clock = clock
         self._peers = peers
@@ -164,7 +164,7 @@ class ControllerRequests:
             await self._settings.update(values)
         except BlackListedError as error:
             raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from None
-        except (ConfigError, SettingsError) as error:
+        except (ConfigError, NotStoredError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         self._failover.config = self._settings.current
         return response(command, ext={})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import trio
 
-from understudy.controller.configuration import ControllerConfig, read_peers, timing, tls_files
+from understudy.controller.configuration import ALWAYS_BLACK, ControllerConfig, check, read_peers, timing, tls_files
 from understudy.controller.failover import Failover
 from understudy.controller.leadership import tell_when_nobody_leads, tell_who_leads
 from understudy.controller.liveness import BrokerKey, Liveness
@@ -17,7 +17,6 @@ from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
-from understudy.controller.settings import ControllerSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
@@ -26,6 +25,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
 from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint, read_metrics_settings
+from understudy.runtime.stored_settings import StoredSettings
 from understudy.runtime.world import World
 
 log = get_logger("controller")
@@ -52,7 +52,7 @@ class Controller:
         self._world = world
         self.peers = read_peers(config)
         config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
-        self.settings = ControllerSettings(config, world.disk)
+        self.settings = StoredSettings(config, world.disk, ALWAYS_BLACK, check)
         self.metadata = Metadata()
         self.member = QuorumMember(
             world,

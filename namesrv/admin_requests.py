@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from understudy.namesrv import bodies
-from understudy.namesrv.config import show
+from understudy.namesrv.config import NamesrvConfig, show
 from understudy.namesrv.key_values import KeyValueConfig, StoreError
 from understudy.namesrv.route_table import RouteTable
-from understudy.namesrv.settings import BlackListedError, Settings
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.fields import CommandError, optional
 from understudy.runtime.log import get_logger
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, parse_properties
+from understudy.runtime.stored_settings import BlackListedError, NotStoredError, StoredSettings
 
 log = get_logger("namesrv.admin")
 
@@ -27,7 +27,7 @@ class AdminRequests:
         settings: settings in force.
     """
 
-    def __init__(self, table: RouteTable, key_values: KeyValueConfig, settings: Settings) -> None:
+    def __init__(self, table: RouteTable, key_values: KeyValueConfig, settings: StoredSettings[NamesrvConfig]) -> None:
         self._table = table
         self._key_values = key_values
         self._settings = settings
@@ -158,15 +158,15 @@ class AdminRequests:
     async def update_config(self, connection: Connection, command: Command) -> Command:
         """318: change settings; most take effect at once, the listening address with the next start."""
         try:
-            text = command.body.decode()
-            await self._settings.update(text)
+            values = dict(parse_properties(command.body.decode(), "request"))  # it stands in no line of a file
+            await self._settings.update(values)
         except UnicodeDecodeError:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the settings are not UTF-8 text") from None
         except BlackListedError as error:
             raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
-        except (ConfigError, StoreError) as error:
+        except (ConfigError, NotStoredError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        log.info("settings updated", lines=text.count("="), peer=connection.address)
+        log.info("settings updated", keys=",".join(sorted(values)), peer=connection.address)
         return response(command)
 
 

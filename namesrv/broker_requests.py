@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 
 from understudy.namesrv import bodies
+from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.key_values import ORDER_TOPICS, KeyValueConfig
 from understudy.namesrv.liveness import Liveness
 from understudy.namesrv.records import MinBrokerIdNotice, Registration
@@ -17,7 +18,6 @@ from understudy.namesrv.registration_body import (
     read_registration,
 )
 from understudy.namesrv.route_table import RegistrationResult, RouteTable
-from understudy.namesrv.settings import Settings
 from understudy.namesrv.zone import ZONE_NAME
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -25,6 +25,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.runtime.log import get_logger
+from understudy.runtime.stored_settings import StoredSettings
 
 log = get_logger("namesrv.brokers")
 
@@ -49,7 +50,7 @@ class BrokerRequests:
         table: RouteTable,
         liveness: Liveness,
         key_values: KeyValueConfig,
-        settings: Settings,
+        settings: StoredSettings[NamesrvConfig],
         tell: Callable[[tuple[MinBrokerIdNotice, ...]], None],
     ) -> None:
         self._table = table

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from understudy.namesrv import bodies
 from understudy.namesrv.answers import RouteAnswers
+from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.key_values import KeyValueConfig
 from understudy.namesrv.route_table import RouteTable
-from understudy.namesrv.settings import Settings
 from understudy.namesrv.zone import wanted_zone
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.runtime.clock import Clock
+from understudy.runtime.stored_settings import StoredSettings
 
 # MQVersion.java ordinal of V4_9_4, the first client that reads standard JSON routes.
 FIRST_WITH_STANDARD_JSON = 401
@@ -29,7 +30,9 @@ class ClientRequests:
         clock: tells how long this name server has been up since the object was made.
     """
 
-    def __init__(self, table: RouteTable, key_values: KeyValueConfig, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, table: RouteTable, key_values: KeyValueConfig, settings: StoredSettings[NamesrvConfig], clock: Clock
+    ) -> None:
         self._table = table
         self._settings = settings
         self._answers = RouteAnswers(table, key_values)

@@ -109,7 +109,7 @@ class MetricsKeys:
 
 
 # Keys that may never be changed over the network, whatever configBlackList says (AdminBrokerProcessor's rule as well).
-_ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
 
 
 def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:
@@ -125,7 +125,7 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
     Raises:
         ConfigError: a value that its key cannot have.
     """
-    config = merge(base or NamesrvConfig(), values, values.source)
+    config = with_values(base or NamesrvConfig(), values, values.source)
     warnings = []
     for key in values:
         if key in NO_EFFECT and getattr(config, FIELDS[key].name) == FIELDS[key].default:
@@ -135,17 +135,6 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
         elif key not in FIELDS and key not in fields_of(MetricsKeys) and not config.enable_controller_in_namesrv:
             warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{_nearest(key)}")
     return config, warnings
-
-
-def merge(config: NamesrvConfig, values: dict[str, str], source: str) -> NamesrvConfig:
-    """Return *config* with the known keys of *values*; unknown ones are left out. Raises :class:`ConfigError`."""
-    return with_values(config, values, source)
-
-
-def black_listed(config: NamesrvConfig, keys: dict[str, str]) -> bool:
-    """Return whether any of *keys* may not be changed over the network."""
-    black = _ALWAYS_BLACK | {key.strip() for key in config.config_black_list.split(";")}
-    return any(key in black for key in keys)
 
 
 def show(config: NamesrvConfig) -> str:

@@ -11,18 +11,18 @@ import trio
 from understudy.namesrv.admin_requests import AdminRequests
 from understudy.namesrv.broker_requests import BrokerRequests
 from understudy.namesrv.client_requests import ClientRequests
-from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.config import ALWAYS_BLACK, NamesrvConfig
 from understudy.namesrv.key_values import KeyValueConfig
 from understudy.namesrv.liveness import Liveness
 from understudy.namesrv.notices import Notifier
 from understudy.namesrv.records import MinBrokerIdNotice
 from understudy.namesrv.route_table import RouteTable
-from understudy.namesrv.settings import Settings
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
 from understudy.runtime.os_failure import os_reason
+from understudy.runtime.stored_settings import StoredSettings
 from understudy.runtime.world import World
 
 log = get_logger("namesrv.server")
@@ -73,7 +73,7 @@ class NameServer:
         self._world = world
         self._controller = controller
         self.table = RouteTable()
-        self.settings = Settings(config, world.disk)
+        self.settings = StoredSettings(config, world.disk, ALWAYS_BLACK)
         self.key_values = KeyValueConfig(world.disk, config.kv_config_path)
         self._notifier = Notifier(world)
         self._liveness = Liveness(self.table, world.clock, self._tell)

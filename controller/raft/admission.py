@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
+
 from understudy.controller.raft.consensus import Consensus
+from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.messages import Hello, Refusal, Welcome
 from understudy.controller.raft.settings import QuorumSettings
+
+_TOLD_CHARACTERS = 200
+
+
+def _told(members: Iterable[str]) -> str:
+    """Return the names in one order, or a digest of them where a greeting has no room for all."""
+    names = ",".join(sorted(members))
+    return names if len(names) <= _TOLD_CHARACTERS else hashlib.sha256(names.encode()).hexdigest()
+
+
+def check_members(journal: Journal, members: Iterable[str]) -> None:
+    """Refuse to start with a list that leaves out members this disk has met: two majorities must always share one.
+
+    *Errors*: :class:`FatalError`.
+    """
+    missing = sorted(set(journal.peers).difference(members))
+    if missing:
+        raise FatalError(
+            f"{journal.path} belongs to a quorum with {', '.join(missing)}, which controllerDLegerPeers does not name: "
+            "list the same members on all of them; one whose machine was replaced keeps its id"
+        )
 
 
 class Admission:
@@ -27,11 +52,24 @@ class Admission:
         """Return what this member says when it dials *peer*."""
         settings = self._settings
         return Hello(
-            settings.cluster, settings.member, peer, journal.incarnation, journal.last_index(), settings.features
+            settings.cluster,
+            settings.member,
+            peer,
+            journal.incarnation,
+            journal.last_index(),
+            settings.features,
+            members=_told(settings.addresses),
         )
 
     def admit(self, consensus: Consensus, hello: Hello) -> Welcome | Refusal:
         """Judge the greeting of a member that dialled this one."""
+        members = _told(self._settings.addresses)
+        if hello.members not in ("", members):
+            return Refusal(
+                f"{hello.source} is configured with the members {hello.members}, {self._settings.member} with {members}"
+                ": controllerDLegerPeers must name the same members everywhere",
+                False,
+            )
         problem = _pin(consensus.journal, hello.source, hello.incarnation)
         if problem:
             return Refusal(problem, False)

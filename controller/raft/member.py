@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from understudy.controller.raft.admission import Admission
+from understudy.controller.raft.admission import Admission, check_members
 from understudy.controller.raft.answers import Answer, Deadlines
 from understudy.controller.raft.barriers import Ticket
 from understudy.controller.raft.consensus import Consensus
@@ -131,6 +131,7 @@ class QuorumMember:
         self._journal = journal
         if journal.cut_bytes:
             log.warning("torn tail cut", file=journal.path, bytes=journal.cut_bytes)
+        check_members(journal, settings.addresses)
         snapshots = SnapshotStore(self.world.disk, settings.folder + "/raft.snapshot", settings.member, self.state)
         consensus = Consensus(
             settings.member,

@@ -35,6 +35,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
         last_index: end of *source*'s durable log.
         features: newest feature version *source* can apply.
         protocol: of this module.
+        members: who belongs to the quorum, as *source* is configured; empty when it does not say.
     """
 
     cluster: Text
@@ -44,6 +45,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
     last_index: Index
     features: Index
     protocol: Index = PROTOCOL_VERSION
+    members: Text = ""
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import trio
 
-from understudy.controller.configuration import ControllerConfig, read_peers
+from understudy.controller.configuration import ALWAYS_BLACK, ControllerConfig, check, read_peers
 from understudy.controller.election import Live
 from understudy.controller.failover import Failover
 from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
@@ -17,12 +17,12 @@ from understudy.controller.raft.facts import Facts
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
-from understudy.controller.settings import ControllerSettings
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
 from understudy.runtime.clock import VirtualClock
+from understudy.runtime.stored_settings import StoredSettings
 from understudy.runtime.world import World
 from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.sim_network import SimNetwork
@@ -97,7 +97,7 @@ class Desk:
         self.notifier = RoleNotifier(cast(RemotingClient, None))
         failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier)
         failover.config = config
-        self.settings = ControllerSettings(config, self.world.disk)
+        self.settings = StoredSettings(config, self.world.disk, ALWAYS_BLACK, check)
         self.requests = ControllerRequests(
             self.world.clock,
             read_peers(config),

@@ -275,6 +275,27 @@ class TestDisks:
             await until(lambda: running(victim).facts().voter)
             assert counters(victim) == counters(await leader_of(quorum))
 
+    async def test_a_list_without_members_this_disk_has_met_does_not_start(self, autojump_clock: MockClock) -> None:
+        async with quorum_of() as quorum:
+            leader = await leader_of(quorum)
+            victim = next(host for host in quorum.hosts.values() if host is not leader)
+            await running(leader).propose("client", 1, b"x")
+            await until(lambda: counters(victim) == counters(leader))
+            await victim.kill(power=False)
+            # when it comes back with a list in which it would be a majority alone
+            quorum.expects_stops = True
+            whole = quorum.settings
+            quorum.settings = lambda name: attrs.evolve(whole(name), addresses={name: whole(name).addresses[name]})  # type: ignore[method-assign]
+            victim.start()
+            await until(lambda: victim.member is None)
+            others = ", ".join(name for name in quorum.names if name != victim.name)
+            assert f"raft.log belongs to a quorum with {others}, which controllerDLegerPeers does not" in victim.stopped
+            # and with the right one it is a member as before
+            quorum.settings = whole  # type: ignore[method-assign]
+            victim.start()
+            await running(leader).propose("client", 2, b"x")
+            await until(lambda: victim.member is not None and counters(victim) == counters(leader))
+
     async def test_a_new_disk_has_no_vote_while_no_majority_without_it_follows_a_leader(
         self, autojump_clock: MockClock
     ) -> None:
@@ -376,6 +397,7 @@ class TestPeers:
             ({"target": "n2"}, "this is member n0, not n2"),
             ({"protocol": 9}, "protocol 9 is not spoken here"),
             ({"incarnation": "forged"}, "comes with another disk"),
+            ({"members": "n0,n1,n2,n3,n4"}, "n1 is configured with the members n0,n1,n2,n3,n4, n0 with n0,n1,n2"),
         ],
     )
     async def test_strangers_are_refused_and_told_why(
