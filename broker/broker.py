@@ -300,6 +300,7 @@ class Broker:
             async with open_client(self.world) as own_client:
                 self.client = self._shared_client if self._shared_client is not None else own_client
                 self._connect()
+                await self.registration.servers.refresh()
                 if not self.options.broker.enableControllerMode:
                     await refuse_twin(clock, self.member_group, self.client, self.identity)
                 async with open_supervisor(clock, self.identity.canonical_name) as services:
@@ -320,6 +321,10 @@ class Broker:
                     if self.metrics is not None:
                         services.start("metrics", self.metrics.run, reason="metricsExporterType=PROM")
                     services.start("registration", self.registration.run)
+                    if self.options.broker.fetchNameSrvAddrByDnsLookup:
+                        services.start(
+                            "name servers", self.registration.servers.run, reason="fetchNameSrvAddrByDnsLookup=true"
+                        )
                     if self.role is not None:
                         services.start("role", self.role.run, reason="decides which other services run")
                     else:

@@ -224,7 +224,7 @@ class BrokerConfig:
     transactionOpMsgMaxSize: int = 4096
     transactionTimeOut: int = 6000
     transferMsgByHeap: bool = True
-    updateNameServerAddrPeriod: int = 120_000
+    updateNameServerAddrPeriod: Positive = 120_000
     usePIDColdCtrStrategy: bool = True
     useSeparateRetryQueue: bool = False
     useServerSideResetOffset: bool = True

@@ -154,8 +154,7 @@ _GROUPS: dict[str, str] = {
         debugLockEnable spinLockCollisionRetreatOptimalDegree topicQueueLockNum useABSLock
         useReentrantLockWhenPutMessage""",
     _ADDRESS_SERVER: """
-        fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval rmqAddressServerDomain
-        rmqAddressServerSubGroup updateNameServerAddrPeriod""",
+        fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval rmqAddressServerDomain rmqAddressServerSubGroup""",
     _JVM: "highSpeedMode isolateLogEnable messageStorePlugIn rocketmqHome useStaticSubscription",
     _CONTROLLER: """
         allAckInSyncStateSet asyncLearner brokerElectionPriority checkSyncStateSetPeriod controllerAddr

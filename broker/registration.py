@@ -8,8 +8,6 @@ Source: BrokerController.java, BrokerOuterAPI.java, RegisterBrokerBody.java.
 
 from __future__ import annotations
 
-import json
-import struct
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
@@ -17,8 +15,9 @@ import trio
 
 from understudy.broker import names
 from understudy.broker.config import BrokerOptions
-from understudy.broker.data_version import DataVersion
 from understudy.broker.identity import Identity
+from understudy.broker.name_servers import NameServers
+from understudy.broker.registration_body import compressed_body, registration_body
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.broker.unheard import Unheard
 from understudy.remoting.client import RemotingClient, open_client
@@ -38,48 +37,6 @@ SIGN_OFF_TIMEOUT_MS = 1_000
 RETRY_MS = 5_000
 SLOW_MS = 3_000
 """A name server that takes longer is left to answer when it can; nobody else waits for it."""
-_INT = struct.Struct(">i")
-
-
-def registration_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, now_ms: int) -> bytes:
-    """Return the plain body of REGISTER_BROKER.
-
-    Args:
-        rows: the topics to tell of.
-        version: version of the whole topic table.
-        perm_mask: permissions of the broker; topics have no others.
-        now_ms: version of the (empty) table of static topics.
-    """
-    return dumps(
-        {
-            "filterServerList": [],
-            "topicConfigSerializeWrapper": {
-                "dataVersion": version.to_json(),
-                "mappingDataVersion": DataVersion(timestamp=now_ms).to_json(),
-                "topicConfigTable": {row.name: row.to_json(perm_mask) for row in rows},
-                "topicQueueMappingDetailMap": {},
-                "topicQueueMappingInfoMap": {},
-            },
-        }
-    )
-
-
-def compressed_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int) -> bytes:
-    """Return the compressed body of REGISTER_BROKER; it cannot tell of order and system flags of topics."""
-
-    def sized(data: bytes) -> bytes:
-        return _INT.pack(len(data)) + data
-
-    listed = list(rows)
-    parts = [sized(dumps(version.to_json())), _INT.pack(len(listed))]
-    for row in listed:
-        text = (
-            f"{row.name} {row.read_queue_nums} {row.write_queue_nums} {row.perm & perm_mask} {row.filter_type} "
-            + json.dumps(row.attributes, separators=(",", ":"))
-        )
-        parts.append(sized(text.encode()))
-    parts += [sized(b"[]"), _INT.pack(0)]
-    return zlib.compress(b"".join(parts), 9)
 
 
 class Registration:
@@ -93,6 +50,7 @@ class Registration:
         client: connections to name servers.
 
     Attributes:
+        servers: where the name servers are.
         on_answer: called with the master's address and HA address that a name server answered (``None``: none).
         withheld: nobody may be told of this broker; after setting it false, call :meth:`trigger`.
         away: tells, at any moment, whether the broker has just been away for too long to say anything.
@@ -107,6 +65,14 @@ class Registration:
         self._identity = identity
         self._topics = topics
         self._client = client
+        broker = options.broker
+        self.servers = NameServers(
+            world,
+            lambda: broker.namesrvAddr,
+            lambda: broker.fetchNameSrvAddrByDnsLookup,
+            lambda: broker.updateNameServerAddrPeriod,
+        )
+        self.servers.on_change.append(self.trigger)
         self._changed: dict[str, TopicConfig] = {}
         self._missed: set[str] = set()
         self._under_way: set[str] = set()
@@ -124,9 +90,8 @@ class Registration:
 
     @property
     def name_servers(self) -> list[str]:
-        """The configured name servers, ``host:port`` each."""
-        listed = self._options.broker.namesrvAddr or ""
-        return [address.strip() for address in listed.split(";") if address.strip()]
+        """The name servers in force, ``host:port`` each."""
+        return self.servers.addresses
 
     @property
     def isolated(self) -> bool:

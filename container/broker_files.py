@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from understudy.broker.config import BrokerOptions, Machine
-from understudy.container.config import ContainerOptions
+from understudy.container.config import BrokerContainerConfig, ContainerOptions
+from understudy.runtime.configuration import value_text
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import ConfigError, Properties, located
@@ -50,6 +51,14 @@ def read_broker_file(path: str, disk: Disk, home: str | None) -> Properties:
     return properties
 
 
+def _name_server_keys(container: BrokerContainerConfig) -> dict[str, str]:
+    return {
+        "namesrvAddr": container.namesrvAddr or "",
+        "fetchNameSrvAddrByDnsLookup": value_text(container.fetchNameSrvAddrByDnsLookup),
+        "updateNameServerAddrPeriod": value_text(container.updateNamesrvAddrInterval),
+    }
+
+
 def broker_options(
     properties: Mapping[str, str], source: str, container: ContainerOptions, disk: Disk, machine: Machine | None
 ) -> BrokerOptions:
@@ -72,7 +81,7 @@ def broker_options(
     values = located(properties, source)
     # A broker file's name servers and HA port are the container's business, as in the reference.
     if container.container.namesrvAddr:
-        values = values.changed({"namesrvAddr": container.container.namesrvAddr}, "container")
+        values = values.changed(_name_server_keys(container.container), "container")
     port = values.get("listenPort", "").strip()
     if port.isdecimal() and int(port) > 0:
         values = values.changed({"haListenPort": str(int(port) + 1)}, values.where("listenPort"))

@@ -12,7 +12,7 @@ from understudy.broker.config import (
     NettyServerConfig,
     this_machine,
 )
-from understudy.broker.config_values import NameServers
+from understudy.broker.config_values import NameServers, Positive
 from understudy.runtime.configuration import fields_of, shown, structure, value_text
 from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
 
@@ -32,7 +32,7 @@ class BrokerContainerConfig:
     fetchNamesrvAddrInterval: int = 10000
     namesrvAddr: NameServers = None
     rocketmqHome: str | None = None
-    updateNamesrvAddrInterval: int = 120000
+    updateNamesrvAddrInterval: Positive = 120000
 
 
 # Keys that are read and answered but change nothing, with the reason a user is told.

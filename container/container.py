@@ -31,8 +31,6 @@ from understudy.runtime.world import World
 
 log = get_logger("container")
 
-_FIRST_NAME_SERVER_UPDATE_SECONDS = 10.0
-
 
 class BootHook(Protocol):
     """Code of the embedding program that runs around the start of each broker; an exception refuses the broker."""
@@ -140,9 +138,7 @@ class BrokerContainer:
         with scope:
             async with open_client(self.world) as client, open_supervisor(self.world.clock, "container") as services:
                 self._client = client
-                self._refresh_name_servers()
                 services.start("remoting", self.server.run)
-                services.start("name server addresses", self._keep_name_servers_fresh)
                 await trio.lowlevel.checkpoint_if_cancelled()
                 scope.shield = True
                 task_status.started()
@@ -281,17 +277,16 @@ class BrokerContainer:
 
     # --- name servers ------------------------------------------------------------------------------------------
 
-    def _refresh_name_servers(self) -> None:
-        assert self._client is not None
-        addresses = [each for each in (self.options.container.namesrvAddr or "").split(";") if each.strip()]
-        if addresses != self._client.name_servers:
-            self._client.set_name_servers(addresses)
-
-    async def _keep_name_servers_fresh(self) -> None:
-        await self.world.clock.sleep(_FIRST_NAME_SERVER_UPDATE_SECONDS)
-        while True:
-            self._refresh_name_servers()
-            await self.world.clock.sleep(self.options.container.updateNamesrvAddrInterval / 1000)
+    def name_servers_changed(self) -> None:
+        """Tell the brokers of the container's name servers, which are theirs."""
+        keys = self.options.container
+        if not keys.namesrvAddr:
+            return
+        for hosted in self._hosted.values():
+            own = hosted.broker.options.broker
+            if own.namesrvAddr != keys.namesrvAddr:
+                own.namesrvAddr = keys.namesrvAddr
+                hosted.broker.registration.trigger()
 
 
 @attrs.define

@@ -87,16 +87,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def serve(world: World, options: BrokerOptions) -> None:
     """Run one broker until cancelled and print the reference's boot line when it is up."""
-    async with open_client(world) as client:
-        client.set_name_servers((options.broker.namesrvAddr or "").split(";"))
-        async with trio.open_nursery() as nursery:
-            # Alone, there is no master beside it: what escapes goes to another machine.
-            broker = host_broker(world, options, client, Bridge(list, lambda name: None))
-            await nursery.start(broker.run)
-            servers = options.broker.namesrvAddr
-            tail = f" and name server is {servers}" if servers else ""
-            name, address = broker.identity.name, broker.identity.address
-            command_line.boot_line(f"The broker[{name}, {address}] boot success. serializeType=JSON{tail}")
+    async with open_client(world) as client, trio.open_nursery() as nursery:
+        # Alone, there is no master beside it: what escapes goes to another machine.
+        broker = host_broker(world, options, client, Bridge(list, lambda name: None))
+        await nursery.start(broker.run)
+        servers = options.broker.namesrvAddr
+        tail = f" and name server is {servers}" if servers else ""
+        name, address = broker.identity.name, broker.identity.address
+        command_line.boot_line(f"The broker[{name}, {address}] boot success. serializeType=JSON{tail}")
 
 
 if __name__ == "__main__":

@@ -80,6 +80,7 @@ class _Processor:
                 container.options.update({key: before[key] for key in changes if key in before})
                 remark = f"nothing was changed, because {path} cannot be written: {error}"
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
+        container.name_servers_changed()
         self._version = self._version.next(container.world.clock.wall_ms())
         log.info("configuration updated", peer=connection.address, changes=changes)
         return response(command, 0, None)

@@ -99,6 +99,10 @@ class Network(Protocol):
         """Connect within *timeout_seconds*. Raises ``OSError`` (``TimeoutError`` included) when that fails."""
         ...
 
+    async def resolve(self, host: str, timeout_seconds: float) -> list[str]:
+        """Return the addresses a host name stands for, in order; an address stands for itself. Raises ``OSError``."""
+        ...
+
 
 class _Receiving(threading.local):
     """Where the receives of a thread's event loop land before what came is copied out.
@@ -244,6 +248,15 @@ class TcpNetwork:
             except BaseException:
                 sock.close()
                 raise
+        raise TimeoutError(f"no answer within {timeout_seconds:g} s")
+
+    async def resolve(self, host: str, timeout_seconds: float) -> list[str]:
+        with trio.move_on_after(timeout_seconds):
+            try:
+                found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            except UnicodeError:
+                raise OSError(f"{host!r} is no host name") from None
+            return sorted({str(address[0]) for *_, address in found})
         raise TimeoutError(f"no answer within {timeout_seconds:g} s")
 
 

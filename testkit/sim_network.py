@@ -98,6 +98,13 @@ class SimHost:
         listener = self.listeners[port] = SimListener(self, port)
         return listener
 
+    async def resolve(self, host: str, timeout_seconds: float) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        found = self.network.stands_for(host)
+        if not all(name in self.network.hosts for name in found):
+            raise OSError(f"{host} is unknown")
+        return list(found)
+
     async def connect(self, host: str, port: int, timeout_seconds: float) -> SimStream:
         name = self.name if host in _LOOPBACK else self.network.resolve(host)
         with trio.move_on_after(timeout_seconds):
@@ -128,7 +135,7 @@ class SimNetwork:
         self.sent_bytes = 0
         self.stalls = 0
         self.connections = 0
-        self._names: dict[str, str] = {}
+        self._names: dict[str, tuple[str, ...]] = {}
         self._qualities: dict[tuple[str, str], LinkQuality] = {}
         self._cuts: dict[tuple[str, str], int] = {}
         self._healed = trio.Event()
@@ -139,12 +146,15 @@ class SimNetwork:
             self.hosts[name] = SimHost(self, name)
         return self.hosts[name]
 
-    def alias(self, name: str, host: str) -> None:
-        """Let *name* resolve to *host*."""
-        self._names[name] = host
+    def alias(self, name: str, *hosts: str) -> None:
+        """Let *name* stand for *hosts*; who connects to it gets the first."""
+        self._names[name] = hosts
 
     def resolve(self, name: str) -> str:
-        return self._names.get(name, name)
+        return self.stands_for(name)[0]
+
+    def stands_for(self, name: str) -> tuple[str, ...]:
+        return self._names.get(name, (name,))
 
     def set_link(self, source: str, target: str, quality: LinkQuality) -> None:
         """Give one direction its own quality."""

@@ -134,6 +134,10 @@ class FencedNetwork:
         self._fence.check()
         return await self._network.connect(host, port, timeout_seconds)
 
+    async def resolve(self, host: str, timeout_seconds: float) -> list[str]:
+        self._fence.check()
+        return await self._network.resolve(host, timeout_seconds)
+
 
 class SimProcess:
     """One process of a simulated host.

@@ -108,16 +108,15 @@ def test_each_name_server_is_asked_what_it_knows_and_a_slow_one_holds_up_nobody(
 def test_a_name_server_that_was_slow_costs_a_broker_no_registration() -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster, open_background() as nursery:
-            await cluster.start_name_server("n1")
             slow = StubNameServer(cluster, "n2", changed=True, slow_seconds=SLOW_SECONDS)
             await slow.server.bind()
             nursery.start_soon(slow.server.run)
             # given a broker that has to register at a slow name server and at one that answers
-            keys = {"namesrvAddr": f"{slow.address};{cluster.name_servers}", "forceRegister": "true"}
-            await cluster.start_container("c1", [{**GROUP, **keys}])
-            server = cluster.host("n1").name_server
-            assert server is not None
-            assert 0 in server.table.groups["broker-a"].members
+            listed = f"{slow.address};{cluster.address('n1')}:9876"
+            await cluster.start_container("c1", [{**GROUP, "namesrvAddr": listed, "forceRegister": "true"}])
+            first = await cluster.start_name_server("n1")
+            await until(lambda: "broker-a" in first.table.groups, 10)
+            assert slow.heard[RequestCode.REGISTER_BROKER] != []
             # when the one that answers forgets it, or starts again with nothing
             await cluster.kill("n1")
             await cluster.restart("n1")

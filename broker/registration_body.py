@@ -1,0 +1,55 @@
+"""Bodies of REGISTER_BROKER: what a broker tells a name server of its topics (RegisterBrokerBody.java)."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable
+
+from understudy.broker.data_version import DataVersion
+from understudy.broker.topics import TopicConfig
+from understudy.runtime.json_dialect import dumps
+
+_INT = struct.Struct(">i")
+
+
+def registration_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, now_ms: int) -> bytes:
+    """Return the plain body of REGISTER_BROKER.
+
+    Args:
+        rows: the topics to tell of.
+        version: version of the whole topic table.
+        perm_mask: permissions of the broker; topics have no others.
+        now_ms: version of the (empty) table of static topics.
+    """
+    return dumps(
+        {
+            "filterServerList": [],
+            "topicConfigSerializeWrapper": {
+                "dataVersion": version.to_json(),
+                "mappingDataVersion": DataVersion(timestamp=now_ms).to_json(),
+                "topicConfigTable": {row.name: row.to_json(perm_mask) for row in rows},
+                "topicQueueMappingDetailMap": {},
+                "topicQueueMappingInfoMap": {},
+            },
+        }
+    )
+
+
+def compressed_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int) -> bytes:
+    """Return the compressed body of REGISTER_BROKER; it cannot tell of order and system flags of topics."""
+
+    def sized(data: bytes) -> bytes:
+        return _INT.pack(len(data)) + data
+
+    listed = list(rows)
+    parts = [sized(dumps(version.to_json())), _INT.pack(len(listed))]
+    for row in listed:
+        text = (
+            f"{row.name} {row.read_queue_nums} {row.write_queue_nums} {row.perm & perm_mask} {row.filter_type} "
+            + json.dumps(row.attributes, separators=(",", ":"))
+        )
+        parts.append(sized(text.encode()))
+    parts += [sized(b"[]"), _INT.pack(0)]
+    return zlib.compress(b"".join(parts), 9)
