@@ -9,7 +9,8 @@ import attrs
 import trio
 
 from understudy.ha import wire
-from understudy.ha.settings import HaParameters, ReplicatedLog
+from understudy.ha.healing import TAIL_BYTES, Look, Outcome, Step, next_step
+from understudy.ha.settings import ContinuedLog, HaParameters
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 from understudy.runtime.world import World
@@ -19,6 +20,7 @@ log = get_logger("ha.slave")
 _RECEIVE_BYTES = 1024 * 1024
 _CLOSE_GRACE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
+_CLOSED = "closed by the master"
 
 
 class HaState(Enum):
@@ -58,7 +60,7 @@ class HaSlave:
         continued_at: monotonic time in seconds of the last frame that continued our log; minus infinity before.
     """
 
-    def __init__(self, world: World, store: ReplicatedLog, settings: HaParameters) -> None:
+    def __init__(self, world: World, store: ContinuedLog, settings: HaParameters) -> None:
         self._world = world
         self._store = store
         self._settings = settings
@@ -69,6 +71,8 @@ class HaSlave:
         self._unreached: str | None = None
         self._refusals = 0
         self._begins_anew = False
+        self._looked: Outcome | None = None
+        self._unhealed: tuple[str, int] | None = None
         self._dropped_by: str | None = None
         self._last_read_ms = 0
         self._last_write_ms = 0
@@ -115,7 +119,7 @@ class HaSlave:
                     continue
                 await self._follow(address)
                 changed = self._master_changed
-                if self._master == address:
+                if self._master == address and self._looked is None:
                     with self._world.clock.move_on_after(self._pause_seconds()):
                         await changed.wait()
         finally:
@@ -127,6 +131,9 @@ class HaSlave:
 
     async def _follow(self, address: str) -> None:
         """Connect to *address* and copy until the connection ends."""
+        store = self._store
+        looked, self._looked = self._looked, None
+        step = next_step(store.hole, store.max_physical_offset, address, looked)
         host, _, port = address.rpartition(":")
         try:
             timeout = self._settings.connect_timeout_ms / 1000
@@ -142,7 +149,7 @@ class HaSlave:
         try:
             with trio.CancelScope() as self._connection_scope:
                 self._enter(HaState.TRANSFER)
-                why = await self._copy(stream)
+                why = await (self._look(stream, address) if step is Step.LOOK else self._copy(stream, step))
         except (wire.WireError, MismatchError) as error:
             self._refusal = why = str(error)
             self._refusals += 1
@@ -160,51 +167,108 @@ class HaSlave:
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await stream.aclose()
 
-    async def _copy(self, stream: ByteStream) -> str:
+    async def _look(self, stream: ByteStream, address: str) -> str:
+        """See whether the master can fill the hole in our log; nothing is written. Return why the connection ended."""
+        store = self._store
+        hole, end = store.hole, store.max_physical_offset
+        assert hole is not None  # the step was chosen a moment ago
+        look = Look(hole, end, self._bytes(max(end - TAIL_BYTES, hole), end))
+        line = _Line(stream, self._world.clock.monotonic())
+        await self._report(line, hole)
+        while True:
+            frames = await self._frames(line)
+            if isinstance(frames, str):
+                if line.heard or frames != _CLOSED:
+                    return frames
+                frames, found = [], "it closed the connection: it stops, or it has deleted these files"
+            else:
+                found = None
+            for frame in frames:
+                found = look.take(frame)
+                if found is not None:
+                    break
+            if found is not None:
+                break
+        self._looked = Outcome(address, hole, end, found)
+        if not found:
+            return "it can fill the hole"
+        if self._unhealed != (address, hole):  # once, not at every try
+            self._unhealed = (address, hole)
+            log.warning(
+                "messages are missing in the log, and this master cannot give them; this slave goes on with what it "
+                "has. For a complete copy move its store away and start again",
+                missing_from=hole,
+                master=address,
+                why=found,
+            )
+        return "it cannot fill the hole"
+
+    async def _copy(self, stream: ByteStream, step: Step) -> str:
         """Exchange frames; return why the connection ended."""
-        clock, settings, store = self._world.clock, self._settings, self._store
-        reader = wire.TransferReader()
-        reported = 0 if self._begins_anew and self._is_empty() else store.max_physical_offset
-        await stream.send_all(wire.report(reported))  # at once; the reference waits for its first heartbeat
-        heard = False
-        last_read = last_write = clock.monotonic()
-        self._last_write_ms = clock.wall_ms()
+        store = self._store
+        cut_at = store.hole if step is Step.HEAL else None
+        line = _Line(stream, self._world.clock.monotonic())
+        anew = self._begins_anew and self._is_empty()
+        first = store.max_physical_offset if cut_at is None else cut_at
+        await self._report(line, 0 if anew else first)  # at once; the reference waits for its first heartbeat
+        while True:
+            heard = line.heard
+            frames = await self._frames(line)
+            if isinstance(frames, str):
+                if frames == _CLOSED and not heard:
+                    self._closed_at_once(line.reported)
+                return frames
+            if not heard and frames[0].offset != first:
+                wire.refuse_master_handshake(frames[0])
+            self._check(frames, cut_at)
+            if cut_at is not None:
+                if not frames[0].body:
+                    return f"the master did not send what is missing from {cut_at} on"
+                log.warning("copying again from the first hole of the log", hole=cut_at, end=store.max_physical_offset)
+                store.truncate_to(cut_at)
+                cut_at = None
+            for frame in frames:
+                self._apply(frame)
+            if store.max_physical_offset > line.reported and not self._is_empty():
+                await self._report(line, store.max_physical_offset)
+
+    async def _frames(self, line: _Line) -> list[wire.Transfer] | str:
+        """Return what the master sends next, at least one frame, or why the connection must end."""
+        clock, settings = self._world.clock, self._settings
         while True:
             now = clock.monotonic()
-            if now - last_read > settings.housekeeping_ms / 1000:
+            if now - line.last_read > settings.housekeeping_ms / 1000:
                 return f"the master said nothing for {settings.housekeeping_ms} ms"
-            if now - last_write >= settings.heartbeat_ms / 1000:
-                await self._report(stream, reported)
-                last_write = clock.monotonic()
-            wake = min(last_write + settings.heartbeat_ms / 1000, last_read + settings.housekeeping_ms / 1000)
+            if now - line.last_write >= settings.heartbeat_ms / 1000:
+                await self._report(line, line.reported)
+            wake = min(line.last_write + settings.heartbeat_ms / 1000, line.last_read + settings.housekeeping_ms / 1000)
             data = None
             with clock.move_on_after(max(wake - now, 0.001)):
-                data = await stream.receive_some(_RECEIVE_BYTES)
+                data = await line.stream.receive_some(_RECEIVE_BYTES)
             if data is None:
                 continue
             if not data:
-                if not heard:
-                    self._closed_at_once(reported)
-                return "closed by the master"
-            last_read = clock.monotonic()
+                return _CLOSED
+            line.last_read = clock.monotonic()
             self._last_read_ms = clock.wall_ms()
             self._turn(len(data))
-            transfers = wire.joined(reader.feed(data))
-            if transfers and not heard:
-                heard = True
-                if transfers[0].offset != store.max_physical_offset:
-                    wire.refuse_master_handshake(transfers[0])
-            self._check(transfers)
-            for transfer in transfers:
-                self._apply(transfer)
-            if store.max_physical_offset > reported and not self._is_empty():
-                reported = store.max_physical_offset
-                await self._report(stream, reported)
-                last_write = clock.monotonic()
+            transfers = wire.joined(line.reader.feed(data))
+            if transfers:
+                line.heard = True
+                return transfers
 
-    async def _report(self, stream: ByteStream, offset: int) -> None:
-        await stream.send_all(wire.report(offset))
+    async def _report(self, line: _Line, offset: int) -> None:
+        await line.stream.send_all(wire.report(offset))
+        line.reported = offset
+        line.last_write = self._world.clock.monotonic()
         self._last_write_ms = self._world.clock.wall_ms()
+
+    def _bytes(self, start: int, end: int) -> bytes:
+        """Return our log from *start* to *end*, whatever files that lies in."""
+        found = b""
+        while part := self._store.slice(start + len(found), max(end - start - len(found), 0)):
+            found += part
+        return found
 
     def _is_empty(self) -> bool:
         """Return whether our log holds no byte, wherever it ends: a power loss can leave an empty file."""
@@ -231,14 +295,14 @@ class HaSlave:
         else:  # once may be a master that stops
             log.warning("perhaps refused by the master", address=self._connected_to, why=self._refusal)
 
-    def _check(self, transfers: list[wire.Transfer]) -> None:
-        """Refuse all of *transfers* when one of them does not belong where our log would end then.
+    def _check(self, transfers: list[wire.Transfer], cut_at: int | None) -> None:
+        """Refuse all of *transfers* when one of them does not belong where our log, cut at *cut_at*, would end then.
 
         Raises:
             MismatchError: nothing was written.
         """
-        end = self._store.max_physical_offset
-        known = not self._is_empty()
+        end = self._store.max_physical_offset if cut_at is None else cut_at
+        known = cut_at is not None or not self._is_empty()
         for transfer in transfers:
             if known and end != transfer.offset:
                 where = "ahead of" if end > transfer.offset else "behind"
@@ -280,3 +344,15 @@ class HaSlave:
             self.state = state
             for callback in self.state_changed:
                 callback(state)
+
+
+class _Line:
+    """One connection to a master: what was said on it last, and when."""
+
+    def __init__(self, stream: ByteStream, now: float) -> None:
+        self.stream = stream
+        self.reader = wire.TransferReader()
+        self.reported = -1
+        self.heard = False
+        self.last_read = now
+        self.last_write = now

@@ -254,8 +254,9 @@ class ConsumeQueues:
     def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> bool:
         """Write one unit at its place, whatever is or is not there; for recovery and replication.
 
-        A unit that is there already and points to the same record or a later one stays. When every unit is older than
-        the record, the queue was deleted and made again where the record comes from: what lies behind it goes.
+        A unit that is there already and points to the same record or a later one stays, unless it only stands in for
+        one that was missing. When every unit is older than the record, the queue was deleted and made again where the
+        record comes from: what lies behind it goes.
 
         Returns:
             Whether something went that way.
@@ -263,7 +264,8 @@ class ConsumeQueues:
         made_again = False
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
-            if present is not None and present[1] != FILLER_SIZE and present[0] >= physical:
+            newer = present is not None and present[1] != FILLER_SIZE and present[0] >= physical
+            if newer and not self._stands_in(queue, offset, physical):
                 return False
             newest = self.unit(queue, queue.next_offset - 1)
             if newest is not None and newest[1] != FILLER_SIZE and newest[0] < physical:
@@ -278,6 +280,14 @@ class ConsumeQueues:
         self._write(queue, offset, physical, size, code)
         queue.next_offset = max(queue.next_offset, offset + 1)
         return made_again
+
+    def _stands_in(self, queue: ConsumeQueue, offset: int, physical: int) -> bool:
+        """Whether a unit points to the record of the next one because its own, which may be *physical*, was missing."""
+        present, following = self.unit(queue, offset), self.unit(queue, offset + 1)
+        if offset + 1 >= queue.next_offset or present is None or following is None or present[0] == physical:
+            return False
+        before = self.unit(queue, offset - 1) if offset else None
+        return present[0] == following[0] and (before is None or before[1] == FILLER_SIZE or before[0] < physical)
 
     def first_at_or_after(self, queue: ConsumeQueue, physical: int) -> int:
         """Return the first queue offset whose record starts at *physical* or later; ``next_offset`` if none does."""

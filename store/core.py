@@ -16,6 +16,8 @@ from understudy.store.checkpoint import Checkpoint
 from understudy.store.commit_log import CommitLog
 from understudy.store.config import SYNC_FLUSH, StoreConfig
 from understudy.store.consume_queue import ConsumeQueue, ConsumeQueues
+from understudy.store.holes import FILE_NAME as HOLE_FILE
+from understudy.store.holes import keep_hole
 from understudy.store.index import Index
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.mark import FILE_NAME, Mark, MarkFile
@@ -72,6 +74,8 @@ class StoreCore:
         self.last_dispatched_ms = 0
         #: Everything before this offset is durable.
         self.flushed = 0
+        #: Where the first damage lies that recovery made void; None when the log has all its messages.
+        self.hole: int | None = None
         #: Set by a replicating broker: readers see nothing that ends after it.
         self.confirmed: int | None = None
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
@@ -89,6 +93,12 @@ class StoreCore:
     def path(self, name: str) -> str:
         """Return the path of a file in the root of the store."""
         return os.path.join(self.config.folder, name)
+
+    def set_hole(self, offset: int | None) -> None:
+        """Know from now on, durably, that the first hole of the log is at *offset*. Blocking."""
+        if offset != self.hole:
+            keep_hole(self.disk, self.config.folder, self.path(HOLE_FILE), offset)
+            self.hole = offset
 
     def wake(self) -> None:
         """Tell those who sleep that something changed."""

@@ -246,6 +246,12 @@ class MessageStore:
         return self._core.segments.min_offset
 
     @property
+    def hole(self) -> int | None:
+        """Where the first damage lies that recovery made void (bytes); ``None`` when no message is missing."""
+        hole = self._core.hole
+        return None if hole is None or hole < self._core.segments.min_offset else hole
+
+    @property
     def confirm_offset(self) -> int:
         """Readers see messages that end at or before this physical offset."""
         return self._core.show_limit()

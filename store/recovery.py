@@ -7,7 +7,8 @@ A start never fails because of what is in the files:
 * the log ends at the first damage behind which nothing whole follows; the rest of its file is zeroed;
 * damage with whole records behind it becomes a *void* record (a rolled back transaction, which no reader sees); the
   units that pointed there point to a neighbour, so that no reader waits for what is gone;
-* what was there before is kept in the folder ``damaged``.
+* what was there before is kept in the folder ``damaged``, and where the first of it lies is noted: a slave gets its
+  messages from its master again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
+from understudy.store.flush import sync_files
+from understudy.store.holes import FILE_NAME as HOLE_FILE
+from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
 from understudy.store.queue_recovery import recover_all, recover_below
 from understudy.store.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
@@ -54,6 +58,7 @@ class Recovery:
         core.batch_queues.load()
         core.index.load()
         core.checkpoint = checkpoint = load_checkpoint(core.disk, core.path("checkpoint"))
+        core.hole = load_hole(core.disk, core.path(HOLE_FILE))
         started = core.clock.wall_ms()
         if not core.segments.items:
             self._start_empty()
@@ -101,6 +106,7 @@ class Recovery:
         for topic in list(core.batch_queues.topics):
             core.batch_queues.delete_topic(topic)
         core.index.clear()
+        core.set_hole(None)
         core.log.continue_at(0)
 
     def _restore(self, mark: Mark, trusted_index: bool) -> bool:
@@ -159,6 +165,9 @@ class Recovery:
         end, mark = walk.end, self._mark
         core.last_store_ms = walk.store_ms or (mark.store_ms if mark is not None else 0)
         core.last_dispatched_ms = walk.dispatched_ms or core.checkpoint.logics_ms or core.last_store_ms
+        core.set_hole(
+            first_hole(core.hole, walk.holes, core.segments.min_offset, end, filled=self._is_filled(core.hole))
+        )
         for hole in walk.holes:
             self._void(*hole)
         if unclean or mark is None or walk.count or walk.holes:
@@ -226,6 +235,13 @@ class Recovery:
 
     # Damage
 
+    def _is_filled(self, physical: int | None) -> bool:
+        segment = None if physical is None else self._core.segments.find(physical)
+        if segment is None or physical is None:
+            return False
+        seen = parse(self._core.segments.view(segment), physical - segment.start, segment.start)
+        return seen is not None and not VOID_TOPIC.startswith(seen.topic)
+
     def _void(self, start: int, end: int) -> None:
         """Replace the damage in [start, end) by something whole that nobody sees."""
         core = self._core
@@ -246,6 +262,7 @@ class Recovery:
                 BLANK.pack_into(view, at, segment.end - start, BLANK_MAGIC)
             else:
                 self._write_void_record(view, at, start, stop - start)
+            sync_files(core.disk, [segment.path], [])
             start = stop
             segment = core.segments.find(start)
         for queue in core.consume_queues:

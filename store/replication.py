@@ -69,6 +69,7 @@ class Replication:
                 core.batch_queues.delete_topic(topic)
             core.index.clear()
             core.held.clear()
+            core.set_hole(None)
         log.continue_at(physical_offset - physical_offset % core.segments.file_size)
         core.segments.create(log.base)
         log.continue_at(physical_offset)
@@ -115,6 +116,8 @@ class Replication:
         core.held.clear()
         self.close()
         core.segments.cut(offset)
+        if core.hole is not None and offset <= core.hole:
+            core.set_hole(None)
         core.log.continue_at(offset)
         core.index.cut(offset, core.last_store_ms)
         core.dispatched = min(core.dispatched, offset)

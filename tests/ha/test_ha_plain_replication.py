@@ -30,6 +30,7 @@ class Log:
     def __init__(self, data: bytes = b"", base: int = 0) -> None:
         self.base = base
         self.data = bytearray(data)
+        self.hole: int | None = None
         self.grown: list[Callable[[], None]] = []
 
     @property
@@ -50,6 +51,10 @@ class Log:
             self.base = physical_offset
         assert physical_offset == self.max_physical_offset
         self.data += data
+
+    def truncate_to(self, offset: int) -> None:
+        del self.data[offset - self.base :]
+        self.hole = None
 
     def append(self, data: bytes) -> None:
         self.data += data

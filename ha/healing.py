@@ -1,0 +1,97 @@
+"""How a slave gets back what a power loss took out of the middle of its log: decisions over offsets, nothing else.
+
+Recovery leaves void records where bytes were lost and notes where the first of them stands, the *hole*. Everything
+after it may be good, so it is not given up before the master has shown that it has it too:
+
+1. **Look**: a connection asks from the hole on. What comes is compared and thrown away. A master that sends everything
+   up to the end of our log, and its last bytes as we have them, has all that we have.
+2. **Heal**: another connection asks from the hole on. When the first bytes come, our log is cut at the hole and copied
+   from there as always.
+
+A master that begins elsewhere, ends earlier or has other bytes cannot help: nothing is cut, and the slave goes on at
+the end of its log. Until it is healed, a slave that looks reports the hole, so that no send counts on bytes it lacks.
+
+The reference cuts its log in recovery, whether there is a master that can fill it or not.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import attrs
+
+from understudy.ha.wire import Transfer
+
+TAIL_BYTES = 64
+"""So many of our last bytes are compared; less than the smallest record, so no void is among them."""
+
+
+class Step(Enum):
+    """What the next connection is for."""
+
+    CONTINUE = "go on at the end of the log"
+    LOOK = "see whether the master can fill the hole"
+    HEAL = "cut at the hole and copy again"
+
+
+@attrs.frozen
+class Outcome:
+    """How a look ended.
+
+    Args:
+        master: HA address of the master that was looked at.
+        hole: where the hole was.
+        end: where our log ended.
+        why_not: why the master cannot fill the hole; ``""`` when it can.
+    """
+
+    master: str
+    hole: int
+    end: int
+    why_not: str = ""
+
+
+def next_step(hole: int | None, end: int, master: str, outcome: Outcome | None) -> Step:
+    """Return what the next connection to *master* is for.
+
+    Args:
+        hole: first byte that is missing in our log; ``None`` for a log without a hole.
+        end: the end of our log in bytes.
+        master: HA address.
+        outcome: of the connection before this one, when it was a look that came to an end.
+    """
+    if hole is None or hole >= end:
+        return Step.CONTINUE
+    if outcome is None or (outcome.master, outcome.hole, outcome.end) != (master, hole, end):
+        return Step.LOOK
+    return Step.CONTINUE if outcome.why_not else Step.HEAL
+
+
+class Look:
+    """One look at what a master sends from the hole on.
+
+    Args:
+        hole: where it was asked to begin.
+        end: the end of our log in bytes.
+        tail: our last bytes.
+    """
+
+    def __init__(self, hole: int, end: int, tail: bytes) -> None:
+        self._end = end
+        self._tail = tail
+        self._position = hole
+        self._seen = b""
+
+    def take(self, transfer: Transfer) -> str | None:
+        """Take what came; return why the master cannot help, ``""`` when it can, ``None`` while that is open."""
+        if transfer.offset != self._position:
+            return f"it begins at {transfer.offset}"
+        if not transfer.body:
+            return f"its log has nothing from {self._position} on"
+        body = transfer.body[: self._end - self._position]
+        self._position += len(body)
+        self._seen = (self._seen + bytes(body[-TAIL_BYTES:]))[-TAIL_BYTES:]
+        if self._position < self._end:
+            return None
+        common = min(len(self._seen), len(self._tail))
+        return "" if self._seen[-common:] == self._tail[-common:] else f"it has other bytes before {self._end}"

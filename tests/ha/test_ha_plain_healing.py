@@ -1,0 +1,204 @@
+"""A slave with a hole in its log gets it filled by a master that has all it has, and loses nothing to another one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from test_ha_plain_replication import FILE, Log, master_of, slave_of
+from trio.testing import MockClock
+
+from understudy.ha import wire
+from understudy.ha.healing import TAIL_BYTES, Look, Outcome, Step, next_step
+from understudy.testkit.sim_network import SimNetwork
+
+MASTER = "m:10912"
+
+
+@pytest.fixture
+def network() -> SimNetwork:
+    return SimNetwork(random.Random(7))
+
+
+def with_hole(data: bytes, hole: int, length: int, base: int = 0) -> Log:
+    """Return a log that has *data*, but zeros for *length* bytes from physical offset *hole* on."""
+    log = Log(data, base)
+    log.data[hole - base : hole - base + length] = bytes(length)
+    log.hole = hole
+    return log
+
+
+# --- the decisions ---------------------------------------------------------------------------------------------
+
+
+def test_a_log_without_a_hole_goes_on_at_its_end() -> None:
+    assert Step.CONTINUE is next_step(None, 500, MASTER, None)
+    assert Step.CONTINUE is next_step(500, 500, MASTER, None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "step"),
+    [
+        (None, Step.LOOK),
+        (Outcome(MASTER, 100, 500), Step.HEAL),
+        (Outcome(MASTER, 100, 500, "it begins at 4096"), Step.CONTINUE),
+        (Outcome("other:10912", 100, 500), Step.LOOK),
+        (Outcome(MASTER, 100, 400), Step.LOOK),
+        (Outcome(MASTER, 90, 500), Step.LOOK),
+    ],
+)
+def test_only_the_master_that_was_looked_at_just_now_is_copied_from(outcome: Outcome | None, step: Step) -> None:
+    assert step is next_step(100, 500, MASTER, outcome)
+
+
+@given(st.binary(min_size=TAIL_BYTES, max_size=600), st.data())
+def test_a_look_ends_well_exactly_when_all_came_with_the_same_last_bytes(content: bytes, data: st.DataObject) -> None:
+    # given a master's log cut into frames anywhere, some way beyond our end
+    end = 1000 + len(content)
+    sent = content + data.draw(st.binary(max_size=50))
+    cuts = sorted({*data.draw(st.sets(st.integers(1, len(sent)))), len(sent)})
+    ours = bytearray(content[-TAIL_BYTES:])
+    same = data.draw(st.booleans())
+    if not same:
+        ours[data.draw(st.integers(0, TAIL_BYTES - 1))] ^= 1
+    look, at, found = Look(1000, end, bytes(ours)), 0, None
+    for cut in cuts:
+        if found is None:
+            found = look.take(wire.Transfer(1000 + at, memoryview(sent)[at:cut]))
+        at = cut
+    assert (found == "") is same
+    assert found is not None
+
+
+@pytest.mark.parametrize("frame", [wire.Transfer(4096, b"x" * 900), wire.Transfer(100, b"")])
+def test_a_master_that_begins_elsewhere_or_has_no_more_cannot_help(frame: wire.Transfer) -> None:
+    assert Look(100, 500, b"x" * 64).take(frame)
+
+
+# --- on the wire -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", [0, FILE])
+async def test_a_hole_is_filled_and_counts_as_missing_until_then(
+    network: SimNetwork, autojump_clock: MockClock, base: int
+) -> None:
+    data = random.Random(1).randbytes(20_000)
+    ours, theirs = Log(data, base), with_hole(data[:15_000], base + 3000, 400, base)
+    async with master_of(network, ours) as master:
+        reports: list[int] = []
+        master.acknowledged.append(lambda: reports.append(master.copied(2)))
+        async with slave_of(network, theirs):
+            await trio.sleep(0.5)
+            assert (None, ours.data) == (theirs.hole, theirs.data)
+            assert (base + 3000, base + 20_000) == (min(reports), master.copied(2))
+            # nothing above the hole was claimed before it was there
+            assert base + 3000 == reports[0] == reports[1]
+
+
+async def test_nothing_is_cut_while_the_master_lacks_any_of_our_bytes(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    before = bytes(theirs.data)
+    async with master_of(network, Log(data[:8000])) as master, slave_of(network, theirs) as slave:
+        await trio.sleep(60)
+        assert (3000, before) == (theirs.hole, theirs.data)
+        assert "1000 bytes after the master's" in caplog.text
+        assert 0 == master.pushed_offset or master.pushed_offset == 3000
+        assert "refuses a slave whose log ends at 9000" in slave.progress().refusal
+
+
+async def test_a_master_of_another_history_fills_nothing(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    before = bytes(theirs.data)
+    async with master_of(network, Log(random.Random(2).randbytes(9000))), slave_of(network, theirs):
+        await trio.sleep(20)
+        assert (3000, before) == (theirs.hole, theirs.data)
+        assert "it has other bytes before 9000" in caplog.text
+
+
+@pytest.mark.parametrize("speaks_java", [False, True])
+async def test_a_master_without_that_part_leaves_the_slave_as_it_is_with_one_line(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, speaks_java: bool
+) -> None:
+    # given a master that has deleted the file of the hole; the reference's says only heartbeats then
+    data = random.Random(1).randbytes(3 * FILE)
+    theirs = with_hole(data, 1000, 400)
+    if speaks_java:
+        async with slave_of(network, theirs):
+            listener = await network.host("m").listen("0.0.0.0", 10912)
+            stream = await listener.accept()
+            assert wire.report(1000) == await stream.receive_some(8)
+            await stream.send_all(wire.header(1000, 0))
+            assert b"" == await stream.receive_some(8)
+            # then the slave goes on at its end
+            stream = await listener.accept()
+            assert wire.report(3 * FILE) == await stream.receive_some(8)
+            await stream.send_all(wire.header(3 * FILE, 5) + b"after")
+            assert wire.report(3 * FILE + 5) == await stream.receive_some(8)
+    else:
+        ours = Log(data[FILE:], base=FILE)
+        async with master_of(network, ours) as master, slave_of(network, theirs):
+            await trio.sleep(1)
+            ours.append(b"after")
+            await trio.sleep(1)
+            assert 2 == master.copies_of(3 * FILE + 5)
+    assert data[1400:] + b"after" == theirs.data[1400:]
+    assert 1000 == theirs.hole
+    (line,) = [each.getMessage() for each in caplog.records if "messages are missing in the log" in each.getMessage()]
+    assert "1000" in line and "move its store away" in line
+
+
+async def test_a_hole_at_the_beginning_of_the_log_is_filled_only_when_the_master_begins_there(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    # given an offset of 0, which asks for the last file
+    short, long = random.Random(1).randbytes(FILE - 10), random.Random(1).randbytes(2 * FILE)
+    for data, healed in ((short, True), (long, False)):
+        theirs = with_hole(data, 0, 400)
+        async with master_of(network, Log(data)), slave_of(network, theirs):
+            await trio.sleep(2)
+            assert healed is (theirs.hole is None) is (theirs.data == data)
+            assert data[400:] == theirs.data[400:]
+
+
+async def test_a_connection_that_ends_while_it_is_looked_at_costs_nothing(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    before = bytes(theirs.data)
+    async with slave_of(network, theirs):
+        listener = await network.host("m").listen("0.0.0.0", 10912)
+        stream = await listener.accept()
+        await stream.send_all(wire.header(3000, 2000) + data[3000:5000])
+        assert wire.report(3000) == await stream.receive_some(8)
+        await stream.aclose()
+        await listener.aclose()
+        assert (3000, before) == (theirs.hole, theirs.data)
+        async with master_of(network, Log(data)):
+            await trio.sleep(10)
+            assert (None, data) == (theirs.hole, theirs.data)
+
+
+async def test_only_data_makes_the_slave_cut(network: SimNetwork, autojump_clock: MockClock) -> None:
+    # given a master that had everything a moment ago and lost it
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 400)
+    before = bytes(theirs.data)
+    async with slave_of(network, theirs):
+        listener = await network.host("m").listen("0.0.0.0", 10912)
+        stream = await listener.accept()
+        await stream.send_all(wire.header(3000, 6000) + data[3000:])
+        stream = await listener.accept()
+        assert wire.report(3000) == await stream.receive_some(8)
+        await stream.send_all(wire.header(3000, 0))
+        assert b"" == await stream.receive_some(8)
+        assert (3000, before) == (theirs.hole, theirs.data)
