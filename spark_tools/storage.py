@@ -1,7 +1,10 @@
 """Where store files lie and how a part of one is read: local paths mapped, `hdfs:` and `s3a:` paths by ranges.
 
 Local files are never read as a whole: only the asked range is mapped, so that a task's memory does not grow with the
-size of its file. Other schemes go through Arrow's file systems (libhdfs and S3), which every executor needs then.
+size of its file. Other schemes go through Arrow's file systems, HDFS by way of hdfs-native; every executor needs them.
+
+In `file:` URIs names are percent-encoded, as in every URI. Elsewhere a path is what stands there, as Hadoop and S3 have
+it: names of topics such as `%RETRY%group` are no encoding of anything.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import quote, unquote, urlparse
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,26 +40,36 @@ def local_path(path: str) -> str | None:
 def remote(path: str) -> tuple[Any, str]:
     """Arrow's file system for a URI, and the path in it.
 
-    Errors: OSError in one line, also where Arrow lists every place at which it looked for Hadoop's libraries.
+    Errors: OSError in one line, also where a package is missing.
     """
     from pyarrow import fs
 
-    uri = "s3" + path[3:] if path.startswith(("s3a:", "s3n:")) else path
+    scheme, _, rest = path.partition(":")
+    authority, _, inner = rest[2:].partition("/") if rest.startswith("//") else ("", "", rest.lstrip("/"))
+    inner = inner.rstrip("/")
+    if scheme in ("hdfs", "viewfs"):
+        try:
+            from understudy.spark_tools import hdfs
+
+            return hdfs.connect(scheme, authority), f"/{inner}"
+        except ModuleNotFoundError as error:
+            package = (error.name or "").replace("_", "-")
+            raise OSError(
+                f"{path}: {package} missing: install the extra with: pip install 'understudy[hdfs]'"
+            ) from None
+    if scheme in ("s3a", "s3n"):
+        scheme = "s3"
     try:
-        system, inner = fs.FileSystem.from_uri(uri)
+        system, base = fs.FileSystem.from_uri(f"{scheme}://{authority}")
     except OSError as error:
-        reason = str(error).splitlines()[0]
-        if uri.startswith(("hdfs:", "viewfs:")):
-            reason += (
-                "; Arrow needs the libhdfs of a Hadoop installation: set JAVA_HOME, HADOOP_HOME, and CLASSPATH to what"
-                " `hadoop classpath --glob` prints"
-            )
-        raise OSError(f"{path}: {reason}") from None
-    return system, inner
+        raise OSError(f"{path}: {str(error).splitlines()[0]}") from None
+    return system, join(base, inner) if inner else base
 
 
 def join(path: str, *names: str) -> str:
     """A path below another one, for local paths and URIs alike."""
+    if path.startswith("file:"):
+        names = tuple(quote(name) for name in names)
     return "/".join([path.rstrip("/"), *names])
 
 
@@ -143,8 +156,6 @@ def new_file(path: str) -> Iterator[Any]:
     temporary = f"{inner.rpartition('/')[0]}/_{name}.{os.getpid()}"
     with system.open_output_stream(temporary) as stream:
         yield stream
-    if system.get_file_info(inner).type == fs.FileType.File:
-        system.delete_file(inner)
     system.move(temporary, inner)
 
 
@@ -158,8 +169,8 @@ def map_range(path: str, start: int, length: int) -> tuple[Any, int]:
         system, inner = remote(path)
         with system.open_input_file(inner) as file:
             size = file.size()
-            wanted = max(0, min(length, size - start))
-            return bytes(file.read_at(wanted, start)), start
+            wanted = min(length, size - start)
+            return bytes(file.read_at(wanted, start)) if wanted > 0 else b"", start
     with open(local, "rb") as handle:
         size = os.fstat(handle.fileno()).st_size
         begin = start - start % mmap.ALLOCATIONGRANULARITY

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,7 +9,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,13 +18,10 @@ if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
     pytest.skip("Spark needs Java", allow_module_level=True)
 
 from pyarrow import dataset, fs
-
-from understudy.spark_tools import exits
-from understudy.spark_tools.synthetic import SyntheticStore
+from spark_elsewhere import DIFFERENCES, assert_same_plan, write_stores
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 
-START_MS = 1_700_000_000_000
 BUCKET = "stores"
 
 
@@ -77,17 +72,9 @@ def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fs.S3FileSys
         blocks.release()
 
 
-def plan_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.slow
 def test_stores_on_s3_give_the_plan_that_local_ones_give(s3: fs.S3FileSystem, tmp_path: Path) -> None:
-    for name, offset in (("a", 40), ("b", 70)):
-        store = SyntheticStore(str(tmp_path / "in" / name), log_file_bytes=1 << 16, queue_file_units=20)
-        for number in range(400):
-            store.append("Orders", number % 4, b"b" * 60, store_timestamp=START_MS + number, uniq_key=f"{number:032X}")
-        store.save({"Orders@g1": {0: offset, 1: 10}, "Orders@g2": {2: 500}}, topics=["Orders"], groups=["g1", "g2"])
+    write_stores(tmp_path / "in")
     fs.copy_files(
         str(tmp_path / "in"),
         f"{BUCKET}/in",
@@ -95,26 +82,6 @@ def test_stores_on_s3_give_the_plan_that_local_ones_give(s3: fs.S3FileSystem, tm
         destination_filesystem=s3,
     )
 
-    def reconcile(root: str, out: Path, *more: str) -> None:
-        # a process of its own: Spark's workers get their environment from the JVM, and that one's is as old as it is
-        stores = ["--store", f"a={root}/a", "--store", f"b={root}/b", "--master", "local[2]", "--quiet"]
-        command = [sys.executable, "-m", "understudy.spark_tools.main", "reconcile", *stores, "--out", str(out), *more]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-        assert done.returncode == exits.DIFFER, done.stdout + done.stderr
-        assert done.stderr == ""
+    assert_same_plan(tmp_path / "in", f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/evidence", tmp_path)
 
-    reconcile(str(tmp_path / "in"), tmp_path / "here")
-    reconcile(f"s3a://{BUCKET}/in", tmp_path / "there", "--evidence", f"s3a://{BUCKET}/evidence")
-
-    mine, theirs = plan_lines(tmp_path / "here" / "plan.jsonl"), plan_lines(tmp_path / "there" / "plan.jsonl")
-    assert len(mine) == 4
-    assert mine[1:-1] == theirs[1:-1]
-    for left, right in zip(mine[0].pop("stores"), theirs[0].pop("stores"), strict=True):
-        assert right.pop("path") == f"s3a://{BUCKET}/in/{left['name']}"
-        assert left.pop("path") == str(tmp_path / "in" / left["name"])
-        assert left == right
-    for header in (mine[0], theirs[0]):
-        header.pop("input_digest")  # of the paths as well
-        header.pop("created_ms")
-    assert mine[0] == theirs[0]
-    assert dataset.dataset(f"{BUCKET}/evidence/there/evidence.parquet", filesystem=s3).count_rows() == 3
+    assert dataset.dataset(f"{BUCKET}/evidence/there/evidence.parquet", filesystem=s3).count_rows() == DIFFERENCES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,15 +77,31 @@ def test_the_untouched_end_of_a_preallocated_file_is_not_read(tmp_path: Path) ->
     assert 10_000 <= storage.data_end(str(path), 1 << 24) <= 1 << 24
 
 
-def test_a_machine_without_hadoop_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def from_uri(uri: str) -> None:
-        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\ndlopen(...) failed")
+def test_names_of_topics_are_no_encoding_of_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FileSystem:
+        @staticmethod
+        def from_uri(uri: str) -> tuple[str, str]:
+            assert uri == "s3://bucket"
+            return "s3", "bucket"
 
-    monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": staticmethod(from_uri)}))
+    monkeypatch.setattr(fs, "FileSystem", FileSystem)
+    for name in ("%RETRY%g", "%DLQ%dead", "a|b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0").write_bytes(name.encode())
 
-    with pytest.raises(OSError, match=r"^hdfs://n/a: Unable to load libjvm; .*HADOOP_HOME.*$") as caught:
-        storage.remote("hdfs://n/a")
-    assert "\n" not in str(caught.value)
+        found = storage.join(f"file:{tmp_path}", name)
+
+        assert storage.local_path(found) == str(tmp_path / name)
+        assert [storage.read_file(entry.path) for entry in storage.list_directory(found)[0]] == [name.encode()]
+        assert storage.remote(storage.join("s3a://bucket/a/", name)) == ("s3", f"bucket/a/{name}")
+    assert storage.remote("s3a://bucket/") == ("s3", "bucket")
+
+
+def test_a_machine_without_a_client_of_hdfs_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+
+    with pytest.raises(OSError, match=r"^hdfs://n/a: hdfs-native missing: .*'understudy\[hdfs\]'$"):
+        storage.list_directory("hdfs://n/a")
 
 
 def test_a_new_file_bears_its_name_only_once_it_is_whole(tmp_path: Path, elsewhere: None) -> None:
