@@ -17,6 +17,8 @@ from understudy.ha.replicas import AheadError, Replica
 from understudy.testkit.sim_network import SimNetwork
 
 FOUR_GIB = 1 << 32
+# Offsets that the first half of a handshake looks like; one that comes first is kept back.
+DOUBTFUL = [FOUR_GIB + flags for flags in (0, 1, 1 << 16, (1 << 16) + 1)]
 # Captured from 5.4.0: a slave with broker id 2; a master with the epoch list (1, 0) and an empty log.
 SLAVE_HANDSHAKE = bytes.fromhex("00000001000000000000000000000002")
 MASTER_HANDSHAKE = bytes.fromhex("000000010000000c000000000000000000000001" + "000000010000000000000000")
@@ -37,7 +39,10 @@ def feed_in_pieces(reader: wire.ReportReader, data: bytes, cuts: set[int]) -> li
     return found
 
 
-@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=20), st.sets(st.integers(1, 159)))
+@given(
+    st.lists(st.integers(0, 1 << 40), min_size=1, max_size=20).filter(lambda offsets: offsets[0] not in DOUBTFUL),
+    st.sets(st.integers(1, 159)),
+)
 def test_reports_cut_anywhere_end_at_the_largest(offsets: list[int], cuts: set[int]) -> None:
     data = b"".join(wire.report(offset) for offset in offsets)
     reader = wire.ReportReader()
@@ -72,9 +77,9 @@ def test_a_handshake_of_controller_mode_is_never_an_offset(
                 slow = False
 
 
-@given(st.sampled_from([0, 1, 1 << 16, (1 << 16) + 1]), st.integers(0, 1 << 20), st.booleans())
-def test_a_log_that_ends_after_4_gib_is_reported_as_any_other(extra: int, growth: int, together: bool) -> None:
-    first, second = FOUR_GIB + extra, FOUR_GIB + extra + growth
+@given(st.sampled_from(DOUBTFUL), st.integers(0, 1 << 20), st.booleans())
+def test_a_log_that_ends_after_4_gib_is_reported_as_any_other(first: int, growth: int, together: bool) -> None:
+    second = first + growth
     reader = wire.ReportReader()
     if together:
         assert second == reader.feed(wire.report(first) + wire.report(second))
