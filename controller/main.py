@@ -19,7 +19,7 @@ from understudy.controller.server import Controller
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import one_line
+from understudy.runtime.program import first_cause, one_line
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = group.subgroup(_WRONG)
         if wrong is None:
             raise
-        return _fail(_first(wrong))
+        return _fail(first_cause(wrong))
     except _WRONG as error:
         return _fail(error)
     return 0
@@ -100,7 +100,7 @@ async def _serve(config: ControllerConfig) -> None:
         try:
             await _until_signalled(controller)
         except* _WRONG as errors:
-            log.error("the controller stops", reason=one_line(_first(errors)))
+            log.error("the controller stops", reason=one_line(first_cause(errors)))
             raise
 
 
@@ -113,13 +113,6 @@ async def _until_signalled(controller: Controller) -> None:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break
             nursery.cancel_scope.cancel()
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _fail(error: BaseException) -> int:

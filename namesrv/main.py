@@ -19,7 +19,7 @@ from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import one_line
+from understudy.runtime.program import first_cause, one_line
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.table import TableDamagedError
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, OSError))
         if wrong is None:
             raise
-        return _fail(_first(wrong))
+        return _fail(first_cause(wrong))
     except (ListenError, TableDamagedError, ConfigError, OSError) as error:
         return _fail(error)
     return 0
@@ -125,13 +125,6 @@ def _controller(world: World, values: Properties) -> EmbeddedController:
     embed = importlib.import_module("understudy.controller.embed")
     controller: EmbeddedController = embed.open_controller(world, values)
     return controller
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _fail(error: BaseException) -> int:

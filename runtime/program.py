@@ -65,3 +65,10 @@ def single_cause(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first exception inside *error*, for a program that ends whichever of them it tells of."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
