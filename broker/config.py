@@ -24,10 +24,10 @@ from understudy.broker.config_values import delay_levels_ms
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
-from understudy.runtime.configuration import fields_of, shown, structure, value_text
+from understudy.runtime.configuration import Change, fields_of, shown, structure, unknown_key_line, value_text
 from understudy.runtime.metrics_endpoint import read_metrics_settings
 from understudy.runtime.network import outgoing_address
-from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
+from understudy.runtime.properties import ConfigError, Properties, located, printable
 
 __all__ = [
     "INERT",
@@ -133,7 +133,7 @@ class BrokerOptions:
         options.store.haListenPort = 0
         values = located(properties, source)
         defaults = {name: options._value(name) for name in map(_name, values) if name in INERT and options._knows(name)}
-        options._take(values)
+        options.apply(options.read_change(values))
         warnings = []
         for key, text in values.items():
             name = _name(key)
@@ -153,22 +153,23 @@ class BrokerOptions:
         options.store_address = _ip_address(values, options.broker.brokerIP1 or "127.0.0.1", machine.resolve)
         return options, warnings
 
-    def update(self, properties: Mapping[str, str], source: str = "update") -> dict[str, str]:
-        """Change keys of a running broker, all or none.
+    def read_change(self, values: Properties) -> Change:
+        """Read new values for a running broker; :meth:`apply` has them in force.
 
         Args:
-            properties: key to text; keys that are not known are skipped, as the reference does.
-            source: name for messages.
-
-        Returns:
-            The known keys with the text that was stored for each.
+            values: text by key; keys that are not known are skipped, as the reference does.
 
         Errors:
-            ConfigError: a value does not fit its key; nothing is changed.
+            ConfigError: a value does not fit its key.
         """
-        self._take(Properties(properties, source))
-        self.extra |= {key: text for key, text in properties.items() if key in self.extra}
-        return {name: value_text(self._value(name)) for name in map(_name, properties) if self._knows(name)}
+        read = structure(values.renamed(_ALIASES), *map(type, self._sections()))
+        texts = {name: value_text(value) for section in read for name, value in section.items()}
+        return Change(texts, read, {key: text for key, text in values.items() if key in self.extra})
+
+    def apply(self, change: Change) -> None:
+        """Have what :meth:`read_change` returned in force."""
+        change.put_into(*self._sections())
+        self.extra |= change.others
 
     def properties(self) -> dict[str, str]:
         """Return every key that has a value with its text, sorted, as GET_BROKER_CONFIG (26) answers it."""
@@ -185,14 +186,6 @@ class BrokerOptions:
 
     def _value(self, name: str) -> object:
         return next(getattr(section, name) for section in self._sections() if hasattr(section, name))
-
-    def _take(self, values: Properties) -> None:
-        """Take over the values of known keys, all or none; a key of several sections is changed in each."""
-        sections = self._sections()
-        changes = structure(values.renamed(_ALIASES), *map(type, sections))
-        for section, changed in zip(sections, changes, strict=True):
-            for name, value in changed.items():
-                setattr(section, name, value)
 
     def _settle(self, values: Properties) -> None:
         """Derive and check what depends on several keys (BrokerStartup.java)."""
@@ -252,9 +245,7 @@ def _inert_line(values: Properties, key: str) -> str:
 
 
 def _unknown_line(values: Properties, key: str) -> str:
-    nearest = nearest_name(key, [name for section in _SECTIONS for name in fields_of(section)])
-    hint = f", the nearest known key is {nearest}" if nearest else ""
-    return f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}"
+    return unknown_key_line(values, key, [name for section in _SECTIONS for name in fields_of(section)])
 
 
 def _bloom_bits(error_percent: int, expected: int) -> int:

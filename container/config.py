@@ -13,8 +13,8 @@ from understudy.broker.config import (
     this_machine,
 )
 from understudy.broker.config_values import NameServers, Positive
-from understudy.runtime.configuration import fields_of, shown, structure, value_text
-from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
+from understudy.runtime.configuration import Change, fields_of, shown, structure, unknown_key_line, value_text
+from understudy.runtime.properties import ConfigError, Properties, located, printable
 
 DEFAULT_LISTEN_PORT = 10811
 ALWAYS_FIXED = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})
@@ -84,14 +84,12 @@ class ContainerOptions:
         options.container.rocketmqHome = machine.home
         values = located(properties, source)
         inert = {key: value_text(getattr(options.container, key)) for key in _INERT}
-        options._take(values)
+        options.apply(options.read_change(values))
         names = options._names()
         warnings = []
         for key, text in values.items():
             if key not in names:
-                nearest = nearest_name(key, names)
-                hint = f", the nearest known key is {nearest}" if nearest else ""
-                warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}")
+                warnings.append(unknown_key_line(values, key, names))
             elif key in _INERT and text not in ("", "false", inert[key]):
                 reason = _INERT[key]
                 warnings.append(f"{values.where(key)}: {key}={printable(text)} has no effect here: {reason}")
@@ -104,18 +102,18 @@ class ContainerOptions:
             )
         return options, warnings
 
-    def update(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """Change keys of a running container, all or none; unknown keys are skipped.
-
-        Returns:
-            The changed keys with their text.
+    def read_change(self, values: Properties) -> Change:
+        """Read new values for a running container; :meth:`apply` has them in force. Unknown keys are skipped.
 
         Raises:
-            ConfigError: a value does not fit its key; nothing is changed.
+            ConfigError: a value does not fit its key.
         """
-        self._take(Properties(properties, "update"))
-        names = self._names()
-        return {key: text for key, text in properties.items() if key in names}
+        read = structure(values, *map(type, self._sections()))
+        return Change({key: value_text(value) for section in read for key, value in section.items()}, read)
+
+    def apply(self, change: Change) -> None:
+        """Have what :meth:`read_change` returned in force."""
+        change.put_into(*self._sections())
 
     def properties(self) -> dict[str, str]:
         """Return every key that has a value with its text, sorted (what GET_BROKER_CONFIG answers)."""
@@ -138,10 +136,3 @@ class ContainerOptions:
 
     def _names(self) -> list[str]:
         return [key for section in self._sections() for key in fields_of(type(section))]
-
-    def _take(self, values: Properties) -> None:
-        """Take over the values of known keys, all or none."""
-        sections = self._sections()
-        for section, changes in zip(sections, structure(values, *map(type, sections)), strict=True):
-            for name, value in changes.items():
-                setattr(section, name, value)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import trio
+
 from understudy.broker.data_version import DataVersion
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.container import BrokerContainer
@@ -10,10 +14,10 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required, required_int
-from understudy.runtime.durable import write_durably
 from understudy.runtime.json_dialect import dumps
 from understudy.runtime.log import get_logger
-from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
+from understudy.runtime.properties import ConfigError, Properties, parse_properties
+from understudy.runtime.stored_settings import NotStoredError, store_changes
 
 log = get_logger("container.processor")
 
@@ -36,6 +40,7 @@ class _Processor:
     def __init__(self, container: BrokerContainer) -> None:
         self._container = container
         self._version = DataVersion(timestamp=container.world.clock.wall_ms())
+        self._one_writer = trio.Lock()
 
     async def add_broker(self, connection: Connection, command: Command) -> Command:
         try:
@@ -60,27 +65,27 @@ class _Processor:
     async def update_config(self, connection: Connection, command: Command) -> Command:
         container = self._container
         try:
-            properties = parse_properties(command.body.decode(), f"request of {connection.address}")
+            properties = dict(parse_properties(command.body.decode(), f"request of {connection.address}"))
             fixed = container.options.fixed_keys().intersection(properties)
             if fixed:
                 log.warning("update of fixed keys refused", keys=",".join(sorted(fixed)), peer=connection.address)
                 raise CommandError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-            before = container.options.properties()
-            changes = container.options.update(properties)
+            async with self._one_writer:
+                changes = await self._change(properties)
         except UnicodeDecodeError:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is not UTF-8 text of key=value lines") from None
-        except ConfigError as error:
+        except (ConfigError, NotStoredError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        path, disk = container.options.path, container.world.disk
-        if path is not None:
-            try:
-                data = rewrite_properties(disk.read(path), changes)
-                await disk.in_thread(lambda: write_durably(disk, path, data))
-            except OSError as error:
-                container.options.update({key: before[key] for key in changes if key in before})
-                remark = f"nothing was changed, because {path} cannot be written: {error}"
-                raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
-        container.name_servers_changed()
-        self._version = self._version.next(container.world.clock.wall_ms())
         log.info("configuration updated", peer=connection.address, changes=changes)
         return response(command, 0, None)
+
+    async def _change(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """Have *properties* in force when they are in the file; return the known keys with their text."""
+        container = self._container
+        change = container.options.read_change(Properties(properties, "update"))
+        if container.options.path is not None:
+            await store_changes(container.world.disk, container.options.path, change.texts)
+        container.options.apply(change)
+        container.name_servers_changed()
+        self._version = self._version.next(container.world.clock.wall_ms())
+        return change.texts

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn_from_attrs, override
 
-from understudy.runtime.properties import ConfigError, Properties, located, printable
+from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
 
 INT = (-(1 << 31), (1 << 31) - 1)
 LONG = (-(1 << 63), (1 << 63) - 1)
@@ -76,6 +76,27 @@ def fields_of(section: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[A
     """Return the fields of a class of settings by key, their types resolved."""
     attrs.resolve_types(section)
     return {key_of(field): field for field in attrs.fields(section)}
+
+
+@attrs.frozen
+class Change:
+    """Values that were read and checked and are not in force yet.
+
+    Attributes:
+        texts: text by key, as it is to stand in a file.
+        values: for each class of settings the new values by field.
+        others: unknown keys that are kept with their text.
+    """
+
+    texts: dict[str, str]
+    values: list[dict[str, Any]]
+    others: dict[str, str] = attrs.Factory(dict)
+
+    def put_into(self, *sections: attrs.AttrsInstance) -> None:
+        """Have the values in force: *sections* are of the classes they were read for, in the same order."""
+        for section, changed in zip(sections, self.values, strict=True):
+            for name, value in changed.items():
+                setattr(section, name, value)
 
 
 def structure(values: Properties, *sections: type[attrs.AttrsInstance]) -> list[dict[str, Any]]:
@@ -147,6 +168,13 @@ def shown(settings: attrs.AttrsInstance) -> dict[str, str]:
     known = fields_of(type(settings))
     texts = _CONVERTER.unstructure_attrs_asdict(settings)
     return {key: texts[field.name] for key, field in known.items() if texts[field.name] is not None}
+
+
+def unknown_key_line(values: Properties, key: str, known: Iterable[str]) -> str:
+    """Return the warning about *key* of *values*, which is none of the *known* ones."""
+    nearest = nearest_name(key, known)
+    hint = f", the nearest known key is {nearest}" if nearest else ""
+    return f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}"
 
 
 def _bad_values(values: Properties, unfit: Mapping[str, str]) -> ConfigError:

@@ -154,6 +154,9 @@ def _unescape(text: str) -> str:
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+_LINE = re.compile("([^\r\n]*)(\r\n|\r|\n|$)")
+
+
 def rewrite_properties(data: bytes, changes: Mapping[str, str]) -> bytes:
     """Return the bytes of a ``.properties`` file with keys changed in place and new keys appended.
 
@@ -163,21 +166,27 @@ def rewrite_properties(data: bytes, changes: Mapping[str, str]) -> bytes:
     """
     text = data.decode("latin-1")  # a character for each byte
     left = dict(changes)
-    lines = []
+    parts = []
     continued = dropped = False
-    for line in re.split("\r\n|\r|\n", text.removesuffix("\n")) if text else ():  # no other ends of lines, as in Java
+    for line, end in _LINE.findall(text):  # no other ends of lines, as in Java
+        if not line and not end:
+            continue  # nothing behind the last line
         comment = not continued and line.lstrip().startswith(("#", "!"))
         if not continued:
             match = None if comment else re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
             key = match.group(1) if match else ""
             dropped = key in changes
             if key in left:
-                lines.append(f"{key}={_escape(left.pop(key))}")
+                parts.append(f"{key}={_escape(left.pop(key))}{end or chr(10)}")
         if not dropped:
-            lines.append(line)
+            parts.append(line + end)
         continued = not comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
-    lines.extend(f"{key}={_escape(value)}" for key, value in left.items())
-    return ("\n".join(lines) + "\n").encode("latin-1")
+    if left and parts:
+        # A last line without an end, or one that goes on with nothing, must not swallow what is added.
+        parts.append("" if parts[-1].endswith(("\n", "\r")) else "\n")
+        parts.append("\n" if continued else "")
+    parts.extend(f"{key}={_escape(value)}\n" for key, value in left.items())
+    return "".join(parts).encode("latin-1")
 
 
 def nearest_name(key: str, names: Iterable[str]) -> str | None:

@@ -40,6 +40,23 @@ class NotStoredError(Exception):
     """The file could not be written; nothing was changed."""
 
 
+async def store_changes(disk: Disk, path: str, changes: Mapping[str, str]) -> None:
+    """Change keys of the property file *path* in place, durably; a missing file is made. One caller at a time.
+
+    Errors: :class:`NotStoredError`.
+    """
+
+    def save() -> None:
+        disk.make_folder(os.path.dirname(path) or ".")
+        data = disk.read(path) if disk.exists(path) else b""
+        write_durably(disk, path, rewrite_properties(data, changes))
+
+    try:
+        await disk.in_thread(save)
+    except OSError as error:
+        raise NotStoredError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error
+
+
 class StoredSettings(Generic[Settings]):
     """Holds the settings in force as :attr:`current`; a change shows when it is durable.
 
@@ -85,18 +102,5 @@ class StoredSettings(Generic[Settings]):
             if not changes:
                 return
             self._check(settings)
-            await self._store(before.config_store_path, changes)
+            await store_changes(self._disk, before.config_store_path, changes)
             self.current = settings
-
-    async def _store(self, path: str, changes: Mapping[str, str]) -> None:
-        disk = self._disk
-
-        def save() -> None:
-            disk.make_folder(os.path.dirname(path) or ".")
-            data = disk.read(path) if disk.exists(path) else b""
-            write_durably(disk, path, rewrite_properties(data, changes))
-
-        try:
-            await disk.in_thread(save)
-        except OSError as error:
-            raise NotStoredError(f"cannot write {path}: {error.strerror or error}; nothing was changed") from error

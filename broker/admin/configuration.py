@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from understudy.broker.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -14,9 +16,9 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime import json_dialect
-from understudy.runtime.durable import write_durably
 from understudy.runtime.log import get_logger
-from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
+from understudy.runtime.properties import ConfigError, Properties, parse_properties
+from understudy.runtime.stored_settings import NotStoredError, store_changes
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -52,6 +54,7 @@ class ConfigurationAdmin:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._version = DataVersion(timestamp=broker.world.clock.wall_ms())
+        self._one_writer = trio.Lock()
 
     async def update(self, connection: Connection, command: Command) -> Command:
         """Change keys, all or none, and write them into the broker's file (25).
@@ -62,13 +65,24 @@ class ConfigurationAdmin:
         if not command.body:
             return response(command)
         try:
-            wanted = parse_properties(command.body.decode("utf-8", "replace"), "request")
+            wanted = dict(parse_properties(command.body.decode("utf-8", "replace"), "request"))  # in no line of a file
         except ConfigError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         options = self._broker.options
-        black_listed = ALWAYS_BLACK_LISTED | set(options.broker.configBlackList.split(";"))
+        black_listed = ALWAYS_BLACK_LISTED | {key.strip() for key in options.broker.configBlackList.split(";")}
         if black_listed & wanted.keys():
             raise CommandError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        async with self._one_writer:
+            changed = await self._change(wanted, connection)
+        log.info("configuration changed", peer=connection.address, **changed)
+        if "brokerPermission" in changed:
+            self._broker.topics.touch()
+            await self._broker.registration.settled()
+        return response(command)
+
+    async def _change(self, wanted: dict[str, str], connection: Connection) -> dict[str, str]:
+        """Have *wanted* in force when it is in the file; return the known keys with their text."""
+        options = self._broker.options
         before = options.properties()
         fixed = sorted(key for key in START_ONLY & wanted.keys() if wanted[key] != before.get(key))
         if fixed:
@@ -78,40 +92,23 @@ class ConfigurationAdmin:
             )
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         try:
-            changed = options.update(wanted, "request")
+            change = options.read_change(Properties(wanted, "request"))
         except ConfigError as error:
             raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        for key in wanted.keys() - changed.keys():
+        for key in wanted.keys() - change.texts.keys():
             log.warning("unknown key in a configuration update is ignored", key=key, peer=connection.address)
-        try:
-            await self._save(changed)
-        except OSError as error:
-            options.update({key: before[key] for key in changed if key in before})
-            remark = f"nothing was changed, because {self._path()} cannot be written: {error}"
-            raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
+        path = options.broker.brokerConfigPath or options.path
+        if path is not None and change.texts:
+            try:
+                await store_changes(self._broker.world.disk, path, change.texts)
+            except NotStoredError as error:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        options.apply(change)
         self._version = self._version.next(self._broker.world.clock.wall_ms())
-        log.info("configuration changed", peer=connection.address, **changed)
-        if "brokerPermission" in changed:
-            self._broker.topics.touch()
-            await self._broker.registration.settled()
-        return response(command)
+        return change.texts
 
     def get(self, connection: Connection, command: Command) -> Command:
         """Return every key with its value, sorted (26)."""
         body = "".join(f"{key}={value}\n" for key, value in self._broker.options.properties().items())
         version = json_dialect.dumps(self._version.to_json()).decode()
         return response(command, ResponseCode.SUCCESS, None, {"version": version}, body.encode())
-
-    def _path(self) -> str | None:
-        return self._broker.options.broker.brokerConfigPath or self._broker.options.path
-
-    async def _save(self, changed: dict[str, str]) -> None:
-        path, disk = self._path(), self._broker.world.disk
-        if path is None or not changed:
-            return
-
-        def write() -> None:
-            data = disk.read(path) if disk.exists(path) else b""
-            write_durably(disk, path, rewrite_properties(data, changed))
-
-        await disk.in_thread(write)

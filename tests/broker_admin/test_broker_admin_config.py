@@ -11,7 +11,7 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config import INERT, BrokerOptions, Machine, delay_levels_ms
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
-from understudy.runtime.properties import ConfigError, parse_properties, rewrite_properties
+from understudy.runtime.properties import ConfigError, Properties, parse_properties, rewrite_properties
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
 SECTIONS = (BrokerConfig, MessageStoreConfig, NettyServerConfig, NettyClientConfig)
@@ -121,7 +121,7 @@ def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
 def test_what_came_over_the_network_stands_in_no_line() -> None:
     given, _ = options({})
     with pytest.raises(ConfigError) as caught:
-        given.update(parse_properties("\nfileReservedTime=soon\n", "request"), "request")
+        given.read_change(Properties(parse_properties("\nfileReservedTime=soon\n", "request"), "request"))
     assert "request: fileReservedTime=soon: expected a whole number from 0 to 2147483647" == str(caught.value)
 
 
@@ -168,11 +168,14 @@ def test_an_update_is_all_or_nothing_and_skips_unknown_keys() -> None:
     given, _ = options({})
 
     with pytest.raises(ConfigError):
-        given.update({"traceOn": "false", "fileReservedTime": "soon"})
+        given.read_change(Properties({"traceOn": "false", "fileReservedTime": "soon"}, "update"))
+    change = given.read_change(
+        Properties({"traceOn": "false", "configStorePath": "x", "writeBufferHighWaterMark": "7"}, "update")
+    )
     assert given.broker.traceOn is True
-    changed = given.update({"traceOn": "false", "configStorePath": "x", "writeBufferHighWaterMark": "7"})
+    given.apply(change)
 
-    assert {"traceOn": "false", "writeBufferHighWaterMark": "7"} == changed
+    assert {"traceOn": "false", "writeBufferHighWaterMark": "7"} == change.texts
     assert (False, 7, 7) == (
         given.broker.traceOn,
         given.server.writeBufferHighWaterMark,

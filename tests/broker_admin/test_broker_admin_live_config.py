@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 from admin_rig import Rig
+
+from understudy.runtime.properties import parse_properties
 
 
 def keys_of(body: bytes) -> dict[str, str]:
@@ -98,10 +101,48 @@ async def test_a_change_stands_in_the_users_file_beside_what_was_there(tmp_path:
 
 async def test_a_file_that_cannot_be_written_refuses_the_change(tmp_path: Path) -> None:
     rig = Rig()
+    (tmp_path / "gone").write_text("a file where the folder was")
     rig.options.path = str(tmp_path / "gone" / "broker.conf")
 
     answer = await rig.ask(25, body=b"traceOn=false\n")
 
     assert answer.code == 1
-    assert (answer.remark or "").startswith(f"nothing was changed, because {rig.options.path} cannot be written")
+    assert (answer.remark or "").startswith(f"cannot write {rig.options.path}: ")
     assert rig.options.broker.traceOn is True
+
+
+async def test_updates_at_the_same_time_are_all_in_the_file(tmp_path: Path) -> None:
+    # given a broker with a file
+    path = tmp_path / "broker.conf"
+    path.write_text("# mine\nbrokerName=broker-a\n")
+    rig = Rig()
+    rig.options.path = str(path)
+    keys = ["traceOn", "warmMapedFileEnable", "longPollingEnable", "slaveReadEnable", "cleanFileForciblyEnable"]
+    before = keys_of((await rig.ask(26)).body)
+    wanted = {key: "false" if before[key] == "true" else "true" for key in keys}
+    answers = []
+
+    async def update(key: str) -> None:
+        answers.append(await rig.ask(25, body=f"{key}={wanted[key]}\n".encode()))
+
+    # when several operators change it at the same moment, again and again
+    for _ in range(20):
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(update, key)
+    # then all were heard, and the file has everything
+    assert {answer.code for answer in answers} == {0}
+    assert parse_properties(path.read_text()) == {"brokerName": "broker-a", **wanted}
+
+
+async def test_a_key_that_had_no_value_has_none_after_a_failed_write(tmp_path: Path) -> None:
+    rig = Rig()
+    rig.options.path = str(tmp_path / "broker.conf" / "below")
+    (tmp_path / "broker.conf").write_text("")
+    before = rig.options.broker.namesrvAddr
+
+    answer = await rig.ask(25, body=b"namesrvAddr=1.2.3.4:9876\n")
+
+    assert answer.code == 1
+    assert (answer.remark or "").endswith("; nothing was changed")
+    assert rig.options.broker.namesrvAddr == before

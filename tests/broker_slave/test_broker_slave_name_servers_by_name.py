@@ -63,7 +63,7 @@ def test_the_name_servers_of_a_container_are_those_of_its_brokers_also_when_they
             # when the container is told of other name servers while it runs
             await cluster.start_name_server("n2")
             assert not knows(cluster, "n2")
-            container.options.update({"namesrvAddr": cluster.name_servers})
+            container.options.container.namesrvAddr = cluster.name_servers
             container.name_servers_changed()
             # then its brokers register there, too
             await until(lambda: knows(cluster, "n2"), 5)

@@ -154,3 +154,30 @@ def test_a_value_over_several_lines_is_changed_as_a_whole() -> None:
 def test_characters_beyond_16_bits_are_two_escapes_as_in_java() -> None:
     assert b"a=\\ud83d\\ude00\n" == rewrite_properties(b"", {"a": "😀"})
     assert {"a": "😀"} == parse_properties("a=\\ud83d\\ude00\n")
+
+
+_WORD = st.text("abcXYZ09", min_size=1, max_size=4)
+_FILE_LINES = st.lists(
+    st.one_of(
+        st.tuples(_WORD, st.text("ab \\=:#é", max_size=6)).map("=".join),
+        st.sampled_from(["# kept", "! kept \\", "", "  ", "\\", "a=b\\", " and more"]),
+    ),
+    max_size=6,
+)
+
+
+@given(_FILE_LINES, st.sampled_from(["\n", "\r\n", "\r"]), st.booleans(), st.dictionaries(_WORD, _WORD, max_size=3))
+def test_a_change_in_place_reads_back_and_touches_nothing_else(
+    lines: list[str], end: str, ended: bool, changes: dict[str, str]
+) -> None:
+    # given any file, its last line ended or not
+    data = (end.join(lines) + (end if ended else "")).encode("latin-1")
+    try:
+        before = parse_properties(data.decode("latin-1"))
+    except ConfigError:
+        return
+    # when keys are changed; then they and all others read as they should
+    after = rewrite_properties(data, changes)
+    assert dict(parse_properties(after.decode("latin-1"))) == {**before, **changes}
+    # and what was not touched keeps its bytes and ends of lines
+    assert rewrite_properties(data, {}) == data
