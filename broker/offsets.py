@@ -144,23 +144,28 @@ class OffsetTable:
     def remove_topic(self, topic: str) -> None:
         """Forget every offset in *topic*."""
         if not self.following:  # who follows learns of the removal from its master
-            self._note_removal(topic, max(self._now_ms(), self.removed.get(topic, 0) + 1))
+            # newer than all others whatever the clock says: the oldest is what gives way when there are too many
+            self.removed[topic] = max(self._now_ms(), max(self.removed.values(), default=0) + 1)
+            self.removed = _newest(self.removed, REMOVED_MAX)
+            self._removed_at = self.revision + 1
         self._remove(lambda name, group: name == topic)
 
     def learn_removed(self, removed: Mapping[str, int]) -> set[str]:
-        """Forget the offsets of topics that another replica removed since we last heard of it; return those topics."""
-        news = {topic: stamp for topic, stamp in removed.items() if self.removed.get(topic, 0) < stamp}
-        for topic, stamp in news.items():
-            self._note_removal(topic, stamp)
-        if news:
-            self._remove(lambda name, group: name in news)
-        return set(news)
+        """Forget the offsets of topics that another replica removed since we last heard of it; return those topics.
 
-    def _note_removal(self, topic: str, stamp: int) -> None:
-        self.removed[topic] = stamp
+        What it remembers is kept as it is; what only we remember, as far as there is room. Were its entries the ones
+        that give way, they would be news again whenever the table arrives, and with them current offsets would go.
+        """
+        theirs = _newest(removed, REMOVED_MAX)
+        news = {topic for topic, stamp in theirs.items() if self.removed.get(topic, 0) < stamp}
+        if not news:
+            return news
+        own = {topic: stamp for topic, stamp in self.removed.items() if topic not in theirs}
+        known = {topic: max(stamp, self.removed.get(topic, 0)) for topic, stamp in theirs.items()}
+        self.removed = _newest(own, REMOVED_MAX - len(known)) | known
         self._removed_at = self.revision + 1
-        while len(self.removed) > REMOVED_MAX:
-            del self.removed[min(self.removed, key=self.removed.__getitem__)]
+        self._remove(lambda name, group: name in news)
+        return news
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
         """Give *target_group* the offsets of *source_group* in *topic*."""
@@ -260,6 +265,12 @@ class OffsetTable:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
             listener()
+
+
+def _newest(removed: Mapping[str, int], count: int) -> dict[str, int]:
+    if len(removed) <= count:
+        return dict(removed)
+    return dict(sorted(removed.items(), key=lambda entry: entry[1], reverse=True)[:count])
 
 
 def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os.path
+import threading
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,7 @@ KEPT_FILES = 8
 """The file that is written and older ones, named ``.1`` (the newest of them) to ``.7``."""
 MAX_WAITING = 10_000
 LAST_WORDS_SECONDS = 2.0
+"""How long the end waits for a disk that does not answer; what is not written by then is lost."""
 OFF = "off"
 
 
@@ -53,12 +55,12 @@ async def open_log_file(disk: Disk, config: ControllerConfig) -> AsyncIterator[N
         log.info("log file", path=path)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(writer.run)
-            yield
-            nursery.cancel_scope.cancel()
+            try:
+                yield
+            finally:
+                logger.removeHandler(writer.lines)
+                writer.finish(LAST_WORDS_SECONDS)
     finally:
-        logger.removeHandler(writer.lines)
-        with trio.move_on_after(LAST_WORDS_SECONDS, shield=True):
-            await writer.write()
         writer.close()
 
 
@@ -85,9 +87,10 @@ class WaitingLines(logging.Handler):
         else:
             self._dropped += 1
         with suppress(trio.RunFinishedError):  # a thread that outlives the loop has nobody left to write its line
-            self._token.run_sync_soon(self._wake, idempotent=True)
+            self._token.run_sync_soon(self.wake, idempotent=True)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let :meth:`wait` return, once; only from the loop's own thread."""
         self._more.set()
 
     async def wait(self) -> None:
@@ -137,25 +140,33 @@ class LogFile:
         self._kept_files = kept_files
         self._lock: Lock | None = None
         self._failing = False
+        self._scope = trio.CancelScope(shield=True)
+        self._finishing = False
+        self._writing = threading.Lock()
+        self._closed = False
 
     async def run(self) -> None:
-        """Write whatever is logged until cancelled."""
-        while True:
-            await self.lines.wait()
+        """Write whatever is logged until :meth:`finish`, whoever is cancelled meanwhile."""
+        with self._scope:
+            while not self._finishing:
+                await self.lines.wait()
+                await self.write()
             await self.write()
 
+    def finish(self, seconds: float) -> None:
+        """Let :meth:`run` write what waits and end, after *seconds* even if the disk does not answer."""
+        self._finishing = True
+        self._scope.deadline = trio.current_time() + seconds
+        self.lines.wake()
+
     async def write(self) -> None:
-        """Write all lines that wait; those that cannot be written wait again."""
-        lines = self.lines.take()
-        if not lines:
-            return
+        """Write all lines that wait; those that cannot be written wait again.
+
+        When this is cancelled the disk may go on with it, one call at a time.
+        """
         try:
-            await self._disk.in_thread(lambda: self._append(lines))
-        except trio.Cancelled:
-            self.lines.put_back(lines)  # the thread has not begun: once it has, it is waited for
-            raise
+            await self._disk.in_thread(self._write_waiting, abandon=True)
         except (OSError, DiskLockedError) as error:
-            self.lines.put_back(lines)
             if not self._failing:
                 self._failing = True
                 log.warning(
@@ -166,10 +177,27 @@ class LogFile:
             self._failing = False
 
     def close(self) -> None:
-        """Give the file back to other processes."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        """Give the file back to other processes, once nothing is being written any more."""
+        self._closed = True
+        if self._writing.acquire(blocking=False):
+            try:
+                if self._lock is not None:
+                    self._lock.release()
+                    self._lock = None
+            finally:
+                self._writing.release()
+
+    def _write_waiting(self) -> None:
+        with self._writing:
+            lines = [] if self._closed else self.lines.take()
+            try:
+                if lines:
+                    self._append(lines)
+            except (OSError, DiskLockedError):
+                self.lines.put_back(lines)
+                raise
+        if self._closed:
+            self.close()  # whoever closed it meanwhile did not wait
 
     def _append(self, lines: list[str]) -> None:
         if self._lock is None:

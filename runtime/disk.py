@@ -155,8 +155,12 @@ class Disk(Protocol):
         """Return what changes whenever unsynced bytes may have been lost: the identity of the running system."""
         ...
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
-        """Run a blocking *function* (a sync, mostly) without stopping the event loop; not cancelled half-way."""
+    async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
+        """Run a blocking *function* (a sync, mostly) without stopping the event loop; not cancelled half-way.
+
+        With *abandon* a cancelled caller goes on at once, and *function* ends whenever the disk lets it: only for what
+        nobody relies on.
+        """
         ...
 
 
@@ -349,5 +353,5 @@ class RealDisk:
             # Not Linux: every process counts as a new boot, so nothing unsynced is trusted.
             return str(uuid.uuid4())
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(function, limiter=self._limiter)
+    async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
+        return await trio.to_thread.run_sync(function, limiter=self._limiter, abandon_on_cancel=abandon)

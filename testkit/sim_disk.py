@@ -314,9 +314,9 @@ class SimDisk:
     def boot_id(self) -> str:
         return f"simulated-boot-{self._boot}"
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
+    async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         # as a real worker thread's, the call is not given up half-way
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=not abandon):
             await self._wait(self.sync_seconds)
             result = function()
             if self._spread_seconds:

@@ -114,9 +114,9 @@ class FencedDisk:
         self._fence.check()
         return self._disk.lock(path)
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
+    async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         self._fence.check()
-        return await self._disk.in_thread(function)
+        return await self._disk.in_thread(function, abandon=abandon)
 
 
 class FencedNetwork:

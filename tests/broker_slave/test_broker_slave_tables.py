@@ -225,9 +225,11 @@ def test_the_newest_removals_are_remembered_and_nonsense_is_refused() -> None:
     assert len(table.removed) == REMOVED_MAX and "topic-4" not in table.removed and "topic-5" in table.removed
     # after the clock went back, a removal is still newer than the one before
     now[0] = 500
-    before = table.removed["topic-50"]
+    newest = max(table.removed.values())
     table.remove_topic("topic-50")
-    assert table.removed["topic-50"] == before + 1
+    assert table.removed["topic-50"] == newest + 1
+    table.remove_topic("topic-0")
+    assert table.removed["topic-0"] == newest + 2 and len(table.removed) == REMOVED_MAX
     # and a saved table brings them back
     copy = OffsetTable(lambda: 0)
     copy.merge_json(loads(dumps(table.to_json())))
@@ -235,3 +237,55 @@ def test_the_newest_removals_are_remembered_and_nonsense_is_refused() -> None:
     for bad in ({"removedTopicTable": 5}, {"removedTopicTable": {"orders": "soon"}}):
         with pytest.raises(ValueError, match="removedTopicTable"):
             copy.merge_json(bad)
+
+
+@pytest.mark.parametrize("ahead_ms", [-1_000_000, 0, 1_000_000])
+def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> None:
+    now = [10_000_000]
+
+    def tick() -> int:
+        now[0] += 1
+        return now[0]
+
+    # given a master that remembers as many removals as it may, and a slave that once acted and removed topics itself
+    master, slave = OffsetTable(tick), OffsetTable(lambda: tick() + ahead_ms)
+    for number in range(REMOVED_MAX):
+        master.remove_topic(f"topic-{number}")
+    for number in range(10):
+        slave.remove_topic(f"own-{number}")
+    slave.following = True
+    # and topics that were made anew after their removal, with offsets on both
+    names = [f"topic-{number}" for number in range(REMOVED_MAX)]
+    slave.learn_removed(master.removed)
+    for name in names:
+        master.commit("readers", name, 0, 5)
+        slave.commit("readers", name, 0, 5)
+    for number in range(3):
+        # when the master removes another one, and tells what changed since the slave last asked
+        known = master.revision
+        master.remove_topic(f"another-{number}")
+        partly = loads(dumps(master.to_json(known)))
+        assert partly["offsetTable"] == {}
+        # then that one is news, and no other offset goes
+        assert slave.learn_removed(partly["removedTopicTable"]) == {f"another-{number}"}
+        assert [slave.query("readers", name, 0) for name in names] == [5] * REMOVED_MAX
+    # and when the slave has become the master, its own slaves learn of what it removes, too
+    slave.following = False
+    slave.remove_topic("topic-999")
+    third = OffsetTable(tick)
+    third.commit("readers", "topic-999", 0, 7)
+    assert "topic-999" in third.learn_removed(slave.removed) and len(slave.removed) == REMOVED_MAX
+    assert third.query("readers", "topic-999", 0) == -1
+
+
+def test_what_only_a_slave_remembers_is_kept_as_far_as_there_is_room() -> None:
+    slave = OffsetTable(lambda: 50)
+    slave.remove_topic("own")
+    assert slave.learn_removed({"theirs": 7}) == {"theirs"}
+    assert slave.removed == {"own": 50, "theirs": 7}
+    # an older removal of the same topic is no news, nor is an answer without any
+    assert slave.learn_removed({"own": 49}) == slave.learn_removed({}) == set()
+    assert slave.removed == {"own": 50, "theirs": 7}
+    # of more than may be remembered, only the newest count, each time
+    many = {f"topic-{number}": 100 + number for number in range(REMOVED_MAX + 5)}
+    assert len(slave.learn_removed(many)) == REMOVED_MAX and slave.learn_removed(many) == set()

@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from understudy.controller.configuration import ControllerConfig, read_config
-from understudy.controller.log_file import LogFile, WaitingLines, log_path, open_log_file
+from understudy.controller.log_file import LAST_WORDS_SECONDS, LogFile, WaitingLines, log_path, open_log_file
 from understudy.controller.main import main
-from understudy.runtime.disk import RealDisk
+from understudy.runtime.disk import DiskLockedError, File, RealDisk, RealLock
 from understudy.runtime.log import get_logger
 from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.waiting import until
 
-T = TypeVar("T")
 log = get_logger("controller.failover")
 other = get_logger("namesrv.routes")
 
@@ -50,21 +50,17 @@ def said(writer: LogFile, *texts: str) -> None:
 
 
 class StuckDisk(RealDisk):
-    """A disk whose threads make no progress until they are let go."""
+    """A disk that opens no file until it is let go."""
 
     def __init__(self) -> None:
         super().__init__()
         self.go = threading.Event()
         self.calls = 0
 
-    async def in_thread(self, function: Callable[[], T]) -> T:
+    def open(self, path: str, *, create: bool = True) -> File:
         self.calls += 1
-
-        def slowly() -> T:
-            self.go.wait(20)
-            return function()
-
-        return await super().in_thread(slowly)
+        self.go.wait(20)
+        return super().open(path, create=create)
 
 
 @pytest.mark.covers("R174")
@@ -149,7 +145,7 @@ async def test_a_slow_disk_holds_up_nobody_and_the_waiting_lines_are_bounded(tmp
         said(writer, *(f"line {number}" for number in range(25)))
         disk.go.set()
         await until(lambda: (tmp_path / "controller.log").exists() and "missing" in _text(tmp_path))
-        nursery.cancel_scope.cancel()
+        writer.finish(20)
     # then the oldest are written, and how many are missing is said
     assert [line.split("understudy.controller ")[-1] for line in _text(tmp_path).splitlines()] == [
         "first",
@@ -157,6 +153,42 @@ async def test_a_slow_disk_holds_up_nobody_and_the_waiting_lines_are_bounded(tmp
         "... 15 lines are missing here: they could not be written",
     ]
     writer.close()
+
+
+async def test_a_disk_that_hangs_does_not_keep_the_controller_from_stopping(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    # given a disk that hangs in a write
+    disk, path = StuckDisk(), tmp_path / "logs" / "controller.log"
+    async with open_log_file(disk, config_of(tmp_path)):
+        while not disk.calls:  # a thread's progress takes real time, of which the clock of this test knows nothing
+            await trio.lowlevel.checkpoint()
+        began = trio.current_time()
+        log.info("stopping")
+        # when the controller stops
+    # then it waits for the disk, but not for ever
+    assert trio.current_time() - began == LAST_WORDS_SECONDS
+    # and while the write is still under way nobody else gets the file
+    with pytest.raises(DiskLockedError):
+        RealLock(f"{path}.lock")
+    # and when the disk answers after all, that write ends, and the file is free
+    disk.go.set()
+    assert await trio.to_thread.run_sync(_lock_when_free, f"{path}.lock")
+    assert "log file path=" in path.read_text() and "stopping" not in path.read_text()
+
+
+async def test_a_controller_that_is_cancelled_while_its_disk_hangs_ends_too(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    disk = StuckDisk()
+    with trio.CancelScope() as scope:
+        async with open_log_file(disk, config_of(tmp_path)):
+            scope.cancel()
+            await trio.sleep_forever()
+    assert scope.cancelled_caught
+    assert trio.current_time() <= LAST_WORDS_SECONDS
+    disk.go.set()
+    assert await trio.to_thread.run_sync(_lock_when_free, str(tmp_path / "logs" / "controller.log.lock"))
 
 
 async def test_a_file_that_cannot_be_written_is_one_clear_line(
@@ -215,6 +247,17 @@ def test_why_a_controller_stopped_is_in_its_file(tmp_path: Path, capsys: pytest.
     reason = "this is no controller log"
     assert reason in capsys.readouterr().err.splitlines()[-1]
     assert reason in (tmp_path / "store" / "logs" / "controller.log").read_text().splitlines()[-1]
+
+
+def _lock_when_free(path: str) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            RealLock(path).release()
+            return True
+        except (DiskLockedError, FileNotFoundError):
+            time.sleep(0.01)
+    return False
 
 
 def _text(folder: Path) -> str:
