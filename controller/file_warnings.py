@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig
 from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
-from understudy.runtime.configuration import fields_of
-from understudy.runtime.properties import Properties, nearest_name, printable
+from understudy.runtime.configuration import fields_of, unknown_key_line
+from understudy.runtime.properties import Properties, printable
 
 _KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
 _METRICS = "metrics are served for Prometheus only"
@@ -38,7 +38,5 @@ def unused_keys(values: Properties, config: ControllerConfig) -> list[str]:
             if key not in known or getattr(config, known[key].name) != known[key].default:
                 warnings.append(f"{values.where(key)}: {printable(key)} has no effect here: {reason}")
         elif key not in known and key not in NAMESRV_FIELDS and key != FORGET_MEMBER_KEY:
-            nearest = nearest_name(key, [*known, *NAMESRV_FIELDS])
-            hint = f", the nearest known key is {nearest}" if nearest else ""
-            warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{hint}")
+            warnings.append(unknown_key_line(values, key, [*known, *NAMESRV_FIELDS]))
     return warnings

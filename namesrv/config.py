@@ -10,8 +10,8 @@ import os
 
 import attrs
 
-from understudy.runtime.configuration import Count, Port, fields_of, shown, with_values
-from understudy.runtime.properties import Properties, format_properties, nearest_name, printable
+from understudy.runtime.configuration import Count, Port, fields_of, shown, unknown_key_line, with_values
+from understudy.runtime.properties import Properties, format_properties
 
 
 def _home(*names: str) -> str:
@@ -133,15 +133,10 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
         if key in NO_EFFECT:
             warnings.append(f"{values.where(key)}: {key} has no effect here: {NO_EFFECT[key]}")
         elif key not in FIELDS and key not in fields_of(MetricsKeys) and not config.enable_controller_in_namesrv:
-            warnings.append(f"{values.where(key)}: unknown key {printable(key)} is ignored{_nearest(key)}")
+            warnings.append(unknown_key_line(values, key, FIELDS))
     return config, warnings
 
 
 def show(config: NamesrvConfig) -> str:
     """Return all settings as sorted ``key=value`` lines."""
     return format_properties(shown(config))
-
-
-def _nearest(key: str) -> str:
-    found = nearest_name(key, FIELDS)
-    return f", the nearest known key is {found}" if found else ""
