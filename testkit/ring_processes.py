@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -155,6 +156,11 @@ class ProcessRing:
     def thaw(self, name: str) -> None:
         """Let a frozen process go on (SIGCONT)."""
         self._processes[name].send_signal(signal.SIGCONT)
+
+    def processor_seconds(self, name: str) -> float:
+        """Return the processor time that a running process has used, of all its threads."""
+        # A process's clock in Linux, see clock_getcpuclockid; Python has a function for it for threads only.
+        return time.clock_gettime(~self._processes[name].pid << 3 | 2)
 
     def close(self) -> None:
         """End every process and remove every file."""
