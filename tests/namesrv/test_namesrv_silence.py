@@ -194,25 +194,40 @@ def test_a_silent_broker_goes_although_its_connection_is_open_and_busy() -> None
 
 
 @pytest.mark.covers("R80")
-def test_a_look_every_five_seconds_is_the_default_and_never_late() -> None:
+@pytest.mark.parametrize("interval_ms", [None, 5_000, 1_000])
+def test_a_silent_broker_is_gone_within_the_interval_of_looks_after_its_timeout(interval_ms: int | None) -> None:
+    interval_seconds = 5.0 if interval_ms is None else interval_ms / 1_000
+
     async def scenario(cluster: SimCluster) -> None:
         async with open_desk(cluster, "container") as container, open_desk(cluster) as desk:
-            # given a name server that was told nothing of how often to look
-            shown = parse_properties((await desk.ask(319)).body.decode(), "answer")
-            assert shown["scanNotActiveBrokerInterval"] == "5000"
-            # then brokers that fall silent at any moment are gone within five seconds after their timeout
-            late = []
-            for number in range(12):
-                await container.register(0, "10.9.9.1:1", timeout_ms=2_000)
-                late.append(await desk.until_gone("10.9.9.1:1", 30) - 2)
-                await trio.sleep(0.7 * number)
-            assert all(0 <= each <= SCAN_SECONDS for each in late), late
-            # and another value is taken, shown and kept
-            assert (await desk.ask(318, body=b"scanNotActiveBrokerInterval=1000\n")).code == 0
-            shown = parse_properties((await desk.ask(319)).body.decode(), "answer")
-            assert shown["scanNotActiveBrokerInterval"] == "1000"
 
-    run(scenario)
+            async def shown() -> str:
+                return parse_properties((await desk.ask(319)).body.decode(), "answer")["scanNotActiveBrokerInterval"]
+
+            async def lateness() -> list[float]:
+                """Return how long brokers that fall silent at different moments live beyond their timeout."""
+                late = []
+                for number in range(12):
+                    await container.register(0, "10.9.9.1:1", timeout_ms=2_000)
+                    late.append(await desk.until_gone("10.9.9.1:1", 30) - 2)
+                    await trio.sleep(0.7 * number)
+                return late
+
+            # given a name server whose interval is the default or a given one
+            assert await shown() == str(interval_ms or 5_000)
+            # then nobody lives longer than the timeout and one interval, nor shorter than the timeout
+            late = await lateness()
+            assert all(0 <= each <= interval_seconds for each in late), late
+            # and so it is with another interval, given while it runs
+            assert (await desk.ask(318, body=b"scanNotActiveBrokerInterval=500\n")).code == 0
+            assert await shown() == "500"
+            late = await lateness()
+            assert all(0 <= each <= 0.5 for each in late), late
+
+    run(scenario, **({} if interval_ms is None else {"scan_not_active_broker_interval": interval_ms}))
+
+
+def test_an_interval_of_looks_in_a_file_is_taken_with_a_warning() -> None:
     config, warnings = read_config(parse_properties("scanNotActiveBrokerInterval=7000\n", "n.conf"))
     assert config.scan_not_active_broker_interval == 7_000
     assert ["scanNotActiveBrokerInterval has no effect here" in each for each in warnings] == [True]
