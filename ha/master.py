@@ -75,7 +75,6 @@ class HaMaster:
         self._slaves: dict[int, _Slave] = {}
         self._next_number = 0
         self._grown: trio.Event | None = None
-        self._pushed = 0
         self.acknowledged: list[Callable[[], None]] = []
         self.membership_changed: list[Callable[[], None]] = []
 
@@ -90,11 +89,6 @@ class HaMaster:
     def connection_count(self) -> int:
         """Slaves connected now."""
         return len(self._slaves)
-
-    @property
-    def pushed_offset(self) -> int:
-        """End of the log, in bytes, that at least one slave has reported since the start."""
-        return self._pushed
 
     def status(self) -> list[SlaveStatus]:
         """Return the connected slaves in the order they came."""
@@ -222,7 +216,6 @@ class HaMaster:
                 if slave.replica.acknowledged > before.acknowledged:
                     has_all = slave.replica.acknowledged >= self._store.max_physical_offset
                     slave.waits_since = math.inf if has_all else slave.heard_at
-                    self._pushed = max(self._pushed, slave.replica.acknowledged)
                     self._tell(self.acknowledged)
                 continue
             return f"the slave said nothing for {self._settings.housekeeping_ms} ms"

@@ -32,8 +32,6 @@ _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 #: Room left in a file for the blank marker.
 BLANK_BYTES = 8
-#: A record may be this much longer than the longest body.
-_RECORD_EXTRA_BYTES = 65_536
 _PREFIX_CACHE_MAX = 64
 #: A unique key ends with the low half of its time and a counter; what is before changes about once a minute.
 _UNIQ_TAIL = 8

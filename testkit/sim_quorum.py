@@ -140,10 +140,6 @@ class QuorumHost:
             await self._gone.wait()
         await self.kill(power=True)
 
-    async def stop_for_good(self) -> None:
-        self._scope.cancel()
-        await self._gone.wait()
-
 
 class SimQuorum:
     """A quorum under one seed.
