@@ -321,10 +321,7 @@ class Broker:
                     if self.metrics is not None:
                         services.start("metrics", self.metrics.run, reason="metricsExporterType=PROM")
                     services.start("registration", self.registration.run)
-                    if self.options.broker.fetchNameSrvAddrByDnsLookup:
-                        services.start(
-                            "name servers", self.registration.servers.run, reason="fetchNameSrvAddrByDnsLookup=true"
-                        )
+                    services.start("name servers", self.registration.servers.run)
                     if self.role is not None:
                         services.start("role", self.role.run, reason="decides which other services run")
                     else:
@@ -351,6 +348,11 @@ class Broker:
             services.start("heartbeat", self.registration.heartbeat, reason="acting master or controller mode")
         if self.slave_sync is not None:
             services.start("metadata sync", self.slave_sync.run, reason="SLAVE")
+
+    def settings_changed(self) -> None:
+        """Tell services that wait for nothing else that a key of the configuration may have another value."""
+        if hasattr(self, "registration"):
+            self.registration.servers.changed()
 
     def _connect(self) -> None:
         self.registration = Registration(self.world, self.options, self.identity, self.topics, self.client)

@@ -5,7 +5,10 @@ Source: BrokerOuterAPI.java (dnsLookupAddressByDomain), BrokerController.java (u
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
+
+import trio
 
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import Network
@@ -21,19 +24,31 @@ def listed(text: str | None) -> list[str]:
     return [address.strip() for address in (text or "").split(";") if address.strip()]
 
 
-async def look_up(network: Network, text: str | None) -> list[str]:
-    """Return ``ip:port`` of every machine that the names of a ``namesrvAddr`` stand for, without repeats.
+async def look_up(network: Network, addresses: Iterable[str]) -> dict[str, list[str] | OSError]:
+    """Ask for the names in all *addresses* at the same time.
 
     Differs: the reference looks up a single name; here a list may hold several, and plain addresses stay as they are.
 
-    Errors: ``OSError`` when a name is unknown or nobody can be asked.
+    Returns:
+        For each ``host:port`` the ``ip:port`` of every machine it stands for, or why nobody knows.
     """
-    found: dict[str, None] = {}
-    for address in listed(text):
+    answers: dict[str, list[str] | OSError] = {}
+
+    async def ask(address: str) -> None:
         host, _, port = address.rpartition(":")
-        for machine in await network.resolve(host.strip("[]"), LOOK_UP_SECONDS):
-            found[f"[{machine}]:{port}" if ":" in machine else f"{machine}:{port}"] = None
-    return list(found)
+        try:
+            machines = await network.resolve(host.strip("[]"), LOOK_UP_SECONDS)
+        except OSError as error:
+            answers[address] = error
+        else:
+            answers[address] = [
+                f"[{machine}]:{port}" if ":" in machine else f"{machine}:{port}" for machine in machines
+            ]
+
+    async with trio.open_nursery() as nursery:
+        for address in dict.fromkeys(addresses):
+            nursery.start_soon(ask, address)
+    return answers
 
 
 class NameServers:
@@ -46,7 +61,7 @@ class NameServers:
         period_ms: reads how long names stand for the same machines.
 
     Attributes:
-        on_change: called when names stand for other machines than before.
+        on_change: called when there are other addresses than before.
     """
 
     def __init__(
@@ -56,35 +71,50 @@ class NameServers:
         self._text = text
         self._by_name = by_name
         self._period_ms = period_ms
-        self._looked_up: list[str] = []
+        self._machines: dict[str, list[str]] = {}
         self._of: str | None = None
+        self._told: list[str] | None = None
+        self._wake = trio.Event()
         self.on_change: list[Callable[[], None]] = []
 
     @property
     def addresses(self) -> list[str]:
-        """Where to ask, ``host:port`` each; the names themselves until they could be looked up."""
+        """Where to ask, ``host:port`` each; the names themselves until one of them could be looked up."""
         text = self._text()
-        return list(self._looked_up) if self._by_name() and self._of == text else listed(text)
+        names = listed(text)
+        if not self._by_name() or self._of != text:
+            return names
+        machines = [machine for name in names for machine in self._machines.get(name, ())]
+        return list(dict.fromkeys(machines)) or names
+
+    def changed(self) -> None:
+        """Tell that a setting was changed: names are looked up at once."""
+        self._wake.set()
 
     async def refresh(self) -> None:
-        """Look the names up, if that is configured; what was known stays when nobody can be asked."""
+        """Look the names up, if that is configured; what was known of a name stays when nobody can be asked for it."""
         text = self._text()
-        if not self._by_name() or not text:
-            return
-        before = self.addresses
-        try:
-            found = await look_up(self._world.network, text)
-        except OSError as error:
-            log.warning("name servers cannot be looked up", names=text, why=error, used=";".join(before))
-            return
-        self._looked_up, self._of = found, text
-        if found != before:
-            log.info("name servers looked up", names=text, addresses=";".join(found))
+        if self._by_name() and text:
+            answers = await look_up(self._world.network, listed(text))
+            known, self._machines, self._of = self._machines, {}, text
+            for name, answer in answers.items():
+                if isinstance(answer, OSError):
+                    self._machines[name] = known.get(name, [])
+                    used = ";".join(self._machines[name]) or "none"
+                    log.warning("a name server cannot be looked up", name=name, why=answer, used=used)
+                else:
+                    self._machines[name] = answer
+        before, self._told = self._told, self.addresses
+        if before is not None and before != self._told:
+            log.info("other name servers", names=text, addresses=";".join(self._told))
             for tell in self.on_change:
                 tell()
 
     async def run(self) -> None:
-        """Refresh until cancelled."""
+        """Refresh until cancelled: in turn while names are looked up, otherwise only when told of a change."""
         while True:
-            await self._world.clock.sleep(self._period_ms() / 1000)
+            period_seconds = self._period_ms() / 1000 if self._by_name() else math.inf
+            with self._world.clock.move_on_after(period_seconds):
+                await self._wake.wait()
+            self._wake = trio.Event()
             await self.refresh()

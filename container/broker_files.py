@@ -51,7 +51,8 @@ def read_broker_file(path: str, disk: Disk, home: str | None) -> Properties:
     return properties
 
 
-def _name_server_keys(container: BrokerContainerConfig) -> dict[str, str]:
+def name_server_keys(container: BrokerContainerConfig) -> dict[str, str]:
+    """Return what a broker is given of its container's way to the name servers, as keys of the broker."""
     return {
         "namesrvAddr": container.namesrvAddr or "",
         "fetchNameSrvAddrByDnsLookup": value_text(container.fetchNameSrvAddrByDnsLookup),
@@ -81,7 +82,7 @@ def broker_options(
     values = located(properties, source)
     # A broker file's name servers and HA port are the container's business, as in the reference.
     if container.container.namesrvAddr:
-        values = values.changed(_name_server_keys(container.container), "container")
+        values = values.changed(name_server_keys(container.container), "container")
     port = values.get("listenPort", "").strip()
     if port.isdecimal() and int(port) > 0:
         values = values.changed({"haListenPort": str(int(port) + 1)}, values.where("listenPort"))

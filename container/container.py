@@ -18,7 +18,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import Machine
-from understudy.container.broker_files import AddBrokerError, broker_options, read_broker_file
+from understudy.container.broker_files import AddBrokerError, broker_options, name_server_keys, read_broker_file
 from understudy.container.config import ContainerOptions
 from understudy.container.escape.bridge import Bridge
 from understudy.container.hosted import BrokerIdentity, HostedBroker, Started, host_broker
@@ -26,6 +26,7 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.program import one_line, single_cause
+from understudy.runtime.properties import Properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
 
@@ -282,11 +283,11 @@ class BrokerContainer:
         keys = self.options.container
         if not keys.namesrvAddr:
             return
+        values = Properties(name_server_keys(keys), "container")
         for hosted in self._hosted.values():
-            own = hosted.broker.options.broker
-            if own.namesrvAddr != keys.namesrvAddr:
-                own.namesrvAddr = keys.namesrvAddr
-                hosted.broker.registration.trigger()
+            options = hosted.broker.options
+            options.apply(options.read_change(values))
+            hosted.broker.settings_changed()
 
 
 @attrs.define

@@ -104,6 +104,7 @@ class ConfigurationAdmin:
             except NotStoredError as error:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         options.apply(change)
+        self._broker.settings_changed()
         self._version = self._version.next(self._broker.world.clock.wall_ms())
         return change.texts
 

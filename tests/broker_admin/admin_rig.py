@@ -184,6 +184,7 @@ class Rig:
             role=None,
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),
+            settings_changed=lambda: None,
         )
         self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)
         self.server = Handlers()

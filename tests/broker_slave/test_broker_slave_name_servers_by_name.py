@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import random
 
+import attrs
 import pytest
 import trio
 from slave_rig import GROUP, run
+from trio.testing import MockClock
 
-from understudy.broker.name_servers import look_up
+from understudy.broker.name_servers import LOOK_UP_SECONDS, NameServers, listed, look_up
 from understudy.container.config import ContainerOptions
 from understudy.mqclient.admin.cluster import cluster_info
 from understudy.mqclient.session import open_session
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
 from understudy.runtime.network import TcpNetwork
+from understudy.runtime.world import real_world
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.waiting import until
 
@@ -88,9 +95,115 @@ def test_a_container_hands_its_way_of_finding_name_servers_to_its_brokers() -> N
     run(scenario)
 
 
+def test_names_can_be_looked_up_from_some_moment_on() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            # given a container whose brokers take its name servers as they are listed
+            await cluster.start_name_server("n1")
+            container = await cluster.start_container("c1", [GROUP])
+            broker = cluster.brokers("c1")["broker-a"]
+            await until(lambda: knows(cluster, "n1"), 20)
+            await cluster.start_name_server("n2")
+            await cluster.start_name_server("n3")
+            # when it is told to look names up while it runs
+            cluster.network.alias(NAME, cluster.address("n2"))
+            keys = container.options.container
+            keys.namesrvAddr, keys.fetchNameSrvAddrByDnsLookup = f"{NAME}:{PORT}", True
+            keys.updateNamesrvAddrInterval = 7_000
+            container.name_servers_changed()
+            # then its brokers do at once, and in turn
+            await until(lambda: knows(cluster, "n2"), 5)
+            assert broker.registration.name_servers == [f"{cluster.address('n2')}:{PORT}"]
+            cluster.network.alias(NAME, cluster.address("n3"))
+            await until(lambda: knows(cluster, "n3"), 10)
+            # and when the broker itself is told not to any more, it goes to those that are listed
+            async with open_session(cluster.client_world(), cluster.name_servers) as session:
+                body = f"fetchNameSrvAddrByDnsLookup=false\nnamesrvAddr={cluster.address('n1')}:{PORT}\n".encode()
+                update = request(RequestCode.UPDATE_BROKER_CONFIG, body=body)
+                answer = await session.remoting.invoke(broker.identity.address, update, 3_000)
+            assert answer.code == 0
+            assert broker.registration.name_servers == [f"{cluster.address('n1')}:{PORT}"]
+            await cluster.kill("c1")
+
+    run(scenario)
+
+
+def test_nothing_wakes_a_broker_that_looks_no_names_up() -> None:
+    async def scenario(source: random.Random) -> None:
+        by_name, periods = [False], []
+
+        def period_ms() -> int:
+            periods.append(trio.current_time())
+            return 1_000
+
+        cluster = SimCluster(source)
+        servers = NameServers(cluster.client_world(), lambda: "10.0.0.1:1", lambda: by_name[0], period_ms)
+        told: list[list[str]] = []
+        servers.on_change.append(lambda: told.append(servers.addresses))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(servers.run)
+            await trio.sleep(3_600)
+            assert periods == [] and told == []
+            nursery.cancel_scope.cancel()
+
+    run(scenario)
+
+
+class Names(TcpNetwork):
+    """A network in which names have their answers, each after some seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[str, tuple[float, list[str]]] = {}
+
+    async def resolve(self, host: str, timeout_seconds: float) -> list[str]:
+        seconds, machines = self.answers.get(host, (math.inf, []))
+        with trio.move_on_after(timeout_seconds):
+            await trio.sleep(seconds)
+            if not machines:
+                raise OSError("unknown name")
+            return machines
+        raise TimeoutError("no answer")
+
+
+async def test_one_name_without_an_answer_does_not_make_the_others_useless(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("understudy"), "propagate", True)
+    # given three names: two are looked up slowly, one not at all
+    names = Names()
+    names.answers = {"one": (4, ["10.0.0.1"]), "three": (1, ["10.0.0.3", "10.0.0.1"])}
+    world = attrs.evolve(real_world(), network=names)
+    text = "one:1;two:1;three:1"
+    servers = NameServers(world, lambda: text, lambda: True, lambda: 30_000)
+    # when they are looked up, then in the time of one, in the order of the list, without repeats
+    await servers.refresh()
+    assert trio.current_time() == LOOK_UP_SECONDS
+    assert servers.addresses == ["10.0.0.1:1", "10.0.0.3:1"]
+    # and who was missing is said
+    assert "name=two" in caplog.text and "name=one" not in caplog.text and "used=none" in caplog.text
+    # when the missing one has an answer, and another one has none any more, then that one stays what it was
+    told: list[list[str]] = []
+    servers.on_change.append(lambda: told.append(servers.addresses))
+    names.answers = {"two": (0, ["10.0.0.2"]), "three": (0, [])}
+    await servers.refresh()
+    assert told == [["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]] == [servers.addresses]
+    # when nobody has an answer, then all stay; and a list of which nothing was ever known is used as it stands
+    names.answers = {}
+    await servers.refresh()
+    assert [servers.addresses] == told
+    text = "four:1;five:1"
+    await servers.refresh()
+    assert servers.addresses == ["four:1", "five:1"]
+
+
 async def test_addresses_stand_for_themselves_and_names_are_asked_for() -> None:
     network = TcpNetwork()
-    assert await look_up(network, "127.0.0.1:1; 127.0.0.1:1;[::1]:2") == ["127.0.0.1:1", "[::1]:2"]
-    assert "127.0.0.1:3" in await look_up(network, "localhost:3")
-    with pytest.raises(OSError):
-        await look_up(network, "nobody.invalid:1")
+    assert await look_up(network, listed("127.0.0.1:1; 127.0.0.1:1;[::1]:2")) == {
+        "127.0.0.1:1": ["127.0.0.1:1"],
+        "[::1]:2": ["[::1]:2"],
+    }
+    answers = await look_up(network, ["localhost:3", "nobody.invalid:1"])
+    found = answers["localhost:3"]
+    assert not isinstance(found, OSError) and "127.0.0.1:3" in found
+    assert isinstance(answers["nobody.invalid:1"], OSError)
