@@ -29,7 +29,9 @@ def check_members(journal: Journal, members: Iterable[str]) -> None:
     if missing:
         raise FatalError(
             f"{journal.path} belongs to a quorum with {', '.join(missing)}, which controllerDLegerPeers does not name: "
-            "list the same members on all of them; one whose machine was replaced keeps its id"
+            "list the same members on all of them; one whose machine was replaced keeps its id; to take one out for "
+            "good, start this one with the former list, stop the other one, run 'mqadmin updateControllerConfig -k "
+            "controllerForgetMember -v ID' with the addresses of those that stay, restart these with the shorter list"
         )
 
 

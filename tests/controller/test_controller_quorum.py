@@ -296,6 +296,99 @@ class TestDisks:
             await running(leader).propose("client", 2, b"x")
             await until(lambda: victim.member is not None and counters(victim) == counters(leader))
 
+    @pytest.mark.parametrize("size", [3, 4, 5])
+    async def test_a_member_is_taken_out_and_another_one_put_in(self, size: int, autojump_clock: MockClock) -> None:
+        async with quorum_of(size) as quorum:
+            leader = await leader_of(quorum)
+            for number in range(20):
+                await running(leader).propose("client", number + 1, b"x")
+            # given a member that is stopped, and another one that is behind, so that both had a part in the majority
+            await until(lambda: all(counters(host) == counters(leader) for host in quorum.hosts.values()))
+            gone, behind, *_ = (host for host in quorum.hosts.values() if host is not leader)
+            if size > 3:
+                await behind.kill(power=False)
+                await running(leader).propose("client", 21, b"x")
+            written = counters(leader)["x"]
+            await gone.kill(power=False)
+            # when the others forget it, and are restarted with the list without it, one after the other
+            stay = [host for host in quorum.hosts.values() if host is not gone]
+            if size > 3:
+                behind.start()
+                await until(lambda: behind.member is not None and counters(behind).get("x") == written)
+            for host in stay:
+                await running(host).forget(gone.name)
+            whole, names = quorum.settings, {host.name for host in stay}
+
+            def without(name: str) -> QuorumSettings:
+                base = whole(name)
+                return attrs.evolve(base, addresses={each: base.addresses[each] for each in names})
+
+            quorum.settings = without  # type: ignore[method-assign]
+            for host in stay:
+                await host.kill(power=False)
+                host.start()
+                await trio.sleep(1)
+            # then they are a quorum with everything that was confirmed
+            leader = await leader_of(quorum)
+            await running(leader).propose("client", 30, b"x")
+            await until(lambda: all(counters(host).get("x") == written + 1 for host in stay))
+            # and the one that was taken out is refused should somebody start it with the old list
+            quorum.settings = whole  # type: ignore[method-assign]
+            gone.start()
+            await trio.sleep(5)
+            assert f"{gone.name} is no other member here" in running(gone).facts().problem
+            assert running(leader).leads() and not running(gone).leads()
+            await gone.kill(power=False)
+            # when an empty disk takes its place in the list again, and all others are restarted with the longer list
+            gone.disk.wipe()
+            for host in (*stay, gone):
+                if host is not gone:
+                    await host.kill(power=False)
+                host.start()
+                await trio.sleep(1)
+            # then it gets everything and a vote
+            leader = await leader_of(quorum)
+            await running(leader).propose("client", 31, b"x")
+            await until(lambda: running(gone).facts().voter and counters(gone).get("x") == written + 2)
+
+    async def test_a_member_that_was_not_forgotten_everywhere_is_named_at_the_start(
+        self, autojump_clock: MockClock
+    ) -> None:
+        async with quorum_of() as quorum:
+            leader = await leader_of(quorum)
+            gone, other = (host for host in quorum.hosts.values() if host is not leader)
+            await running(leader).propose("client", 1, b"x")
+            # given a member that runs on when the others forget it: they meet it again
+            await running(other).forget(gone.name)
+            await until(lambda: not running(other).facts().problem and counters(other) == counters(leader))
+            await trio.sleep(5)
+            await other.kill(power=False)
+            former, names = quorum.settings, (leader.name, other.name)
+
+            def shorter(name: str) -> QuorumSettings:
+                base = former(name)
+                return attrs.evolve(base, addresses={each: base.addresses[each] for each in names})
+
+            quorum.settings = shorter  # type: ignore[method-assign]
+            other.start()
+            await until(lambda: other.member is None)
+            # then the message says what to do
+            assert f"belongs to a quorum with {gone.name}" in other.stopped
+            assert "stop the other one, run 'mqadmin updateControllerConfig -k controllerForgetMember" in other.stopped
+            # when that is done, then the two are a quorum
+            quorum.settings = former  # type: ignore[method-assign]
+            other.start()
+            await gone.kill(power=False)
+            await until(lambda: other.member is not None and other.member.facts().role != "DOWN")
+            for host in (leader, other):
+                await running(host).forget(gone.name)
+                await host.kill(power=False)
+            quorum.settings = shorter  # type: ignore[method-assign]
+            leader.start()
+            other.start()
+            await running(await leader_of(quorum)).propose("client", 2, b"x")
+            await until(lambda: counters(leader) == counters(other) == {"x": 2})
+
     async def test_a_new_disk_has_no_vote_while_no_majority_without_it_follows_a_leader(
         self, autojump_clock: MockClock
     ) -> None:
