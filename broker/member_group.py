@@ -6,7 +6,8 @@ needs and the master of a slave are decided from.
 
 Name servers may see different things. A slave that one of them tells of no master asks all others before it believes
 it: a master that only one name server has lost is there (differs because the reference's slave acts on the first answer
-and delivers beside its master for as long as the name servers disagree).
+and delivers beside its master for as long as the name servers disagree). So does a master that one of them has lost:
+where another one still shows it, no slave has acted for it, and it only registers again.
 
 Source: BrokerController.java, BrokerOuterAPI.java.
 """
@@ -157,22 +158,27 @@ class MemberGroup:
             found = await self._ask_at(servers[index])
             if found is not None:
                 self._chosen = index
+                held = found.get(self._identity.broker_id)
                 if found and self._misses_master(found):
                     found = await self._with_other_views(servers[index], found)
-                self._take(found)
+                self._take(found, held)
                 return found
         return None
 
     def _misses_master(self, found: Mapping[int, str]) -> bool:
-        return self._replication.slave is not None and MASTER_ID not in found
+        if MASTER_ID in found:
+            return False
+        own = self._identity
+        return self._replication.slave is not None or (self.members or {}).get(own.broker_id) == own.address
 
     async def _with_other_views(self, asked: str, found: dict[int, str]) -> dict[int, str]:
-        """Return *found*, with the master of another name server that still sees one."""
+        """Return *found*, with the master of another name server that still sees one; a master counts itself only."""
         masters: list[str] = []
+        is_slave, own = self._replication.slave is not None, self._identity.address
 
         async def look(address: str) -> None:
             view = await self._ask_at(address, SECOND_OPINION_MS)
-            if view is not None and MASTER_ID in view:
+            if view is not None and MASTER_ID in view and (is_slave or view[MASTER_ID] == own):
                 masters.append(view[MASTER_ID])
 
         async with trio.open_nursery() as nursery:
@@ -229,12 +235,12 @@ class MemberGroup:
             log.debug("no answer", address=address, why=error)
             return None
 
-    def _take(self, found: dict[int, str]) -> None:
+    def _take(self, found: dict[int, str], held: str | None) -> None:
+        """Make *found* the view; *held* is whom the name server that was asked knows by the id of this broker."""
         for callback in self.on_contact:
             callback(found)
         self.seen_at = self._clock.monotonic()
         own = self._identity
-        held = found.get(own.broker_id)
         if held is None:
             self._registration.lost()
         elif held != own.address and (self.members or {}).get(own.broker_id) != held:

@@ -108,11 +108,12 @@ class Registration:
         broker, now = self._options.broker, self._world.clock.monotonic()
         notice_ms = 2 * max(broker.brokerHeartbeatInterval, broker.syncBrokerMemberGroupPeriod)
         timeout_ms = broker.brokerNotActiveTimeoutMillis
+        away_until = self._unheard.away_until
         if not broker.enableSlaveActingMaster or self._unheard.may_return(
             now, self._told_at, timeout_ms / 1000, notice_ms / 1000
         ):
             self.trigger()
-        else:
+        elif self._unheard.away_until != away_until:  # once, though it is found lost at every look meanwhile
             log.warning(
                 "lost again, heartbeats do not arrive", broker=self._identity.canonical_name, away_ms=timeout_ms
             )

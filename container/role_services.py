@@ -7,6 +7,7 @@ differs, so no event can be missed and none can leave half a role behind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from understudy.runtime.table import load_table
 log = get_logger("container.role")
 
 STARTED = "the process has started"
+DROPPED = "every name server that answers had dropped this master"
 LOG_TOPICS = "topics of the log"
 LOOKS_PER_LIMIT = 4
 """How often the clocks are looked at within the time that must not pass unnoticed."""
@@ -188,9 +190,19 @@ class RoleServices:
         return self._watched and options.store.totalReplicas > 1 and not options.broker.skipPreOnline
 
     async def _go_online(self) -> None:
-        self.report = await PreOnline(self._broker, self._cause).run()
+        self.report = await PreOnline(self._broker, self._cause, self._patience_seconds).run()
         self.isolated = False
         self._look()
+
+    @property
+    def _patience_seconds(self) -> float:
+        """How long pre-online asks a slave that does not answer.
+
+        Without end after an absence, as at a start: a slave has acted for a long time. A master that was dropped has
+        missed a moment only. It must not stay hidden for as long as the link to a slave is cut, while that slave acts
+        and nobody takes sends: each second of it costs more than what the slave was told so far.
+        """
+        return self._broker.options.broker.brokerNotActiveTimeoutMillis / 1000 if self._cause == DROPPED else math.inf
 
     def isolate(self, cause: str) -> None:
         """Hide the broker until it has learned what happened meanwhile. Takes effect at once, before any task runs."""
@@ -284,10 +296,13 @@ class RoleServices:
                 self.isolate(f"no name server was reached for {silent:.0f} ms")
             self._broker.registration.trigger()
         elif others and self._dropped(found):
-            self.isolate("a name server had dropped this master")
+            self.isolate(DROPPED)
 
     def _dropped(self, found: Mapping[int, str]) -> bool:
-        """Return whether *found* misses this master, which the view before had: a slave may have acted for it since."""
+        """Return whether *found* misses this master, which the view before had: a slave may have acted for it since.
+
+        A master that another name server still sees is in *found*: no slave has acted for it.
+        """
         own, before = self._broker.identity, self._broker.member_group.members or {}
         return not self._broker.is_slave and own.broker_id not in found and before.get(own.broker_id) == own.address
 

@@ -86,7 +86,14 @@ class Failed:
     why: str
 
 
-Event = Members | Done | Failed
+@attrs.frozen
+class GivenUp:
+    """The slave was asked for long enough; the master goes on without it."""
+
+    why: str
+
+
+Event = Members | Done | Failed | GivenUp
 
 
 def step(state: State, event: Event) -> State:
@@ -95,6 +102,8 @@ def step(state: State, event: Event) -> State:
         return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), finished=())
     if isinstance(event, Failed):
         return _failed(state, event)
+    if isinstance(event, GivenUp):
+        return _next_slave(attrs.evolve(state, trouble=event.why))
     if isinstance(event, Members):
         return _members(state, event.found)
     if state.phase is Phase.ANNOUNCE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import trio
@@ -19,7 +20,7 @@ from understudy.broker.replica_tables import (
 from understudy.broker.slave_sync import KNOWN_OFFSETS
 from understudy.broker.storage import config_path
 from understudy.container.preonline import handshake
-from understudy.container.preonline.handshake import Done, Event, Failed, Member, Members, Phase, State
+from understudy.container.preonline.handshake import Done, Event, Failed, GivenUp, Member, Members, Phase, State
 from understudy.container.preonline.merge import Row, Table, merge, places, table_of, within
 from understudy.container.preonline.report import FILE_NAME, Report, TakenOver
 from understudy.ha.slave import HaState
@@ -43,15 +44,17 @@ class PreOnline:
     Args:
         broker: it runs already, but nobody may find it.
         cause: why it is not online, for the report.
+        patience_seconds: after this time a slave that does not answer the announcement is left out.
 
     Attributes:
         state: where the handshake stands.
     """
 
-    def __init__(self, broker: Broker, cause: str) -> None:
+    def __init__(self, broker: Broker, cause: str, patience_seconds: float = math.inf) -> None:
         self._broker = broker
         self._clock = broker.world.clock
         self._cause = cause
+        self._patient_until = self._clock.monotonic() + patience_seconds
         self._taken: list[TakenOver] = []
         identity = broker.identity
         self.state = State(identity.broker_id, identity.address)
@@ -63,7 +66,7 @@ class PreOnline:
             before = self.state
             event = await self._do(before)
             self.state = handshake.step(before, event)
-            if isinstance(event, Failed):
+            if isinstance(event, Failed | GivenUp):
                 log.warning(
                     "pre-online step failed",
                     broker=self._broker.identity.canonical_name,
@@ -120,7 +123,12 @@ class PreOnline:
             "masterFlushOffset": str(self._broker.replication.initial_offset),
             "masterAddress": identity.address,
         }
-        await self._ask(member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
+        try:
+            await self._ask(member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
+        except RemotingError as error:
+            if self._clock.monotonic() < self._patient_until:
+                raise
+            return GivenUp(f"slave {member.broker_id} at {member.address} was left out: {error}")
         return Done()
 
     async def _await_copy(self, member: Member, finished: tuple[Member, ...]) -> Event:

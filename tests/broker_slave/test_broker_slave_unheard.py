@@ -15,8 +15,10 @@ def test_losses_one_timeout_after_each_registration_keep_a_broker_away_for_one_t
     # given two losses in a row, each when nothing was heard since the registration
     assert unheard.may_return(10.0, 0.0, TIMEOUT, NOTICE)
     assert not unheard.may_return(21.5, 11.0, TIMEOUT, NOTICE)
+    away_until = unheard.away_until
     # then it stays away as often as it looks, returns after one timeout, and the count begins anew
     assert not unheard.may_return(31.4, 11.0, TIMEOUT, NOTICE)
+    assert unheard.away_until == away_until == 31.5
     assert unheard.may_return(31.5, 11.0, TIMEOUT, NOTICE)
     assert unheard.may_return(42.0, 32.0, TIMEOUT, NOTICE)
 

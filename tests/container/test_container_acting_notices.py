@@ -11,6 +11,7 @@ from test_container_failover import TOPIC, Ring, open_ring, run, until
 from test_container_partitions import acting
 
 from understudy.broker.broker import Broker
+from understudy.container.role_services import RoleServices
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
@@ -84,7 +85,7 @@ def test_without_the_push_a_slave_begins_and_ends_within_one_look_at_its_group(n
 
 @pytest.mark.covers("CT-04")
 def test_heartbeats_that_arrive_as_something_else_cost_replicas_until_they_are_whole_again(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, {"compatibleWithOldNameSrv": "false"}) as ring:
@@ -126,6 +127,9 @@ def test_heartbeats_that_arrive_as_something_else_cost_replicas_until_they_are_w
             assert corrupted > 100
             assert listed == {"g0": 2, "g1": 2, "g2": 2}
             assert least == {"g0": 2, "g1": 2, "g2": 2}
+            # and each says once per time away why it stays away
+            told = sum("lost again" in each.getMessage() for each in caplog.records)
+            assert 2 <= told <= 3 * 3
             # when heartbeats are whole again
             faulty = False
             took = await until(lambda: set(alive().values()) == {3}, 60)
@@ -140,8 +144,8 @@ def test_heartbeats_that_arrive_as_something_else_cost_replicas_until_they_are_w
     run(scenario)
 
 
-async def drop(ring: Ring, broker: Broker) -> None:
-    """Let the name server drop *broker* now."""
+async def drop(ring: Ring, broker: Broker, server: str = "n1") -> None:
+    """Let a name server drop *broker* now."""
     own = broker.identity
     ext = {
         "clusterName": own.cluster,
@@ -150,7 +154,7 @@ async def drop(ring: Ring, broker: Broker) -> None:
         "brokerId": str(own.broker_id),
     }
     command = request(RequestCode.UNREGISTER_BROKER, ext)
-    answer = await ring.client.invoke(ring.cluster.name_servers, command, 3_000)
+    answer = await ring.client.invoke(f"{ring.cluster.address(server)}:9876", command, 3_000)
     assert answer.code == 0, answer.remark
 
 
@@ -244,11 +248,130 @@ def test_the_greatest_offset_of_a_lost_masters_queues_is_answered_where_the_rout
                 # and when it is heard again, so does the master
                 hear()
                 await until(lambda: acting(ring) == [], 60)
-                await trio.sleep(5)
+                await trio.sleep(31)  # producers look at routes every thirty seconds
                 await session.fresh_route(TOPIC)
                 assert session.master_address("g2") == master.identity.address
                 assert await greatest(master.identity.address) == before
                 more = await ring.producer.send(Message(TOPIC, b"after"), queue=MessageQueue(TOPIC, "g2", 0))
                 assert more.queue_offset == before[0]
+
+    run(scenario)
+
+
+# --- a master that one of several name servers has lost ------------------------------------------------------------
+
+
+def members_at(ring: Ring, server: str) -> list[int]:
+    name_server = ring.cluster.host(server).name_server
+    assert name_server is not None
+    return sorted(name_server.table.groups["g0"].members)
+
+
+def cut_between(ring: Ring, one: str, two: str) -> Callable[[], None]:
+    """Cut the link between two hosts; return what mends it."""
+    pairs = [(ring.cluster.address(near), ring.cluster.address(far)) for near, far in ((one, two), (two, one))]
+    for pair in pairs:
+        ring.cluster.network.cut(*pair)
+
+    def mend() -> None:
+        for pair in pairs:
+            ring.cluster.network.mend(*pair)
+
+    return mend
+
+
+@pytest.mark.parametrize(("dropped_at", "compatible"), [("n1", "true"), ("n1", "false"), ("n2", "true")])
+def test_a_master_that_another_name_server_still_shows_only_registers_again(dropped_at: str, compatible: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = {"compatibleWithOldNameSrv": compatible}
+        async with open_ring(source, keys, name_servers=("n1", "n2")) as ring:
+            master = ring.broker("g0", 0)
+            other = "n2" if dropped_at == "n1" else "n1"
+            # given a master and a slave that reach both name servers, but not each other
+            cut_between(ring, "c1", "c2")
+            await trio.sleep(3)
+            # when one name server drops the master
+            await drop(ring, master, dropped_at)
+            assert members_at(ring, dropped_at) == [1, 2]
+            isolated = acted = absent = 0
+            for _ in range(600):
+                await trio.sleep(0.1)
+                isolated += master.registration.isolated
+                acted += len(acting(ring))
+                absent += 0 not in members_at(ring, dropped_at)
+                assert members_at(ring, other) == [0, 1, 2]
+            # then it is never hidden and nobody acts for it, for as long as the link is cut
+            assert (isolated, acted) == (0, 0)
+            # and it is registered again at once
+            assert absent <= 20
+
+    run(scenario)
+
+
+def test_a_master_that_every_name_server_has_dropped_takes_over_what_its_slave_was_told() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, name_servers=("n1", "n2")) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 10)
+            await trio.sleep(2.1)
+            # given a master that both name servers drop at once
+            await drop(ring, master, "n1")
+            await drop(ring, master, "n2")
+            # when a client of the acting slave commits
+            await until(lambda: slave in acting(ring), 1, 0.001)
+            await ring.commit(slave, 17)
+            # then the master has the commit before anybody can find it
+            await until(lambda: 0 in members_at(ring, "n1") or 0 in members_at(ring, "n2"), 20, 0.001)
+            assert master.offsets.query("readers", TOPIC, 0) == 17
+            await ring.online()
+            assert acting(ring) == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("cut_seconds", [5, 40])
+def test_a_dropped_master_waits_one_timeout_for_a_slave_that_it_cannot_reach(cut_seconds: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 10)
+            await trio.sleep(2.1)
+            # given the only name server, that drops the master while the link to its first slave is cut
+            mend = cut_between(ring, "c1", "c2")
+            began = trio.current_time()
+            await drop(ring, master, "n1")
+            await until(lambda: slave in acting(ring), 1, 0.001)
+            await ring.commit(slave, 17)
+            # when the link comes back soon, or late
+            if cut_seconds < 10:
+                await trio.sleep(cut_seconds)
+                assert master.registration.isolated
+                mend()
+            await until(lambda: 0 in members_at(ring, "n1"), 60)
+            away = trio.current_time() - began
+            # then what the slave was told meanwhile is taken over, or the master goes on without it and says so
+            role = master.role
+            assert isinstance(role, RoleServices) and role.report is not None
+            report = role.report
+            if cut_seconds < 10:
+                assert master.offsets.query("readers", TOPIC, 0) == 17
+                assert away < cut_seconds + 5
+                assert [each.broker_id for each in report.slaves] == [1, 2]
+            else:
+                assert 10 < away < 16
+                assert "was left out" in report.trouble
+                assert [each.broker_id for each in report.slaves] == [2]
+                await until(lambda: acting(ring) == [], 2)
+                hidden = 0
+                while trio.current_time() < began + cut_seconds:
+                    await trio.sleep(0.1)
+                    hidden += master.registration.isolated or bool(acting(ring))
+                assert hidden == 0
+                mend()
+            await ring.online()
+            await trio.sleep(20)
+            assert members_at(ring, "n1") == [0, 1, 2]
+            assert acting(ring) == []
+            assert len(ring.broker("g0", 0).member_group.members or {}) == 3
 
     run(scenario)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.container.absence import Moment, gap_ms, limit_ms
-from understudy.container.preonline.handshake import Done, Failed, Members, Phase, State, step
+from understudy.container.preonline.handshake import Done, Failed, GivenUp, Members, Phase, State, step
 from understudy.container.preonline.merge import Place, Reason, merge, places, within
 
 MASTER = State(0, "m:1")
@@ -56,6 +56,15 @@ def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_s
     state = step(waiting, Failed("did not begin to copy"))
     assert (state.phase, state.trouble) == (Phase.TAKE_OVER, "did not begin to copy")
     assert step(state, Done()).phase is Phase.ONLINE
+
+
+def test_a_slave_that_was_asked_for_long_enough_is_left_out_and_the_next_one_is_asked() -> None:
+    state = step(step(MASTER, Members({1: "s1:1", 2: "s2:1"})), GivenUp("no answer"))
+    assert (state.phase, state.target and state.target.broker_id) == (Phase.ANNOUNCE, 2)
+    for _ in range(3):
+        state = step(state, Done())
+    assert (state.phase, state.trouble) == (Phase.ONLINE, "no answer")
+    assert [each.broker_id for each in state.finished] == [2]
 
 
 events = st.one_of(
