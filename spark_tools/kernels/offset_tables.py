@@ -40,7 +40,6 @@ _HEAD = re.compile(
     + _WHITE
 )
 _BODY = re.compile(_ENTRIES)
-_TAIL = re.compile(rb"\}" + _WHITE + rb"\}" + _WHITE)
 _CUT = re.compile(rb'"([^"]*)"[ \t\r\n]*:[ \t\r\n]*\{([^}]*)\}')
 _COLON_TO_COMMA = bytes.maketrans(b":", b",")
 
@@ -71,15 +70,21 @@ def read_offset_table(data: bytes) -> OffsetTable:
 
 
 def _by_pattern(data: bytes) -> OffsetTable | None:
-    """The table when it has the shape brokers write, whatever its blanks; None when it needs the parser."""
+    """The table when it has the shape brokers write, whatever its blanks; None when it needs the parser.
+
+    Behind the entries anything may stand: `resetStampTable` and `removedTopicTable` do in tables of our brokers.
+    """
     head = _HEAD.match(data)
     if head is None:
         return None
     body = _BODY.match(data, head.end())
-    if body is None or _TAIL.fullmatch(data, body.end()) is None:
+    if body is None:
         return None
+    rest = data[body.end() :]
+    if not rest.startswith(b"}") or b"offsetTable" in rest or b"\\" in rest:
+        return None  # a second table, or a name that may stand for one
     try:
-        around = tables.loads(head.group(1) + b"{}}")
+        around = tables.loads(head.group(1) + b"{" + rest)  # what stands behind the entries is small
         entries = _CUT.findall(data, head.end(), body.end())
         names = [name.decode() for name, _ in entries]
     except (tables.TableError, UnicodeDecodeError):

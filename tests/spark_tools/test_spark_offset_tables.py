@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,16 @@ from understudy.spark_tools.kernels.tables import DataVersion
 NAMES = st.text(st.characters(exclude_characters="@", exclude_categories=["Cs"]), max_size=6)
 QUEUES = st.dictionaries(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1), max_size=5)
 TABLES = st.dictionaries(st.tuples(NAMES, NAMES).map("@".join), QUEUES, max_size=6)
+NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
+BEHIND = st.dictionaries(
+    st.sampled_from(["resetStampTable", "removedTopicTable", "dataVersion", "offsetTable", "more", "0"]),
+    st.one_of(
+        NUMBERS,
+        st.dictionaries(NAMES, NUMBERS, max_size=3),
+        st.dictionaries(NAMES, st.dictionaries(st.integers(0, 300).map(str), NUMBERS, max_size=3), max_size=3),
+    ),
+    max_size=3,
+)
 VERSION = {"counter": 3, "stateVersion": 1, "timestamp": 1_700_000_000_000}
 
 
@@ -54,7 +65,8 @@ def test_the_pattern_never_takes_what_the_parser_reads_differently(
     entries: dict[str, dict[int, int]], data: st.DataObject
 ) -> None:
     """Given a table with a few bytes changed; when the pattern accepts it; then the parser says the same."""
-    text = bytearray(tables.dumps({"dataVersion": VERSION, "offsetTable": entries}).encode())
+    behind = data.draw(st.one_of(st.just({}), BEHIND))
+    text = bytearray(tables.dumps({"dataVersion": VERSION, "offsetTable": entries} | behind).encode())
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(text) - 1))
         text[at : at + data.draw(st.integers(0, 1))] = data.draw(
@@ -66,6 +78,47 @@ def test_the_pattern_never_takes_what_the_parser_reads_differently(
     if found is not None:
         parsed = offset_tables._by_parser(bytes(text))
         assert (rows(found), found.version, parsed.odd) == (rows(parsed), parsed.version, [])
+
+
+@settings(max_examples=300, deadline=None)
+@given(TABLES, BEHIND, st.sampled_from(["fastjson", "strict", "compact"]))
+def test_what_stands_behind_the_entries_changes_nothing(
+    entries: dict[str, dict[int, int]], behind: dict[str, Any], written: str
+) -> None:
+    """Given a table with further keys, some of them standing twice; then pattern and parser agree on it."""
+    first = {"dataVersion": VERSION, "offsetTable": entries}
+    if written == "fastjson":
+        head, rest = tables.dumps(first), tables.dumps(behind)
+    else:
+        separators = (",", ":") if written == "compact" else None
+        head, rest = json.dumps(first, separators=separators), json.dumps(behind, separators=separators)
+    text = (head.rstrip()[:-1] + ("," if behind else "") + rest.lstrip()[1:]).encode()
+
+    found = read_offset_table(text)
+
+    parsed = offset_tables._by_parser(text)
+    assert (rows(found), found.version, found.odd) == (rows(parsed), parsed.version, parsed.odd)
+    if "offsetTable" not in behind:
+        assert rows(found) == expected(entries)
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        {"resetStampTable": {"Topic1@group1": {"0": 1_700_000_000_123, "1": 5}}},
+        {"removedTopicTable": {"Gone": 1_700_000_000_000}},
+        {"resetStampTable": {"Topic1@group1": {"0": 5}}, "removedTopicTable": {"Gone": 6}},
+        {"resetStampTable": {}, "later": 7},
+    ],
+)
+def test_a_table_with_resets_and_removed_topics_behind_it_needs_no_parser(behind: dict[str, Any]) -> None:
+    entries = {f"Topic{n % 7}@group{n}": {queue: queue * n for queue in range(8)} for n in range(50)}
+    content = {"dataVersion": VERSION, "offsetTable": entries} | behind
+    for text in (tables.dumps(content), json.dumps(content, indent=2), json.dumps(content, separators=(",", ":"))):
+        found = offset_tables._by_pattern(text.encode())
+
+        assert found is not None
+        assert (rows(found), found.version) == (expected(entries), DataVersion(1, 3, 1_700_000_000_000))
 
 
 def test_a_brokers_own_table_needs_no_parser() -> None:
