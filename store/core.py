@@ -76,8 +76,6 @@ class StoreCore:
         self.flushed = 0
         #: Where the first damage lies that recovery made void; None when the log has all its messages.
         self.hole: int | None = None
-        #: Set by a replicating broker: readers see nothing that ends after it.
-        self.confirmed: int | None = None
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
         self.dispatched = 0
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
@@ -133,13 +131,12 @@ class StoreCore:
 
     def show_limit(self) -> int:
         """Return the physical offset up to which readers may see messages."""
-        limit = self.flushed if self.sync_flush else self.log.end
-        return limit if self.confirmed is None else min(limit, self.confirmed)
+        return self.flushed if self.sync_flush else self.log.end
 
     def hold_or_show(
         self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Show a message that was just written, or hold it back until it is flushed and confirmed."""
+        """Show a message that was just written, or hold it back until it is flushed."""
         if self.show_at_once or (not self.held and end <= self.show_limit()):
             if next_offset > queue.max_offset:
                 queue.max_offset = next_offset

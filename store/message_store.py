@@ -256,13 +256,6 @@ class MessageStore:
         """Readers see messages that end at or before this physical offset."""
         return self._core.show_limit()
 
-    def confirm_up_to(self, offset: int | None) -> None:
-        """Hold messages that end after *offset* back from readers; None: show everything that is written."""
-        core = self._core
-        core.confirmed = offset
-        core.show_at_once = offset is None and not core.sync_flush
-        core.show_held()
-
     def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
         """Return raw log bytes from *physical_offset*, at most to the end of their file; empty when there are none."""
         return self._core.log.tail_at(physical_offset, max_bytes)

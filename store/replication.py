@@ -122,9 +122,7 @@ class Replication:
         core.index.cut(offset, core.last_store_ms)
         core.dispatched = min(core.dispatched, offset)
         core.flushed = min(core.flushed, offset)
-        if core.confirmed is not None:
-            core.confirmed = min(core.confirmed, offset)
         for queue in core.consume_queues:
-            if core.confirmed is None and not core.sync_flush:
+            if not core.sync_flush:
                 queue.max_offset = queue.next_offset
         self._flusher.note_deletion()

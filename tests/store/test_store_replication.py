@@ -135,18 +135,3 @@ async def test_a_cut_log_ends_there_for_good(accident: str, autojump_clock: obje
         expected = [bytes([number]) * 3_000 for number in range(3)]
         assert bodies in (expected, [*expected, b"new"])
         assert accident == "power lost" or bodies[-1] == b"new"
-
-
-async def test_messages_are_held_back_until_confirmed(autojump_clock: object) -> None:
-    async with running_store(simulated_world()) as store:
-        arrivals: list[int] = []
-        store.arrived.append(lambda topic, queue, offset, code, ms, properties: arrivals.append(offset))
-        store.confirm_up_to(0)
-        places = [put(store, TOPIC, b"%d" % number) for number in range(3)]
-        assert [place.queue_offset for place in places] == [0, 1, 2]
-        assert (store.max_queue_offset(TOPIC, 0), arrivals) == (0, [])
-        store.confirm_up_to(places[1].physical_offset + places[1].size_bytes)
-        assert (store.max_queue_offset(TOPIC, 0), arrivals) == (2, [1, 2])
-        assert bodies_of(store.get(TOPIC, 0, 0, 32, 1 << 20)) == [b"0", b"1"]
-        store.confirm_up_to(None)
-        assert arrivals == [1, 2, 3]
