@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote, urlparse
@@ -142,20 +142,25 @@ def new_file(path: str) -> Iterator[Any]:
     folder, _, name = (local or path).rpartition("/")
     if local is not None:
         temporary = f"{folder}/_{name}.{os.getpid()}"
-        with open(temporary, "wb") as file:
-            yield file
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
         os.replace(temporary, local)
         return
-    from pyarrow import fs
-
     system, inner = remote(path)
-    if isinstance(system, fs.S3FileSystem):  # an object appears when its stream is closed
-        with system.open_output_stream(inner) as stream:
-            yield stream
-        return
     temporary = f"{inner.rpartition('/')[0]}/_{name}.{os.getpid()}"
-    with system.open_output_stream(temporary) as stream:
-        yield stream
+    try:
+        # closing publishes what was written, on S3 too, also when an error ends it
+        with system.open_output_stream(temporary) as stream:
+            yield stream
+    except BaseException:
+        with suppress(OSError):  # the error that ended it is the one to tell
+            system.delete_file(temporary)
+        raise
     system.move(temporary, inner)
 
 

@@ -17,8 +17,11 @@ pytest.importorskip("pyarrow")
 if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
     pytest.skip("Spark needs Java", allow_module_level=True)
 
-from pyarrow import dataset, fs
+import pyarrow as pa
+from pyarrow import dataset, fs, parquet
 from spark_elsewhere import DIFFERENCES, assert_same_plan, write_stores
+
+from understudy.spark_tools import storage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 
@@ -85,3 +88,30 @@ def test_stores_on_s3_give_the_plan_that_local_ones_give(s3: fs.S3FileSystem, tm
     assert_same_plan(tmp_path / "in", f"s3a://{BUCKET}/in", f"s3a://{BUCKET}/evidence", tmp_path)
 
     assert dataset.dataset(f"{BUCKET}/evidence/there/evidence.parquet", filesystem=s3).count_rows() == DIFFERENCES
+
+
+@pytest.mark.slow
+def test_an_object_on_s3_bears_its_name_only_once_it_is_whole(s3: fs.S3FileSystem) -> None:
+    """Closing a stream publishes an object, and a Parquet writer that fails puts a footer on it first."""
+    path = f"s3a://{BUCKET}/parts/part.parquet"
+    schema = pa.schema([("number", pa.int64())])
+
+    def write(numbers: list[int], *, fails: bool) -> None:
+        with storage.new_file(path) as file, parquet.ParquetWriter(file, schema) as writer:
+            writer.write_batch(pa.record_batch({"number": pa.array(numbers, pa.int64())}))
+            if fails:
+                raise RuntimeError
+
+    def names() -> list[str]:
+        return [entry.name for entry in storage.list_directory(f"s3a://{BUCKET}/parts")[0]]
+
+    with pytest.raises(RuntimeError):
+        write([1], fails=True)
+    assert names() == []
+    for numbers in ([1, 2], [1, 2, 3]):  # a task that is repeated replaces what it wrote
+        write(numbers, fails=False)
+        with pytest.raises(RuntimeError):
+            write([9], fails=True)
+        assert names() == ["part.parquet"]
+        found = dataset.dataset(f"{BUCKET}/parts", filesystem=s3, format="parquet").to_table()
+        assert found.column("number").to_pylist() == numbers

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
 from pyarrow import fs
 from spark_golden import manifest, unpack
 
@@ -119,4 +120,26 @@ def test_a_new_file_bears_its_name_only_once_it_is_whole(tmp_path: Path, elsewhe
         with pytest.raises(RuntimeError), storage.new_file(storage.join(place, "other.parquet")) as file:
             file.write(b"half")
             raise RuntimeError
-        assert not (root / "other.parquet").exists()
+        assert [path.name for path in root.iterdir()] == ["part.parquet"]
+
+
+def test_a_part_whose_writer_fails_leaves_nothing(tmp_path: Path, elsewhere: None) -> None:
+    """A Parquet writer puts a footer on what it has even when an error ends it: that must not look like a part."""
+    from pyarrow import parquet
+
+    schema = pa.schema([("number", pa.int64())])
+    for place, root in (
+        (str(tmp_path / "here"), tmp_path / "here"),
+        (f"hdfs://node{tmp_path}/there", tmp_path / "there"),
+    ):
+        storage.empty_directory(place)
+
+        with (
+            pytest.raises(RuntimeError),
+            storage.new_file(storage.join(place, "part.parquet")) as file,
+            parquet.ParquetWriter(file, schema) as writer,
+        ):
+            writer.write_batch(pa.record_batch({"number": pa.array([1], pa.int64())}))
+            raise RuntimeError
+
+        assert list(root.iterdir()) == []
