@@ -26,7 +26,8 @@ from understudy.controller import metadata
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
 from understudy.testkit.seeds import SeedOutcome, play_quietly, play_seeds, processors
 from understudy.testkit.sim_quorum import Outcome
-from understudy.testkit.sim_quorum_controllers import BEHIND, ControllersOutcome, run_controllers_seed
+from understudy.testkit.sim_quorum_controllers import ControllersOutcome
+from understudy.testkit.sim_quorum_controllers_history import BEHIND, run_controllers_seed
 from understudy.testkit.sim_quorum_faults import CALM_FAULTS, DISK_FAULTS, FAULTS
 from understudy.testkit.sim_quorum_history import run_quorum_seed
 
