@@ -96,17 +96,19 @@ def read_units(queue: Queue, start: int, stop: int) -> tuple[Units, int]:
 def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange) -> list[RangeFacts]:
     """Facts of every replica about one range of a queue."""
     held: dict[str, tuple[Units, int]] = {}
+    starts: dict[str, int] = {}
     for store in stores:
         queue = queue_of(store, part)
         if queue is not None:
             held[store.name] = read_units(queue, part.start, part.stop)
+            starts[store.name] = queue.files[0].start_offset // held[store.name][0].itemsize
     diverged = _first_difference(list(held.values()), batched=part.batched)
     result = []
     for store in stores:
         units, first = held.get(store.name, (None, 0))
         if units is None or not len(units):
             # an empty queue serves the empty range at its start, a missing one serves nothing
-            known = units is not None and part.start == first
+            known = units is not None and starts[store.name] == first
             result.append(RangeFacts(store.name, first if known else None, first if known else None, -1))
             continue
         log = logs[store.name]
@@ -115,10 +117,12 @@ def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueR
             served &= units["physical_offset"] + units["size"].astype(np.int64) <= log.end
         rows = np.flatnonzero(served)
         if not len(rows):
-            # nothing of this range is left in the log: all of it lies below or above
-            beyond = log.end is not None and int(units["physical_offset"][-1]) >= log.end
-            edge = first if beyond else first + len(units)
-            result.append(RangeFacts(store.name, edge, edge, diverged))
+            # nothing of this range is left in the log: what was has gone below it, the rest lies above
+            below = consumequeue.is_filler(units) | (units["physical_offset"] < log.begin)
+            edge = first + int(np.count_nonzero(below))
+            # a range that lies above as a whole says nothing unless the queue begins with it
+            counts = edge > first or starts[store.name] == first
+            result.append(RangeFacts(store.name, edge if counts else None, edge if counts else None, diverged))
         elif part.batched:
             low, high = units[rows[0]], units[rows[-1]]
             end = int(high["base_offset"]) + int(high["batch_size"])

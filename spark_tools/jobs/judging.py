@@ -42,6 +42,9 @@ EVIDENCE = pa.schema(
 )
 
 
+Bounds = tuple[int | None, int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What every task needs to judge keys: stores in order, versions of their tables, names, recorded resets."""
@@ -76,6 +79,18 @@ class Served:
     min_offset: int | None
     max_offset: int | None
     diverged_at: int
+
+
+def over_all_ranges(ranges: Iterable[Bounds]) -> tuple[int, int] | None:
+    """What a queue serves over all its ranges, each (first offset, offset after the last) or (None, None).
+
+    A range that serves nothing only counts where no range of the queue serves anything.
+    """
+    bounds = [(low, high) for low, high in ranges if low is not None and high is not None]
+    filled = [(low, high) for low, high in bounds if high > low]
+    if filled:
+        return min(low for low, _ in filled), max(high for _, high in filled)
+    return max(bounds, default=None)
 
 
 class _Column:
@@ -167,10 +182,7 @@ def _side_by_side(
 def _ranges(
     served: Sequence[Served], stores: Sequence[str], topics: dict[str, int]
 ) -> tuple[np.ndarray, dict[str, _Column]]:
-    """The queues of these topics in order, and what each store serves of them over all ranges.
-
-    A range that serves nothing only counts where no range of the queue serves anything.
-    """
+    """The queues of these topics in order, and what each store serves of them over all ranges."""
     whole: dict[tuple[str, int], list[Served]] = {}
     for item in served:
         if item.topic in topics:
@@ -189,18 +201,10 @@ def _ranges(
     places = list(whole.values())
     for row, number in enumerate(order.tolist()):
         for store, name in enumerate(stores):
-            bounds = [
-                (item.min_offset, item.max_offset)
-                for item in places[number]
-                if item.store == name and item.min_offset is not None and item.max_offset is not None
-            ]
-            filled = [(low, high) for low, high in bounds if high > low]
-            if filled:
-                put(f"n{store}", row, min(low for low, _ in filled))
-                put(f"x{store}", row, max(high for _, high in filled))
-            elif bounds:
-                put(f"n{store}", row, max(low for low, _ in bounds))
-                put(f"x{store}", row, max(high for _, high in bounds))
+            mine = ((item.min_offset, item.max_offset) for item in places[number] if item.store == name)
+            low, high = over_all_ranges(mine) or (None, None)
+            put(f"n{store}", row, low)
+            put(f"x{store}", row, high)
         put("diverged_at", row, min((i.diverged_at for i in places[number] if i.diverged_at >= 0), default=None))
     return codes[order], facts
 
