@@ -5,13 +5,13 @@ A share is a handful of arrays, not a row per queue: Spark moves bytes, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 import numpy as np
-from pyspark import RDD
+from pyspark import RDD, StorageLevel
 from pyspark.sql import SparkSession
 
 from understudy.spark_tools.jobs.spread import deal
@@ -23,7 +23,6 @@ from understudy.spark_tools.storage import read_file
 OFFSET_TABLES = ("lmqConsumerOffset.json", "consumerOffset.json")
 SHARE_BYTES = 8 << 20
 NO_VERSION = DataVersion(0, 0, 0)
-Versions = dict[tuple[str, str], DataVersion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +37,45 @@ class TablePart:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The part of one table that belongs to one share; row `n` is queue `queues[n]` of `names[keys[n]]`."""
+    """The part of one table that belongs to one share; row `n` is queue `queues[n]` of `names[keys[n]]`.
+
+    `checksum` is that of the whole table.
+    """
 
     store: str
     file: str
     version: DataVersion
+    checksum: int
     names: tuple[tuple[str, str], ...]
     keys: np.ndarray
     queues: np.ndarray
     offsets: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one reading of the tables of all stores found: pieces by share, and what each (store, file) was.
+
+    Resources: the pieces are kept until `release`, so that nothing reads the tables again after the logs.
+    """
+
+    pieces: RDD[tuple[int, Any]]
+    shares: int
+    versions: dict[tuple[str, str], DataVersion]
+    checksums: dict[tuple[str, str], int]
+
+    def release(self) -> None:
+        """Gives up the kept pieces; a second call does nothing."""
+        self.pieces.unpersist()
+
+
+def changed(items: Iterable[tuple[int, Any]], checksums: dict[tuple[str, str], int]) -> set[tuple[str, str]]:
+    """The (store, file) of pieces that are of another content than the first reading had.
+
+    What an executor keeps is lost with it: its pieces are cut anew, from tables a broker may have written since.
+    """
+    pieces = [item for _, item in items if isinstance(item, Piece)]
+    return {(item.store, item.file) for item in pieces if checksums[item.store, item.file] != item.checksum}
 
 
 def offset_table_name(layout: Layout) -> str | None:
@@ -59,11 +88,8 @@ def share_of(topic: str, queue_id: int, shares: int) -> int:
     return (crc32(topic.encode()) + queue_id) % shares
 
 
-def committed(spark: SparkSession, layouts: list[Layout]) -> tuple[RDD[tuple[int, Any]], int, Versions]:
-    """Reads the tables of all stores, and their `.bak` copies, now.
-
-    Returns the pieces by share, the number of shares, and the version of each table by (store, file).
-    """
+def committed(spark: SparkSession, layouts: list[Layout]) -> Reading:
+    """Reads the tables of all stores, and their `.bak` copies, now."""
     entries = [
         (layout.store.name, name + suffix, layout.tables[name + suffix])
         for layout in layouts
@@ -74,13 +100,19 @@ def committed(spark: SparkSession, layouts: list[Layout]) -> tuple[RDD[tuple[int
     size = sum(entry.size_bytes for _, _, entry in entries)
     shares = max(spark.sparkContext.defaultParallelism * 2, -(-size // SHARE_BYTES))
     parts = [TablePart(store, file, entry.path, shares) for store, file, entry in entries]
-    pieces = deal(spark, parts, cut_table).persist()
-    versions = dict(pieces.map(_head).collect())
-    return pieces, shares, versions
+    # also on disk: what memory has no room for would be read again, after the logs
+    pieces = deal(spark, parts, cut_table).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        heads = dict(pieces.map(_head).collect())
+    except BaseException:
+        pieces.unpersist()
+        raise
+    versions = {place: version for place, (version, _) in heads.items()}
+    return Reading(pieces, shares, versions, {place: checksum for place, (_, checksum) in heads.items()})
 
 
-def _head(item: tuple[int, Piece]) -> tuple[tuple[str, str], DataVersion]:
-    return (item[1].store, item[1].file), item[1].version
+def _head(item: tuple[int, Piece]) -> tuple[tuple[str, str], tuple[DataVersion, int]]:
+    return (item[1].store, item[1].file), (item[1].version, item[1].checksum)
 
 
 def cut_table(part: TablePart) -> Iterator[tuple[int, Piece]]:
@@ -88,8 +120,11 @@ def cut_table(part: TablePart) -> Iterator[tuple[int, Piece]]:
 
     What is wrong with a table is the business of the fault scan.
     """
+    checksum = 0
     try:
-        table = read_offset_table(read_file(part.path))
+        data = read_file(part.path)
+        checksum = crc32(data)
+        table = read_offset_table(data)
     except (TableError, OSError):
         table = OffsetTable(NO_VERSION)
     firsts = np.array([crc32(topic.encode()) for topic in table.topics], np.int64)
@@ -104,6 +139,7 @@ def cut_table(part: TablePart) -> Iterator[tuple[int, Piece]]:
                 part.store,
                 part.file,
                 table.version,
+                checksum,
                 tuple(names[key] for key in used.tolist()),
                 keys.astype(np.int32),
                 table.queues[rows].astype(np.int32),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark import RDD
 from pyspark.sql import SparkSession
 
-from understudy.spark_tools.jobs.committed import NO_VERSION, committed, offset_table_name
+from understudy.spark_tools.jobs.committed import NO_VERSION, Reading, changed, committed, offset_table_name
 from understudy.spark_tools.jobs.judging import EVIDENCE, Known, judge
 from understudy.spark_tools.jobs.queues import served_by_share
 from understudy.spark_tools.jobs.scan import StoreFacts, scan
@@ -44,6 +44,13 @@ def offset_table(facts: StoreFacts) -> str | None:
     return offset_table_name(facts.layout)
 
 
+class Shares(NamedTuple):
+    """All that is needed to judge the keys of one replica set, by share, and the reading its offsets are from."""
+
+    items: RDD[tuple[int, Any]]
+    reading: Reading
+
+
 def reconcile(
     spark: SparkSession,
     stores: Sequence[Store],
@@ -51,51 +58,70 @@ def reconcile(
     resets: dict[tuple[str, str, int], tuple[Reset, ...]] | None = None,
     whole_log: bool = True,
     verify: bool = False,
-) -> tuple[RDD[tuple[int, Any]], Known, list[StoreFacts]]:
+) -> tuple[Shares, Known, list[StoreFacts]]:
     """Reads one replica set: all that is needed to judge its keys, by share, and what the scan of its stores found.
+
+    `write_evidence` has to follow: it releases what is kept of the offsets.
 
     Args:
         resets: recorded resets by (topic, group, queue id or -1).
         whole_log: walk whole logs for damage; otherwise only their ends.
     """
     # offsets first: whatever a running broker appends and commits meanwhile cannot make one look ahead of its log
-    pieces, shares, versions = committed(spark, [read_layout(store) for store in stores])
-    facts = scan(spark, stores, verify=verify, whole_log=whole_log)
+    reading = committed(spark, [read_layout(store) for store in stores])
+    try:
+        facts = scan(spark, stores, verify=verify, whole_log=whole_log)
+    except BaseException:
+        reading.release()
+        raise
     named = [(item.store.name, offset_table(item) or "") for item in facts]
     known = Known(
         tuple(item.store.name for item in facts),
-        tuple(versions.get((name, table), NO_VERSION) for name, table in named),
-        tuple(versions.get((name, f"{table}.bak"), NO_VERSION) for name, table in named),
+        tuple(reading.versions.get((name, table), NO_VERSION) for name, table in named),
+        tuple(reading.versions.get((name, f"{table}.bak"), NO_VERSION) for name, table in named),
         frozenset().union(*(item.topics for item in facts)),
         frozenset().union(*(item.groups for item in facts)),
         resets or {},
     )
-    served = served_by_share(spark, stores, {item.store.name: item.log for item in facts}, shares)
-    return pieces.union(served).partitionBy(shares, int), known, facts
+    served = served_by_share(spark, stores, {item.store.name: item.log for item in facts}, reading.shares)
+    return Shares(reading.pieces.union(served).partitionBy(reading.shares, int), reading), known, facts
 
 
-def write_evidence(items: RDD[tuple[int, Any]], known: Known, facts: Sequence[StoreFacts], place: str) -> None:
+def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], place: str) -> None:
     """Judges every share and writes its verdicts as one Parquet file of the directory `place`, which is emptied first.
 
     A task that is repeated replaces its own file.
+
+    Errors: OSError when offsets kept on an executor were lost and their table has changed since.
     """
-    empty_directory(place)
-    tables = [offset_table(item) for item in facts]
-    items.mapPartitionsWithIndex(partial(_write_share, known=known, tables=tables, place=place)).count()
+    try:
+        empty_directory(place)
+        tables = [offset_table(item) for item in facts]
+        work = partial(_write_share, known=known, tables=tables, checksums=shares.reading.checksums, place=place)
+        lost = sorted(set(shares.items.mapPartitionsWithIndex(work).collect()))
+    finally:
+        shares.reading.release()
+    if lost:
+        named = ", ".join(f"{file} of {store}" for store, file in lost)
+        raise OSError(f"{named} changed after an executor that kept its offsets was lost: run this again")
 
 
 def _write_share(
-    number: int, items: Iterable[tuple[int, Any]], known: Known, tables: Sequence[str | None], place: str
-) -> Iterator[int]:
+    number: int,
+    items: Iterable[tuple[int, Any]],
+    known: Known,
+    tables: Sequence[str | None],
+    checksums: dict[tuple[str, str], int],
+    place: str,
+) -> Iterator[tuple[str, str]]:
     from pyarrow import parquet
 
     settle_worker()
-    rows = 0
+    items = list(items)
     with (
         new_file(join(place, f"part-{number:05d}.parquet")) as file,
         parquet.ParquetWriter(file, EVIDENCE, compression="zstd") as writer,
     ):
         for batch in judge(items, known, tables):
             writer.write_batch(batch)
-            rows += batch.num_rows
-    yield rows
+    yield from changed(items, checksums)
