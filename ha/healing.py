@@ -4,26 +4,26 @@ Recovery leaves void records where bytes were lost and notes where the first of 
 after it may be good, so it is not given up before the master has shown that it has it too:
 
 1. **Look**: a connection asks from the hole on. What comes is compared and thrown away. A master that sends everything
-   up to the end of our log, and its last bytes as we have them, has all that we have.
-2. **Heal**: another connection asks from the hole on. When the first bytes come, our log is cut at the hole and copied
-   from there as always.
+   up to the end of our log, and every byte outside of our void records as we have it, has all that we have.
+2. **Heal**: another connection asks from the hole on. What comes is written over the void records, in place; nothing
+   of ours is given up for it. When master or slave fail in the middle, not more is missing than before, and it begins
+   anew. From the end of our log on it goes on as always.
 
-A master that begins elsewhere, ends earlier or has other bytes cannot help: nothing is cut, and the slave goes on at
-the end of its log. Until it is healed, a slave that looks reports the hole, so that no send counts on bytes it lacks.
+A master that begins elsewhere, ends earlier or has other bytes cannot help: nothing is written, and the slave goes on
+at the end of its log. Until it is healed, a slave that looks or heals reports the hole, so that no send counts on bytes
+it lacks.
 
 The reference cuts its log in recovery, whether there is a master that can fill it or not.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 import attrs
 
 from understudy.ha.wire import Transfer
-
-TAIL_BYTES = 64
-"""So many of our last bytes are compared; less than the smallest record, so no void is among them."""
 
 
 class Step(Enum):
@@ -31,7 +31,7 @@ class Step(Enum):
 
     CONTINUE = "go on at the end of the log"
     LOOK = "see whether the master can fill the hole"
-    HEAL = "cut at the hole and copy again"
+    HEAL = "write what is missing over the void records"
 
 
 @attrs.frozen
@@ -73,14 +73,14 @@ class Look:
     Args:
         hole: where it was asked to begin.
         end: the end of our log in bytes.
-        tail: our last bytes.
+        differs_at: returns the first byte of ours, not counting those that are missing, that differs from the given
+            ones at the given offset; ``None`` when all are the same.
     """
 
-    def __init__(self, hole: int, end: int, tail: bytes) -> None:
+    def __init__(self, hole: int, end: int, differs_at: Callable[[int, bytes | memoryview], int | None]) -> None:
         self._end = end
-        self._tail = tail
+        self._differs_at = differs_at
         self._position = hole
-        self._seen = b""
 
     def take(self, transfer: Transfer) -> str | None:
         """Take what came; return why the master cannot help, ``""`` when it can, ``None`` while that is open."""
@@ -89,9 +89,8 @@ class Look:
         if not transfer.body:
             return f"its log has nothing from {self._position} on"
         body = transfer.body[: self._end - self._position]
+        differs = self._differs_at(self._position, body)
+        if differs is not None:
+            return f"it has other bytes at {differs}"
         self._position += len(body)
-        self._seen = (self._seen + bytes(body[-TAIL_BYTES:]))[-TAIL_BYTES:]
-        if self._position < self._end:
-            return None
-        common = min(len(self._seen), len(self._tail))
-        return "" if self._seen[-common:] == self._tail[-common:] else f"it has other bytes before {self._end}"
+        return None if self._position < self._end else ""

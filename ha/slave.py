@@ -9,8 +9,8 @@ import attrs
 import trio
 
 from understudy.ha import wire
-from understudy.ha.healing import TAIL_BYTES, Look, Outcome, Step, next_step
-from understudy.ha.settings import ContinuedLog, HaParameters
+from understudy.ha.healing import Look, Outcome, Step, next_step
+from understudy.ha.settings import ContinuedLog, HaParameters, LogRepair
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 from understudy.runtime.world import World
@@ -21,6 +21,7 @@ _RECEIVE_BYTES = 1024 * 1024
 _CLOSE_GRACE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 30.0
 _CLOSED = "closed by the master"
+_HOLE_GONE = "the file with the hole was deleted meanwhile"
 
 
 class HaState(Enum):
@@ -171,8 +172,9 @@ class HaSlave:
         """See whether the master can fill the hole in our log; nothing is written. Return why the connection ended."""
         store = self._store
         hole, end = store.hole, store.max_physical_offset
-        assert hole is not None  # the step was chosen a moment ago
-        look = Look(hole, end, self._bytes(max(end - TAIL_BYTES, hole), end))
+        if hole is None:  # its file grew too old while the connection was made
+            return _HOLE_GONE
+        look = Look(hole, end, store.repair(hole).differs_at)
         line = _Line(stream, self._world.clock.monotonic())
         await self._report(line, hole)
         while True:
@@ -206,10 +208,16 @@ class HaSlave:
     async def _copy(self, stream: ByteStream, step: Step) -> str:
         """Exchange frames; return why the connection ended."""
         store = self._store
-        cut_at = store.hole if step is Step.HEAL else None
+        healing = None
+        if step is Step.HEAL:
+            hole = store.hole
+            if hole is None:  # its file grew too old while the connection was made
+                return _HOLE_GONE
+            healing = _Healing(hole, store.max_physical_offset, store.repair(hole))
+            log.warning("writing what is missing from the first hole of the log on", hole=hole, end=healing.end)
         line = _Line(stream, self._world.clock.monotonic())
         anew = self._begins_anew and self._is_empty()
-        first = store.max_physical_offset if cut_at is None else cut_at
+        first = store.max_physical_offset if healing is None else healing.position
         await self._report(line, 0 if anew else first)  # at once; the reference waits for its first heartbeat
         while True:
             heard = line.heard
@@ -220,13 +228,15 @@ class HaSlave:
                 return frames
             if not heard and frames[0].offset != first:
                 wire.refuse_master_handshake(frames[0])
-            self._check(frames, cut_at)
-            if cut_at is not None:
-                if not frames[0].body:
-                    return f"the master did not send what is missing from {cut_at} on"
-                log.warning("copying again from the first hole of the log", hole=cut_at, end=store.max_physical_offset)
-                store.truncate_to(cut_at)
-                cut_at = None
+            self._check(frames, healing)
+            if healing is not None:
+                frames = await healing.take(frames)
+                if healing.position < healing.end:
+                    if healing.why_not:
+                        return healing.why_not
+                    continue
+                log.info("the log has everything again", missing_from=first, end=healing.end)
+                healing = None
             for frame in frames:
                 self._apply(frame)
             if store.max_physical_offset > line.reported and not self._is_empty():
@@ -263,13 +273,6 @@ class HaSlave:
         line.last_write = self._world.clock.monotonic()
         self._last_write_ms = self._world.clock.wall_ms()
 
-    def _bytes(self, start: int, end: int) -> bytes:
-        """Return our log from *start* to *end*, whatever files that lies in."""
-        found = b""
-        while part := self._store.slice(start + len(found), max(end - start - len(found), 0)):
-            found += part
-        return found
-
     def _is_empty(self) -> bool:
         """Return whether our log holds no byte, wherever it ends: a power loss can leave an empty file."""
         return self._store.min_physical_offset in (-1, self._store.max_physical_offset)
@@ -295,14 +298,14 @@ class HaSlave:
         else:  # once may be a master that stops
             log.warning("perhaps refused by the master", address=self._connected_to, why=self._refusal)
 
-    def _check(self, transfers: list[wire.Transfer], cut_at: int | None) -> None:
-        """Refuse all of *transfers* when one of them does not belong where our log, cut at *cut_at*, would end then.
+    def _check(self, transfers: list[wire.Transfer], healing: _Healing | None) -> None:
+        """Refuse all of *transfers* when one of them does not belong where our log, or its *healing*, would be then.
 
         Raises:
             MismatchError: nothing was written.
         """
-        end = self._store.max_physical_offset if cut_at is None else cut_at
-        known = cut_at is not None or not self._is_empty()
+        end = self._store.max_physical_offset if healing is None else healing.position
+        known = healing is not None or not self._is_empty()
         for transfer in transfers:
             if known and end != transfer.offset:
                 where = "ahead of" if end > transfer.offset else "behind"
@@ -344,6 +347,46 @@ class HaSlave:
             self.state = state
             for callback in self.state_changed:
                 callback(state)
+
+
+class _Healing:
+    """What comes over one connection and is written over the void records of our log.
+
+    Attributes:
+        position: up to here our log is as the master's.
+        end: where our log ends.
+        why_not: why it cannot go on.
+    """
+
+    def __init__(self, hole: int, end: int, repair: LogRepair) -> None:
+        self.position = hole
+        self.end = end
+        self.why_not = ""
+        self._repair = repair
+
+    async def take(self, frames: list[wire.Transfer]) -> list[wire.Transfer]:
+        """Write what came and belongs before the end; return the rest, which follows it.
+
+        Raises:
+            MismatchError: the master does not have what it had a moment ago; nothing of ours was overwritten.
+        """
+        rest = []
+        for frame in frames:
+            part = frame.body[: self.end - self.position]
+            if part:
+                try:
+                    await self._repair.write(self.position, part)
+                except ValueError as error:
+                    raise MismatchError(f"what is missing cannot be taken from this master: {error}") from None
+                self.position += len(part)
+                if self.position == self.end:
+                    await self._repair.finish()
+            elif self.position < self.end:
+                self.why_not = f"the master did not send what is missing from {self.position} on"
+                return []
+            if len(part) < len(frame.body) or not frame.body:
+                rest.append(wire.Transfer(frame.offset + len(part), frame.body[len(part) :]))
+        return rest
 
 
 class _Line:

@@ -265,10 +265,11 @@ class ConsumeQueues:
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
             newer = present is not None and present[1] != FILLER_SIZE and present[0] >= physical
-            if newer and not self._stands_in(queue, offset, physical):
+            stands_in = self._stands_in(queue, offset, physical)
+            if newer and not stands_in:
                 return False
             newest = self.unit(queue, queue.next_offset - 1)
-            if newest is not None and newest[1] != FILLER_SIZE and newest[0] < physical:
+            if not stands_in and newest is not None and newest[1] != FILLER_SIZE and newest[0] < physical:
                 made_again = True
                 queue.next_offset = offset
                 queue.max_offset = min(queue.max_offset, offset)
@@ -282,12 +283,18 @@ class ConsumeQueues:
         return made_again
 
     def _stands_in(self, queue: ConsumeQueue, offset: int, physical: int) -> bool:
-        """Whether a unit points to the record of the next one because its own, which may be *physical*, was missing."""
-        present, following = self.unit(queue, offset), self.unit(queue, offset + 1)
-        if offset + 1 >= queue.next_offset or present is None or following is None or present[0] == physical:
+        """Whether a unit points to a neighbour's record because its own, which may be *physical*, was missing."""
+        present = self.unit(queue, offset)
+        if present is None or present[1] == FILLER_SIZE or present[0] == physical:
             return False
         before = self.unit(queue, offset - 1) if offset else None
-        return present[0] == following[0] and (before is None or before[1] == FILLER_SIZE or before[0] < physical)
+        if before is not None and before[1] != FILLER_SIZE:
+            if before[0] >= physical:
+                return False
+            if present[0] <= before[0]:
+                return True
+        following = self.unit(queue, offset + 1) if offset + 1 < queue.next_offset else None
+        return following is not None and present[0] == following[0]
 
     def first_at_or_after(self, queue: ConsumeQueue, physical: int) -> int:
         """Return the first queue offset whose record starts at *physical* or later; ``next_offset`` if none does."""

@@ -1,8 +1,9 @@
-"""The first hole of a log: damage that recovery made void, remembered until the bytes are copied again.
+"""The first hole of a log: damage that recovery made void, remembered until the bytes are back.
 
 A void record looks whole to every later start. A slave must know nevertheless that its master has something else
-there, so the physical offset stands in a small file, ``recovery.hole``, from before the record is written until the log
-is cut there. The reference has no such file: it cuts its log at the first damage.
+there, so the physical offset stands in a small file, ``recovery.hole``, from before the record is written until all
+holes are repaired or the log is cut there. A message at that offset says nothing of the holes after it. The reference
+has no such file: it cuts its log at the first damage.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ log = get_logger("store.holes")
 FILE_NAME = "recovery.hole"
 
 
-def first_hole(
-    noted: int | None, found: Sequence[tuple[int, int]], min_offset: int, end: int, *, filled: bool
-) -> int | None:
+def first_hole(noted: int | None, found: Sequence[tuple[int, int]], min_offset: int, end: int) -> int | None:
     """Return the physical offset of the first hole of a log, or ``None`` for a log without one.
 
     Args:
@@ -28,10 +27,9 @@ def first_hole(
         found: (first byte, byte after) of the damage this start found.
         min_offset: first byte of the log.
         end: byte after the last one.
-        filled: a message stands at *noted*: it was copied again, and only the note is left.
     """
     starts = [start for start, _ in found]
-    if noted is not None and not filled:
+    if noted is not None:
         starts.append(noted)
     return min((start for start in starts if min_offset <= start < end), default=None)
 

@@ -26,6 +26,7 @@ from understudy.store.flush import Flusher
 from understudy.store.lookup import Lookup
 from understudy.store.opening import prepare, recover
 from understudy.store.reader import Reader
+from understudy.store.repair import Repair
 from understudy.store.replication import Replication
 from understudy.store.retention import Retention
 from understudy.store.status import QueryResult
@@ -275,6 +276,10 @@ class MessageStore:
     def truncate_to(self, offset: int) -> None:
         """Forget every byte of the log from *offset* on, zero what stays of its file, and shorten queues and index."""
         self._replication.truncate_to(offset)
+
+    def repair(self, start: int) -> Repair:
+        """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""
+        return Repair(self._core, self._dispatcher, self._flusher, start)
 
     # State
 

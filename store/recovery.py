@@ -165,9 +165,7 @@ class Recovery:
         end, mark = walk.end, self._mark
         core.last_store_ms = walk.store_ms or (mark.store_ms if mark is not None else 0)
         core.last_dispatched_ms = walk.dispatched_ms or core.checkpoint.logics_ms or core.last_store_ms
-        core.set_hole(
-            first_hole(core.hole, walk.holes, core.segments.min_offset, end, filled=self._is_filled(core.hole))
-        )
+        core.set_hole(first_hole(core.hole, walk.holes, core.segments.min_offset, end))
         for hole in walk.holes:
             self._void(*hole)
         if unclean or mark is None or walk.count or walk.holes:
@@ -194,6 +192,10 @@ class Recovery:
                 batch.dirty = True
         else:
             core.flushed = end
+        if unclean and core.hole is not None:
+            # A repair that was killed may have written units from the hole on.
+            for queue in core.consume_queues:
+                core.consume_queues.doubt_after(queue, core.hole)
 
     def _end_log(self, end: int, intact: bool) -> None:
         core = self._core
@@ -235,13 +237,6 @@ class Recovery:
 
     # Damage
 
-    def _is_filled(self, physical: int | None) -> bool:
-        segment = None if physical is None else self._core.segments.find(physical)
-        if segment is None or physical is None:
-            return False
-        seen = parse(self._core.segments.view(segment), physical - segment.start, segment.start)
-        return seen is not None and not VOID_TOPIC.startswith(seen.topic)
-
     def _void(self, start: int, end: int) -> None:
         """Replace the damage in [start, end) by something whole that nobody sees."""
         core = self._core
@@ -251,7 +246,11 @@ class Recovery:
             first=start,
             after=end,
         )
-        first = start
+        # Durably before the damage is void: a later start sees a whole record there and bends nothing.
+        bent: set[str] = set()
+        for queue in core.consume_queues:
+            bent |= self._bend_units(queue, start, end)
+        sync_files(core.disk, sorted(bent), [])
         segment = core.segments.find(start)
         while segment is not None and start < end:
             view = core.segments.view(segment)
@@ -265,8 +264,6 @@ class Recovery:
             sync_files(core.disk, [segment.path], [])
             start = stop
             segment = core.segments.find(start)
-        for queue in core.consume_queues:
-            self._bend_units(queue, first, end)
 
     def _write_void_record(self, view: memoryview, at: int, physical: int, size: int) -> None:
         fixed = FIXED[8, 8]
@@ -283,13 +280,17 @@ class Recovery:
             store_ms, host, store_ms, host, 0, 0, body_length,
         )  # fmt: skip
 
-    def _bend_units(self, queue: ConsumeQueue, first: int, end: int) -> None:
-        """Let units that point into [first, end) point to the next message of their queue, or else the one before."""
+    def _bend_units(self, queue: ConsumeQueue, first: int, end: int) -> set[str]:
+        """Let units that point into [first, end) point to the next message of their queue, or else the one before.
+
+        Returns:
+            The files that were changed.
+        """
         queues = self._core.consume_queues
         low = queues.first_at_or_after(queue, first)
         high = queues.first_at_or_after(queue, end)
         if low == high:
-            return
+            return set()
         replacement = FILLER
         for neighbour in (high, low - 1):
             unit = queues.unit(queue, neighbour) if 0 <= neighbour < queue.next_offset else None
@@ -298,8 +299,10 @@ class Recovery:
                 break
         for offset in range(low, high):
             queues.units(queue, offset, 1)[:UNIT_BYTES] = replacement
-            queues.dirty_paths.add(queue.path(queue.start_of(offset)))
         queue.min_checked_for = -2
+        paths = {queue.path(start) for start in {queue.start_of(offset) for offset in range(low, high)}}
+        queues.dirty_paths |= paths
+        return paths
 
     def _keep_damaged_tail(self, end: int) -> None:
         core = self._core

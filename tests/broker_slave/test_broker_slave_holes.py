@@ -60,7 +60,6 @@ async def filled(pair: Pair, source: random.Random, count: int = 12) -> list[int
     return starts
 
 
-@pytest.mark.covers("R106")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slave_with_holes_gets_every_message_back(seed: int) -> None:
     async def scenario(source: random.Random) -> None:
@@ -83,7 +82,6 @@ def test_a_slave_with_holes_gets_every_message_back(seed: int) -> None:
     run(scenario, seed)
 
 
-@pytest.mark.covers("R106")
 def test_a_hole_is_remembered_while_there_is_no_master() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source, WHOLE, ASYNC) as pair:
@@ -110,7 +108,6 @@ def test_a_hole_is_remembered_while_there_is_no_master() -> None:
     run(scenario)
 
 
-@pytest.mark.covers("R106")
 def test_a_slave_cuts_nothing_when_its_master_has_deleted_that_part() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source, WHOLE, ASYNC) as pair:
@@ -136,7 +133,6 @@ def test_a_slave_cuts_nothing_when_its_master_has_deleted_that_part() -> None:
     run(scenario)
 
 
-@pytest.mark.covers("R106")
 @pytest.mark.parametrize("seed", range(6))
 def test_power_that_goes_again_in_the_middle_of_healing_costs_nothing(seed: int) -> None:
     async def scenario(source: random.Random) -> None:
@@ -158,8 +154,43 @@ def test_power_that_goes_again_in_the_middle_of_healing_costs_nothing(seed: int)
     run(scenario, seed)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_master_that_dies_while_it_heals_a_slave_takes_nothing_with_it(seed: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        flow = {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": "40000"}
+        async with open_pair(source, {**WHOLE, **flow}, ASYNC) as pair:
+            starts = await filled(pair, source)
+            end = pair.slave.store.max_physical_offset
+            places = sorted(source.sample(starts[1:-1], 3))
+            await lose(pair, [start + 2_000 for start in places])
+            await pair.cluster.restart("c2")
+            await until(lambda: len(pair.cluster.brokers("c2")) == 1, 10)
+            before = set(bodies(pair.slave))
+            assert pair.slave.store.hole is not None
+            assert len(before) < len(starts)
+            # when the master dies while the slave looks or heals, some way or other
+            rest = end - places[0]
+            await trio.sleep(source.uniform(0.1, 2.5 * rest / 40_000))
+            await pair.cluster.kill("c1", power=source.random() < 0.5)
+            await trio.sleep(source.uniform(0, 5))
+            # then the slave can give everything that it could before, also after another start
+            for power in (None, False, True):
+                if power is not None:
+                    await pair.cluster.kill("c2", power=power)
+                    await pair.cluster.restart("c2")
+                    await until(lambda: len(pair.cluster.brokers("c2")) == 1, 10)
+                assert end == pair.slave.store.max_physical_offset
+                assert before <= set(bodies(pair.slave))
+            # and gets the rest when the master is back
+            await pair.cluster.restart("c1")
+            await until(lambda: pair.slave.store.hole is None and same(pair), 90)
+            assert content(pair.slave) == content(pair.master)
+            assert bodies(pair.slave) == bodies(pair.master)
+
+    run(scenario, seed)
+
+
 @pytest.mark.slow
-@pytest.mark.covers("R106")
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("seed", range(6))
 def test_after_power_losses_the_logs_are_equal(seed: int, flush: str) -> None:

@@ -27,7 +27,6 @@ async def follows_again(pair: Pair) -> None:
     assert bytes(master.store.slice(before, end - before)) == bytes(slave.store.slice(before, end - before)) != b""
 
 
-@pytest.mark.covers("R106")
 def test_a_slave_that_kept_its_first_file_without_a_byte_takes_the_masters_last_one() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source, SMALL, {**SMALL, "flushDiskType": "ASYNC_FLUSH"}) as pair:
@@ -59,7 +58,6 @@ def test_a_slave_that_kept_its_first_file_without_a_byte_takes_the_masters_last_
 
 
 @pytest.mark.slow
-@pytest.mark.covers("R106")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_slave_follows_again_after_each_power_loss(seed: int) -> None:
     async def scenario(source: random.Random) -> None:

@@ -12,7 +12,7 @@ from test_ha_plain_replication import FILE, Log, master_of, slave_of
 from trio.testing import MockClock
 
 from understudy.ha import wire
-from understudy.ha.healing import TAIL_BYTES, Look, Outcome, Step, next_step
+from understudy.ha.healing import Look, Outcome, Step, next_step
 from understudy.testkit.sim_network import SimNetwork
 
 MASTER = "m:10912"
@@ -28,6 +28,7 @@ def with_hole(data: bytes, hole: int, length: int, base: int = 0) -> Log:
     log = Log(data, base)
     log.data[hole - base : hole - base + length] = bytes(length)
     log.hole = hole
+    log.missing = set(range(hole, hole + length))
     return log
 
 
@@ -54,17 +55,19 @@ def test_only_the_master_that_was_looked_at_just_now_is_copied_from(outcome: Out
     assert step is next_step(100, 500, MASTER, outcome)
 
 
-@given(st.binary(min_size=TAIL_BYTES, max_size=600), st.data())
-def test_a_look_ends_well_exactly_when_all_came_with_the_same_last_bytes(content: bytes, data: st.DataObject) -> None:
+@given(st.binary(min_size=64, max_size=600), st.data())
+def test_a_look_ends_well_exactly_when_all_came_and_nothing_of_ours_differs(
+    content: bytes, data: st.DataObject
+) -> None:
     # given a master's log cut into frames anywhere, some way beyond our end
     end = 1000 + len(content)
     sent = content + data.draw(st.binary(max_size=50))
     cuts = sorted({*data.draw(st.sets(st.integers(1, len(sent)))), len(sent)})
-    ours = bytearray(content[-TAIL_BYTES:])
+    ours = with_hole(content, 1000, 20, 1000)
     same = data.draw(st.booleans())
     if not same:
-        ours[data.draw(st.integers(0, TAIL_BYTES - 1))] ^= 1
-    look, at, found = Look(1000, end, bytes(ours)), 0, None
+        ours.data[data.draw(st.integers(20, len(content) - 1))] ^= 1
+    look, at, found = Look(1000, end, ours.differs_at), 0, None
     for cut in cuts:
         if found is None:
             found = look.take(wire.Transfer(1000 + at, memoryview(sent)[at:cut]))
@@ -75,7 +78,7 @@ def test_a_look_ends_well_exactly_when_all_came_with_the_same_last_bytes(content
 
 @pytest.mark.parametrize("frame", [wire.Transfer(4096, b"x" * 900), wire.Transfer(100, b"")])
 def test_a_master_that_begins_elsewhere_or_has_no_more_cannot_help(frame: wire.Transfer) -> None:
-    assert Look(100, 500, b"x" * 64).take(frame)
+    assert Look(100, 500, lambda physical_offset, data: None).take(frame)
 
 
 # --- on the wire -----------------------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ async def test_a_hole_is_filled_and_counts_as_missing_until_then(
             assert base + 3000 == reports[0] == reports[1]
 
 
-async def test_nothing_is_cut_while_the_master_lacks_any_of_our_bytes(
+async def test_nothing_is_written_while_the_master_lacks_any_of_our_bytes(
     network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = random.Random(1).randbytes(9000)
@@ -121,7 +124,7 @@ async def test_a_master_of_another_history_fills_nothing(
     async with master_of(network, Log(random.Random(2).randbytes(9000))), slave_of(network, theirs):
         await trio.sleep(20)
         assert (3000, before) == (theirs.hole, theirs.data)
-        assert "it has other bytes before 9000" in caplog.text
+        assert "it has other bytes at 3400" in caplog.text
 
 
 @pytest.mark.parametrize("speaks_java", [False, True])
@@ -188,7 +191,9 @@ async def test_a_connection_that_ends_while_it_is_looked_at_costs_nothing(
             assert (None, data) == (theirs.hole, theirs.data)
 
 
-async def test_only_data_makes_the_slave_cut(network: SimNetwork, autojump_clock: MockClock) -> None:
+async def test_a_master_that_has_lost_it_meanwhile_costs_nothing(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
     # given a master that had everything a moment ago and lost it
     data = random.Random(1).randbytes(9000)
     theirs = with_hole(data, 3000, 400)
@@ -202,3 +207,60 @@ async def test_only_data_makes_the_slave_cut(network: SimNetwork, autojump_clock
         await stream.send_all(wire.header(3000, 0))
         assert b"" == await stream.receive_some(8)
         assert (3000, before) == (theirs.hole, theirs.data)
+
+
+async def test_a_master_that_dies_while_it_heals_leaves_more_than_there_was(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    # given a master that dies when half of what is missing was written, and another one with other bytes after it
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, 4000)
+    async with slave_of(network, theirs):
+        listener = await network.host("m").listen("0.0.0.0", 10912)
+        stream = await listener.accept()
+        await stream.send_all(wire.header(3000, 6000) + data[3000:])
+        stream = await listener.accept()
+        await stream.send_all(wire.header(3000, 2000) + data[3000:5000])
+        assert wire.report(3000) == await stream.receive_some(8)
+        await trio.sleep(0.1)
+        assert (3000, data[:5000] + bytes(2000) + data[7000:]) == (theirs.hole, theirs.data)
+        await stream.send_all(wire.header(5000, 4000) + data[5000:8000] + bytes(1000))
+        assert b"" == await stream.receive_some(8)
+        await listener.aclose()
+        await stream.aclose()
+        # then it begins anew with the next one
+        assert 3000 == theirs.hole
+        async with master_of(network, Log(data + b"more")):
+            await trio.sleep(30)
+            assert (None, data + b"more") == (theirs.hole, theirs.data)
+
+
+class OldLog(Log):
+    """A log whose first file, the one with the hole, grows too old after some questions about it."""
+
+    def __init__(self, data: bytes, hole: int, questions: int) -> None:
+        self.questions = 10**9
+        self.at = hole
+        super().__init__(data)
+        self.questions = questions
+        self.missing = set(range(hole, hole + 400))
+
+    @property
+    def hole(self) -> int | None:  # type: ignore[override]
+        self.questions -= 1
+        return self.at if self.questions >= 0 else None
+
+    @hole.setter
+    def hole(self, value: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("questions", range(6))
+async def test_the_file_with_the_hole_may_be_deleted_at_any_moment(
+    network: SimNetwork, autojump_clock: MockClock, questions: int
+) -> None:
+    data = random.Random(1).randbytes(9000)
+    theirs = OldLog(data, 3000, questions)
+    async with master_of(network, Log(data + b"more")), slave_of(network, theirs):
+        await trio.sleep(30)
+        assert data + b"more" == theirs.data

@@ -31,6 +31,7 @@ class Log:
         self.base = base
         self.data = bytearray(data)
         self.hole: int | None = None
+        self.missing: set[int] = set()
         self.grown: list[Callable[[], None]] = []
 
     @property
@@ -52,8 +53,21 @@ class Log:
         assert physical_offset == self.max_physical_offset
         self.data += data
 
-    def truncate_to(self, offset: int) -> None:
-        del self.data[offset - self.base :]
+    def repair(self, start: int) -> Log:
+        return self
+
+    def differs_at(self, physical_offset: int, data: bytes | memoryview) -> int | None:
+        places = enumerate(data, physical_offset)
+        return next((at for at, byte in places if at not in self.missing and self.data[at - self.base] != byte), None)
+
+    async def write(self, physical_offset: int, data: bytes | memoryview) -> None:
+        at = physical_offset - self.base
+        assert at + len(data) <= len(self.data)
+        if self.differs_at(physical_offset, data) is not None:
+            raise ValueError("our log has other bytes")
+        self.data[at : at + len(data)] = data
+
+    async def finish(self) -> None:
         self.hole = None
 
     def append(self, data: bytes) -> None:

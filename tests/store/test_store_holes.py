@@ -1,14 +1,27 @@
-"""Where the first hole of a log lies: decided, kept over starts, forgotten when the log is cut there."""
+"""Where the first hole of a log lies: decided, kept over starts, forgotten when all is back."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from store_fixtures import disk_of, put, running_store, simulated_world
+from store_fixtures import (
+    HOST,
+    LOG_FILE_BYTES,
+    bodies_of,
+    disk_of,
+    put,
+    running_store,
+    simulated_world,
+    small_config,
+)
 
 from understudy.runtime.world import World
 from understudy.store.holes import first_hole
+from understudy.store.message_store import MessageStore
 
 NOTE = "/store/recovery.hole"
 
@@ -23,10 +36,9 @@ def test_the_first_hole_is_the_lowest_that_is_still_in_the_log(
     noted: int | None, found: list[tuple[int, int]], low: int, end: int
 ) -> None:
     starts = [start for start, _ in found if low <= start < end]
-    assert min(starts, default=None) == first_hole(noted, found, low, end, filled=True)
     if noted is not None and low <= noted < end:
         starts.append(noted)
-    assert min(starts, default=None) == first_hole(noted, found, low, end, filled=False)
+    assert min(starts, default=None) == first_hole(noted, found, low, end)
 
 
 async def damaged(world: World, count: int = 6) -> tuple[list[int], list[bytes]]:
@@ -67,9 +79,9 @@ async def test_a_hole_is_remembered_until_the_log_is_cut_there(autojump_clock: o
 async def test_a_note_that_is_left_over_means_nothing(autojump_clock: object) -> None:
     world = simulated_world()
     async with running_store(world) as store:
-        first = put(store, "Orders", b"a")
+        put(store, "Orders", b"a")
         put(store, "Orders", b"b")
-    for text in (b"%d\n" % first.physical_offset, b"900000\n", b"\xff\n", b""):
+    for text in (b"900000\n", b"\xff\n", b""):
         file = disk_of(world).open(NOTE)
         file.truncate(0)
         file.write_at(0, text)
@@ -89,3 +101,146 @@ async def test_a_hole_at_the_tail_is_a_shorter_log(seed: int, autojump_clock: ob
     disk_of(world).remove("/store/recovery.mark")
     async with running_store(world) as store:
         assert (None, last) == (store.hole, store.max_physical_offset)
+
+
+# --- repaired in place -------------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A store of small files with damage in several of them, and the log as it was."""
+
+    def __init__(self, world: World, source: random.Random) -> None:
+        self.world = world
+        self.disk = disk_of(world)
+        self.source = source
+        self.starts: list[int] = []
+        self.content = b""
+
+    async def fill(self, count: int = 60) -> None:
+        async with running_store(self.world) as store:
+            for number in range(count):
+                queue_id, body = self.source.randrange(3), self.source.randbytes(self.source.randint(1, 2500))
+                self.starts.append(put(store, "Orders", body, queue_id, KEYS=f"k{number}").physical_offset)
+            self.content = content(store)
+
+    def damage(self, count: int) -> None:
+        """Take bytes, some of them over the border of two messages."""
+        for start in self.source.sample([each for each in self.starts[1:] if each + 6000 < len(self.content)], count):
+            begin = start - start % LOG_FILE_BYTES
+            at, length = start - begin + self.source.randint(0, 60), self.source.randint(40, 3000)
+
+            def lost(data: bytes, at: int = at, length: int = length) -> bytes:
+                return (data[:at] + bytes(length) + data[at + length :])[: len(data)]
+
+            self.disk.damage(f"/store/commitlog/{begin:020d}", lost)
+        if self.disk.exists("/store/recovery.mark"):
+            self.disk.remove("/store/recovery.mark")
+
+
+def content(store: MessageStore) -> bytes:
+    found = b""
+    while part := store.slice(len(found), store.max_physical_offset - len(found)):
+        found += part
+    return found
+
+
+def readable(store: MessageStore) -> set[bytes]:
+    """Return the bodies that readers get; each is read at its own place."""
+    found: set[bytes] = set()
+    for topic, queue_id in store.queues():
+        offset = store.min_queue_offset(topic, queue_id)
+        while (read := store.get(topic, queue_id, offset, 32, 1 << 20)).count:
+            found |= set(bodies_of(read))
+            offset = read.next_begin_offset
+    return found
+
+
+def everything(store: MessageStore, count: int) -> list[object]:
+    """Return what readers and searchers of the whole log see."""
+    ends = {each: (store.min_queue_offset(*each), store.max_queue_offset(*each)) for each in store.queues()}
+    by_key = [
+        [bytes(record) for record in store.query("Orders", f"k{number}", 8, 0, 1 << 60).records]
+        for number in range(count)
+    ]
+    return [ends, by_key, readable(store)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_repair_that_is_stopped_at_any_moment_leaves_no_less_than_there_was(
+    seed: int, autojump_clock: object
+) -> None:
+    source = random.Random(seed)
+    broken = Broken(simulated_world(seed), source)
+    await broken.fill()
+    async with running_store(broken.world) as store:
+        whole = everything(store, 60)
+    # given a log with holes in several files
+    broken.damage(source.randint(1, 5))
+    async with running_store(broken.world) as store:
+        hole, before = store.hole, readable(store)
+        length = store.max_physical_offset
+    if hole is None or length < len(broken.content):
+        return  # the damage was in the unused end of a file, or the log ends at it
+    # when repairs are stopped somewhere, by a kill or a power loss
+    for _ in range(6):
+        store = await MessageStore.open(broken.world, small_config(), HOST)
+        assert (hole, len(broken.content)) == (store.hole, store.max_physical_offset)
+        repair, position = store.repair(hole), hole
+        stop = source.randint(hole, len(broken.content))
+        while position < stop:
+            part = broken.content[position : min(position + source.randint(1, 5000), len(broken.content))]
+            await repair.write(position, part)
+            position += len(part)
+            # then whatever can be read stays
+            assert before <= readable(store)
+        if position == len(broken.content):
+            with trio.CancelScope() as scope:
+                if source.random() < 0.7:
+                    scope.cancel()
+                await repair.finish()
+        if source.random() < 0.3:
+            broken.disk.kill_process()
+        else:
+            broken.disk.lose_power()
+        async with running_store(broken.world) as store:
+            assert len(broken.content) == store.max_physical_offset
+            assert before <= readable(store)
+            before = readable(store)
+            if store.hole is None:
+                break
+    # and the next repair makes it whole
+    async with running_store(broken.world) as store:
+        if store.hole is not None:
+            repair, position = store.repair(hole), hole
+            while position < len(broken.content):
+                part = broken.content[position : position + 3000]
+                assert repair.differs_at(position, part) is None
+                await repair.write(position, part)
+                position += len(part)
+            await repair.finish()
+        assert (None, broken.content) == (store.hole, content(store))
+        assert whole == everything(store, 60)
+    broken.disk.lose_power()
+    async with running_store(broken.world) as store:
+        assert (None, broken.content) == (store.hole, content(store))
+        assert whole == everything(store, 60)
+
+
+async def test_only_void_bytes_are_written_over(autojump_clock: object) -> None:
+    world = simulated_world()
+    starts, (content_before,) = await damaged(world)
+    async with running_store(world) as store:
+        ours, hole = content(store), starts[1]
+        # when a master has other bytes outside of the hole, nothing is written
+        for at in (starts[2], starts[3] + 200, len(ours) - 1):
+            theirs = bytearray(content_before)
+            theirs[at] ^= 1
+            assert at == store.repair(hole).differs_at(hole, bytes(theirs[hole:]))
+            with pytest.raises(ValueError, match=f"other bytes at {at}"):
+                await store.repair(hole).write(hole, bytes(theirs[hole:]))
+            assert ours == content(store)
+        # an incomplete record at the end is no hole
+        store.append_raw(len(ours), content_before[:50])
+        assert store.repair(hole).differs_at(hole, content_before[hole:] + content_before[:50]) is None
+        found = store.repair(hole).differs_at(hole, content_before[hole:] + content_before[:49] + b"?")
+        assert len(ours) + 49 == found

@@ -1,0 +1,188 @@
+"""Put a master's bytes back into the holes of our log, in place: nothing that can be read is given up meanwhile.
+
+Only *void spans* are written to: void records, unused ends of files and whatever no whole record covers. Every other
+byte must be as the master has it. A span gets its first bytes last, when all others are durable, so that at any moment
+it reads as what it was, as damage that recovery makes void again, or as the master's records. The note of the hole goes
+when everything is back, in the queues and the index too; a start before that repairs again.
+
+The reference has nothing of the kind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+
+import trio
+
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.flush import Flusher, sync_files
+from understudy.store.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
+from understudy.store.walk import VOID_TOPIC, Seen, Walk
+
+#: Written last of a span: at least what a record needs to be taken for one.
+_HEAD_BYTES = 128
+#: So much of the log is dispatched before others get their turn.
+_DISPATCH_BYTES = 1 << 20
+
+
+class Repair:
+    """One try to repair the log from *start* on; the bytes must come in order.
+
+    Args:
+        start: physical offset of the first hole, where a record or a hole begins.
+    """
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher, start: int) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._flusher = flusher
+        self._start = start
+        self._walked = start
+        self._spans: deque[tuple[int, int]] = deque()
+        self._head = bytearray()
+        self._changed = False
+
+    def differs_at(self, physical_offset: int, data: bytes | memoryview) -> int | None:
+        """Return the first byte of ours outside of void spans that is not as in *data*; ``None`` when all are."""
+        end = physical_offset + len(data)
+        self._walk_to(end)
+        while self._spans and self._spans[0][1] <= physical_offset:
+            self._spans.popleft()
+        view, at = memoryview(data), physical_offset
+        for first, after in [*self._spans, (end, end)]:
+            first = min(first, end)
+            if first > at:
+                found = self._difference(at, view[at - physical_offset : first - physical_offset])
+                if found is not None:
+                    return found
+            at = max(at, min(after, end))
+        return None
+
+    async def write(self, physical_offset: int, data: bytes | memoryview) -> None:
+        """Write what belongs into void spans; a span that is complete is durable.
+
+        Raises:
+            ValueError: bytes outside of void spans differ; nothing of *data* was written.
+            OSError: the disk refused.
+        """
+        found = self.differs_at(physical_offset, data)
+        if found is not None:
+            raise ValueError(f"our log has other bytes at {found}")
+        end, view = physical_offset + len(data), memoryview(data)
+        for first, after in list(self._spans):
+            begin, stop = max(first, physical_offset), min(after, end)
+            if begin < stop:
+                await self._fill(first, after, begin, view[begin - physical_offset : stop - physical_offset])
+
+    async def finish(self) -> None:
+        """Enter what came back into queues and index, make all of it durable, and forget the hole.
+
+        Raises:
+            OSError: the disk refused; the hole is still noted.
+        """
+        core = self._core
+        # Index and batch queues are in the order of the log and are written again from here on. No mark may name them.
+        core.marks.forget()
+        core.index.cut(self._start, core.last_store_ms)
+        for batch in core.batch_queues.by_key.values():
+            batch.cut(self._start)
+        position = self._start
+        while position < core.dispatched:
+            position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched))
+            await trio.lowlevel.checkpoint()
+        self._flusher.note_deletion()
+        if not await self._flusher.make_durable():
+            raise OSError("the repaired log, its queues and its index could not be made durable")
+        core.set_hole(None)
+
+    # Inside
+
+    def _walk_to(self, limit: int) -> None:
+        """Find the void spans that begin before *limit*; an incomplete record at the end of the log is none."""
+        end = self._core.dispatched
+        limit = min(limit, end)
+        if self._walked >= limit:
+            return
+        for seen in self._records(self._walked):
+            first, after = seen.physical_offset, seen.physical_offset + seen.size_bytes
+            if first > self._walked:
+                self._spans.append((self._walked, first))
+            if _is_void(seen):
+                self._spans.append((first, after))
+            self._walked = after
+            if after >= limit:
+                return
+        if self._walked < end:
+            self._spans.append((self._walked, end))
+            self._walked = end
+
+    def _records(self, start: int) -> Iterator[Seen]:
+        return iter(Walk(self._core.segments, start))
+
+    def _difference(self, physical: int, data: memoryview) -> int | None:
+        """Return the first byte of ours from *physical* on that is not as in *data*."""
+        while data:
+            ours = self._core.log.tail_at(physical, len(data))
+            if not ours:
+                return physical
+            if bytes(ours) != bytes(data[: len(ours)]):
+                return physical + next(at for at in range(len(ours)) if ours[at] != data[at])
+            physical += len(ours)
+            data = data[len(ours) :]
+        return None
+
+    async def _fill(self, first: int, after: int, begin: int, part: memoryview) -> None:
+        """Write *part* at *begin* into the span [first, after), all but the span's first bytes; those when it ends."""
+        if begin == first:
+            self._head.clear()
+            self._changed = False
+        to_head = max(min(first + _HEAD_BYTES, after) - begin, 0)
+        self._head += part[:to_head]
+        self._put(begin + to_head, part[to_head:])
+        if begin + len(part) < after:
+            return
+        if self._changed:
+            await self._sync(first, after)
+        self._changed = False
+        self._put(first, memoryview(bytes(self._head)))
+        if self._changed:
+            await self._sync(first, after)
+
+    def _put(self, physical: int, data: memoryview) -> None:
+        core = self._core
+        while data:
+            segment = core.segments.find(physical)
+            if segment is None:
+                raise ValueError(f"the file of {physical} was deleted meanwhile")
+            size = min(len(data), segment.end - physical)
+            at = physical - segment.start
+            view = core.segments.view(segment)
+            if bytes(view[at : at + size]) != bytes(data[:size]):
+                # Bytes that never reached the disk may have no space there; a write through the mapping needs it.
+                core.disk.allocate(segment.path, at, size)
+                view[at : at + size] = data[:size]
+                self._changed = True
+            physical += size
+            data = data[size:]
+
+    async def _sync(self, first: int, after: int) -> None:
+        core = self._core
+        paths = [each.path for each in core.segments.items if each.start < after and first < each.end]
+        await core.disk.in_thread(partial(sync_files, core.disk, paths, []))
+
+    def _dispatch(self, start: int, limit: int) -> int:
+        """Dispatch the records that begin between *start* and *limit*; return where the next one begins."""
+        for seen in self._records(start):
+            self._dispatcher.dispatch(seen)
+            start = seen.physical_offset + seen.size_bytes
+            if start >= limit:
+                return start
+        return self._core.dispatched
+
+
+def _is_void(seen: Seen) -> bool:
+    rolled_back = seen.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_ROLLBACK
+    return rolled_back and VOID_TOPIC.startswith(seen.topic)
