@@ -175,6 +175,7 @@ class Repair:
 
     def _dispatch(self, start: int, limit: int) -> int:
         """Dispatch the records that begin between *start* and *limit*; return where the next one begins."""
+        start = max(start, self._core.segments.min_offset)  # files grow too old meanwhile
         for seen in self._records(start):
             self._dispatcher.dispatch(seen)
             start = seen.physical_offset + seen.size_bytes
