@@ -168,24 +168,26 @@ def rewrite_properties(data: bytes, changes: Mapping[str, str]) -> bytes:
     left = dict(changes)
     parts = []
     continued = dropped = False
+    new_line = "\n"
     for line, end in _LINE.findall(text):  # no other ends of lines, as in Java
         if not line and not end:
             continue  # nothing behind the last line
+        new_line = end or new_line
         comment = not continued and line.lstrip().startswith(("#", "!"))
         if not continued:
             match = None if comment else re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
             key = match.group(1) if match else ""
             dropped = key in changes
             if key in left:
-                parts.append(f"{key}={_escape(left.pop(key))}{end or chr(10)}")
+                parts.append(f"{key}={_escape(left.pop(key))}{end or new_line}")
         if not dropped:
             parts.append(line + end)
         continued = not comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
     if left and parts:
         # A last line without an end, or one that goes on with nothing, must not swallow what is added.
-        parts.append("" if parts[-1].endswith(("\n", "\r")) else "\n")
-        parts.append("\n" if continued else "")
-    parts.extend(f"{key}={_escape(value)}\n" for key, value in left.items())
+        parts.append("" if parts[-1].endswith(("\n", "\r")) else new_line)
+        parts.append(new_line if continued else "")
+    parts.extend(f"{key}={_escape(value)}{new_line}" for key, value in left.items())
     return "".join(parts).encode("latin-1")
 
 

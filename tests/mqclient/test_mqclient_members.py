@@ -18,6 +18,7 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import SessionOptions
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.waiting import until
 
 
 class Member:
@@ -101,17 +102,18 @@ def test_queues_are_spread_evenly_again_after_a_crash_and_after_a_farewell() -> 
                 for member in members:
                     await nursery.start(member.run)
 
-                async def spread(living: list[Member], seconds: float) -> list[int]:
-                    """Wait until every queue has exactly one of *living*; return how many each has."""
-                    with trio.fail_after(seconds):
-                        while True:
-                            held = [queue for member in living for queue in member.queues]
-                            if len(held) == len(set(held)) == 16:
-                                return sorted(len(member.queues) for member in living)
-                            await trio.sleep(0.1)
+                async def spread(living: list[Member], shares: list[int], seconds: float) -> None:
+                    """Wait until every queue has exactly one of *living*, who have so many each."""
+
+                    def is_spread() -> bool:
+                        held = [queue for member in living for queue in member.queues]
+                        found = sorted(len(member.queues) for member in living)
+                        return len(held) == len(set(held)) == 16 and found == shares
+
+                    await until(is_spread, seconds)
 
                 # given four members: four queues each, and every message is consumed once
-                assert await spread(members, 30) == [4, 4, 4, 4]
+                await spread(members, [4, 4, 4, 4], 30)
                 for member in members:
                     member.bodies.clear()
                 sent = await send(producer, "calm", 160)
@@ -122,12 +124,12 @@ def test_queues_are_spread_evenly_again_after_a_crash_and_after_a_farewell() -> 
                 await members[1].crash()
                 living = [members[0], members[2], members[3]]
                 sent = await send(producer, "after the crash", 160)
-                assert await spread(living, 30) == [5, 5, 6]
+                await spread(living, [5, 5, 6], 30)
                 await trio.sleep(5)
                 assert sent <= {body for member in living for body in member.bodies}
                 # when one says farewell, the two others have eight each, at once
                 await members[2].leave()
-                assert await spread([members[0], members[3]], 5) == [8, 8]
+                await spread([members[0], members[3]], [8, 8], 5)
                 sent = await send(producer, "after the farewell", 160)
                 await trio.sleep(2)
                 assert sent <= set(members[0].bodies) | set(members[3].bodies)
