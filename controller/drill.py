@@ -1,9 +1,10 @@
 """A controller drill on this machine: kills the active controller, then a broker master, then the majority.
 
-    understudy drill controller [--java LAUNCHER] [--keep]
+    understudy drill controller [--java LAUNCHER] [--controllers java] [--keep]
 
 Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
-found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault.
+found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault. With
+``--controllers java`` the real controllers are played instead, so that the times can be compared.
 """
 
 from __future__ import annotations
@@ -50,12 +51,16 @@ class Drill:
         folder: for settings, data and output.
         client: to ask controllers.
         launcher: starts Java brokers, or ``None`` for stubs.
+        real_controllers: let *launcher* start the controllers, too.
     """
 
-    def __init__(self, folder: Path, client: RemotingClient, launcher: Path | None, world: World) -> None:
+    def __init__(
+        self, folder: Path, client: RemotingClient, launcher: Path | None, world: World, real_controllers: bool = False
+    ) -> None:
         self.folder = folder
         self.client = client
         self.launcher = launcher
+        self.real_controllers = real_controllers
         self.world = world
         self.processes = Processes(folder)
         ports = free_ports(2 * len(MEMBERS) + 1)
@@ -83,7 +88,11 @@ class Drill:
         settings = controller_settings(member, self.api, self.raft, self.folder)
         path = self.folder / f"{member}.conf"
         path.write_text(properties(settings))
-        self.processes.start(member, [sys.executable, "-m", "understudy.controller.main", "-c", str(path)])
+        command = [sys.executable, "-m", "understudy.controller.main", "-c", str(path)]
+        if self.real_controllers:
+            home = str(self.folder / f"home-{member}")
+            command = [str(self.launcher), "controller", "--conf", str(path), "--heap", "256m", "--home", home]
+        self.processes.start(member, command)
 
     async def ask(self, member: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command | None:
         try:
@@ -119,6 +128,17 @@ class Drill:
         master = fields.get("masterBrokerId")
         members = list(loads(answer.body)["syncStateSet"])
         return (None if master is None else int(master)), int(fields["masterEpoch"]), members
+
+    async def newest_epoch(self, port: int) -> int:
+        """Return the newest epoch of the master's reign that the real broker at *port* has begun; 0 without one."""
+        try:
+            answer = await self.client.invoke(
+                f"127.0.0.1:{port}", request(RequestCode.GET_BROKER_EPOCH_CACHE, {"brokerName": GROUP}), 1000
+            )
+        except RemotingError:
+            return 0
+        epochs = loads(answer.body).get("epochList", []) if answer.code == 0 else []
+        return max((int(entry["epoch"]) for entry in epochs), default=0)
 
     async def until(self, what: str, seen: Callable[[], object], seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -245,6 +265,13 @@ class Drill:
             await self.until("the new master's notification", lambda: other.master_epoch > epoch, 10)
             change = other.changes[-1]
             self.say(f"{change.at - self._fault_at:9.3f} s  TOLD      broker {other.broker_id} was {change.how}")
+        else:
+
+            async def reigns() -> bool:
+                return await self.newest_epoch(ports[1 - number]) > epoch
+
+            await self.until("the new master's first epoch", reigns, 30)
+            self.happened("TOLD", "the new master has begun its epoch")
         leader = await self.wait_leader(MEMBERS)
         await self.why(leader)
         self.start_broker(nursery, number, ports[number])
@@ -285,10 +312,10 @@ def _text(group: tuple[int | None, int, list[int]] | None) -> str:
     return f"master {group[0]} epoch {group[1]} sync state set {group[2]}"
 
 
-async def _play(folder: Path, launcher: Path | None) -> None:
+async def _play(folder: Path, launcher: Path | None, real_controllers: bool) -> None:
     world = real_world()
     async with open_client(world) as client, trio.open_nursery() as nursery:
-        drill = Drill(folder, client, launcher, world)
+        drill = Drill(folder, client, launcher, world, real_controllers)
         try:
             await drill.play(nursery)
         finally:
@@ -300,11 +327,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Play the drill; return the exit code: 0 when everything happened in time."""
     parser = argparse.ArgumentParser(prog="understudy drill controller", description=__doc__.partition("\n")[0])
     parser.add_argument("--java", metavar="LAUNCHER", help="launcher of Java brokers; 'none' for stub brokers")
+    parser.add_argument("--controllers", choices=("ours", "java"), default="ours", help="whose controllers are played")
     parser.add_argument("--keep", action="store_true", help="keep settings, data and output")
     options = parser.parse_args(arguments)
+    launcher, real = find_launcher(options.java), options.controllers == "java"
+    if real and launcher is None:
+        parser.error(
+            "--controllers java needs the real system: run ./understudy test once, or name its launcher by --java"
+        )
     folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
     try:
-        trio.run(_play, folder, find_launcher(options.java))
+        trio.run(_play, folder, launcher, real)
     except BaseExceptionGroup as group:
         wrong = group.subgroup(DrillError)
         if wrong is None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +22,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.testkit.java_tools import LAUNCHER
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ring import CONTAINERS, brokers_of
 
 HOST, CLUSTER, NAME_SERVER = "127.0.0.1", "drill", "n1"
@@ -74,7 +73,8 @@ class ProcessRing:
         self._addresses: dict[tuple[str, int], str] = {}
         self._homes: dict[tuple[str, int], str] = {}
         self._layout = layout if layout is not None else {name: brokers_of(name) for name in CONTAINERS}
-        ports = free_ports(1 + len(self._layout))
+        self._blocks = PortBlocks()
+        ports = [self._blocks.take() for _ in range(1 + len(self._layout))]
         self.name_server = f"{HOST}:{ports[0]}"
         self._configure(ports, dict(extra or {}), {**_ACTING_NAME_SERVER, **(name_server or {})})
 
@@ -166,6 +166,7 @@ class ProcessRing:
         """End every process and remove every file."""
         for name in list(self._processes):
             self.kill(name)
+        self._blocks.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     # --- where things are --------------------------------------------------------------------------------------
@@ -277,19 +278,3 @@ class ProcessRing:
             return "every process runs"
         output = (self._folder / f"{ended[0]}.log").read_text(errors="replace").split()
         return f"{', '.join(ended)} ended: {' '.join(output[-40:])}"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return *count* ports, far enough apart for the brokers behind each."""
-    found: list[int] = []
-    source = random.Random()
-    while len(found) < count:
-        port = source.randrange(20_000, 32_000, 50)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found

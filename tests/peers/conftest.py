@@ -15,7 +15,9 @@ from typing import Any
 import peer_installation
 import peer_processes
 import pytest
-from peer_processes import PeerCluster, PortBlocks
+from peer_processes import PeerCluster
+
+from understudy.testkit.port_blocks import PortBlocks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

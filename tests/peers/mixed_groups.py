@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from peer_processes import JAVA, OURS, PortBlocks, ServerProcess, filled_template, running, server
+from peer_processes import JAVA, OURS, ServerProcess, filled_template, running, server
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -20,6 +20,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
+from understudy.testkit.port_blocks import PortBlocks
 
 JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,11 +15,12 @@ from typing import Any
 
 from peer_installation import JAVA_TOOLS, peer_environment
 
+from understudy.testkit.port_blocks import PortBlocks
+
 ROCKETMQ = str(JAVA_TOOLS / "rocketmq")
 BOOT_MARK = "boot success"
 BOOT_LIMIT_S = 90
 STOP_LIMIT_S = 40
-FIRST_PORT, LAST_PORT = 24_000, 25_900
 
 OURS, JAVA = "understudy", "java"
 OUR_COMMANDS = {
@@ -37,53 +34,6 @@ JAVA_HEAPS = {"namesrv": "128m", "broker": "512m", "container": "768m", "control
 
 class PeerFailure(AssertionError):
     """A server or a client did not do what it must; the message carries the end of its output."""
-
-
-class PortBlocks:
-    """Hands out blocks of free ports; a server that needs port P also listens near it.
-
-    A locked file claims each block for the life of this process, so that two test runs at once do not collide.
-    """
-
-    def __init__(self) -> None:
-        self._next = FIRST_PORT
-        self._claims: list[int] = []
-
-    def take(self, width: int = 20) -> int:
-        """Returns the first port of a block of `width` free ports that nobody else got from this object."""
-        while self._next + width <= LAST_PORT:
-            first = self._next
-            self._next += width
-            if self._claim(first) and all(_is_free(port) for port in range(first, first + width)):
-                return first
-        raise PeerFailure(f"no {width} free ports in a row between {FIRST_PORT} and {LAST_PORT}")
-
-    def _claim(self, first: int) -> bool:
-        path = Path(tempfile.gettempdir()) / f"understudy-ports-{os.getuid()}-{first}"
-        claim = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(claim)
-            return False
-        self._claims.append(claim)
-        return True
-
-    def release(self) -> None:
-        """Gives all blocks back."""
-        for claim in self._claims:
-            os.close(claim)
-        self._claims.clear()
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True
 
 
 def filled_template(template: str, **values: object) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import AdminConsole, PortBlocks, filled_template, server
+from peer_processes import AdminConsole, filled_template, server
+
+from understudy.testkit.port_blocks import PortBlocks
 
 LIST_LIMIT_S = 20
 

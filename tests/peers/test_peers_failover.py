@@ -29,7 +29,7 @@ from mixed_groups import (
     table,
 )
 from peer_installation import peer_environment
-from peer_processes import JAVA, OURS, ROCKETMQ, PortBlocks
+from peer_processes import JAVA, OURS, ROCKETMQ
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -40,6 +40,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.acting_processes import RealRun
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ring_processes import ProcessRing
 
 TOPIC = "failover"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import JAVA, AdminConsole, PeerCluster, PortBlocks
+from peer_processes import JAVA, AdminConsole, PeerCluster
+
+from understudy.testkit.port_blocks import PortBlocks
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import peer_processes
 import pytest
-from peer_processes import AdminConsole, PeerCluster, PortBlocks, filled_template, server
+from peer_processes import AdminConsole, PeerCluster, filled_template, server
+
+from understudy.testkit.port_blocks import PortBlocks
 
 UNDISTURBED_S = 2  # how long a producer sends before the next thing happens to it
 

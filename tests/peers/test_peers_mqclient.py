@@ -12,7 +12,7 @@ from pathlib import Path
 import peer_processes
 import pytest
 import trio
-from peer_processes import JAVA, AdminConsole, PeerCluster, PortBlocks
+from peer_processes import JAVA, AdminConsole, PeerCluster
 
 from understudy.mqadmin.command import Output
 from understudy.mqadmin.main import load_commands, run_command
@@ -26,6 +26,7 @@ from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.runtime.world import real_world
+from understudy.testkit.port_blocks import PortBlocks
 
 pytestmark = pytest.mark.slow
 FIRST = ConsumeFrom.FIRST_OFFSET

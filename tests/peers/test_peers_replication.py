@@ -19,9 +19,10 @@ from mixed_groups import (
     send,
     table,
 )
-from peer_processes import JAVA, OURS, AdminConsole, PortBlocks
+from peer_processes import JAVA, OURS, AdminConsole
 
 from understudy.remoting.codes import RequestCode
+from understudy.testkit.port_blocks import PortBlocks
 
 MESSAGES = 50
 

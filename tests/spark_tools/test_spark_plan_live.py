@@ -24,6 +24,7 @@ from understudy.spark_tools.admin import AdminClient
 from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.main import main
 from understudy.spark_tools.plan import Change
+from understudy.testkit.port_blocks import PortBlocks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 
@@ -177,7 +178,7 @@ def real_broker(kind: str, root: Path, folder: Path) -> Iterator[tuple[str, str]
 
     if kind == peer_processes.JAVA and (peer := peer_installation.find("java")).place is None:
         pytest.skip(f"java: {peer.reason}")
-    blocks = peer_processes.PortBlocks()
+    blocks = PortBlocks()
     try:
         port = blocks.take() + 4
         namesrv = f"127.0.0.1:{port + 9}"

@@ -22,6 +22,7 @@ from pyarrow import dataset, fs, parquet
 from spark_elsewhere import DIFFERENCES, assert_same_plan, write_stores
 
 from understudy.spark_tools import storage
+from understudy.testkit.port_blocks import PortBlocks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 
@@ -40,10 +41,9 @@ def moto_server() -> Path:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fs.S3FileSystem]:
     """An S3 server with an empty bucket; its address and credentials stand in the environment, as for any user."""
-    import peer_processes
 
     server = moto_server()
-    blocks = peer_processes.PortBlocks()
+    blocks = PortBlocks()
     port = blocks.take()
     for name, value in (
         ("AWS_ACCESS_KEY_ID", "key"),
