@@ -129,17 +129,6 @@ class Drill:
         members = list(loads(answer.body)["syncStateSet"])
         return (None if master is None else int(master)), int(fields["masterEpoch"]), members
 
-    async def newest_epoch(self, port: int) -> int:
-        """Return the newest epoch of the master's reign that the real broker at *port* has begun; 0 without one."""
-        try:
-            answer = await self.client.invoke(
-                f"127.0.0.1:{port}", request(RequestCode.GET_BROKER_EPOCH_CACHE, {"brokerName": GROUP}), 1000
-            )
-        except RemotingError:
-            return 0
-        epochs = loads(answer.body).get("epochList", []) if answer.code == 0 else []
-        return max((int(entry["epoch"]) for entry in epochs), default=0)
-
     async def until(self, what: str, seen: Callable[[], object], seconds: float) -> None:
         with trio.move_on_after(seconds):
             while True:
@@ -265,13 +254,6 @@ class Drill:
             await self.until("the new master's notification", lambda: other.master_epoch > epoch, 10)
             change = other.changes[-1]
             self.say(f"{change.at - self._fault_at:9.3f} s  TOLD      broker {other.broker_id} was {change.how}")
-        else:
-
-            async def reigns() -> bool:
-                return await self.newest_epoch(ports[1 - number]) > epoch
-
-            await self.until("the new master's first epoch", reigns, 30)
-            self.happened("TOLD", "the new master has begun its epoch")
         leader = await self.wait_leader(MEMBERS)
         await self.why(leader)
         self.start_broker(nursery, number, ports[number])
