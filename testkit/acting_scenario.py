@@ -241,7 +241,8 @@ class Run:
 
         def seen() -> bool:
             server = self._cluster.host("n1").name_server
-            return server is not None and 0 not in server.table.groups[self._group].members
+            group = server.table.groups.get(self._group) if server is not None else None
+            return group is not None and 0 not in group.members
 
         await self._until("the name server sees it", seen, 40)
         self._note("T1 seen by the name server")
