@@ -11,7 +11,7 @@ from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
 from understudy.remoting.dispatch import Dispatcher
-from understudy.runtime.disk import Disk, DiskLockedError
+from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
 from understudy.runtime.program import one_line, single_cause
@@ -26,12 +26,12 @@ class EmbeddedController:
 
     Args:
         controller: what is embedded.
-        disk: where its log file goes.
+        world: of this process; its disk holds the log file.
     """
 
-    def __init__(self, controller: Controller, disk: Disk) -> None:
+    def __init__(self, controller: Controller, world: World) -> None:
         self.controller = controller
-        self._disk = disk
+        self._world = world
 
     def register(self, server: Dispatcher) -> None:
         """The controller answers on its own port only."""
@@ -47,7 +47,7 @@ class EmbeddedController:
         *Errors*: ``ListenError`` and ``DiskLockedError``, which are mistakes of whoever starts the process.
         """
         try:
-            async with open_log_file(self._disk, self.controller.settings.current):
+            async with open_log_file(self._world.disk, self._world.clock, self.controller.settings.current):
                 await self._run()
         except* DiskLockedError as locked:
             raise OSError(one_line(single_cause(locked))) from None
@@ -78,4 +78,4 @@ def open_controller(world: World, values: Properties) -> EmbeddedController:
         raise values.locate(error) from None
     for warning in unused_keys(values, config):
         log.warning(warning)
-    return EmbeddedController(Controller(world, config), world.disk)
+    return EmbeddedController(Controller(world, config), world)

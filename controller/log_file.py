@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 
 from understudy.controller.configuration import ControllerConfig
+from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk, DiskLockedError, Lock
 from understudy.runtime.log import get_logger, line_formatter
 
@@ -39,10 +40,15 @@ def log_path(config: ControllerConfig) -> str | None:
 
 
 @asynccontextmanager
-async def open_log_file(disk: Disk, config: ControllerConfig) -> AsyncIterator[None]:
+async def open_log_file(disk: Disk, clock: Clock, config: ControllerConfig) -> AsyncIterator[None]:
     """Keep this process's log lines of the controller in its file, too, while the body runs.
 
     A file that cannot be written is said once in the process's own log and does not stop the controller.
+
+    Args:
+        disk: of this process.
+        clock: of this process; bounds how long the end waits for the disk.
+        config: of the controller; names the file.
     """
     path = log_path(config)
     if path is None:
@@ -59,7 +65,7 @@ async def open_log_file(disk: Disk, config: ControllerConfig) -> AsyncIterator[N
                 yield
             finally:
                 logger.removeHandler(writer.lines)
-                writer.finish(LAST_WORDS_SECONDS)
+                await writer.finish(clock, LAST_WORDS_SECONDS)
     finally:
         writer.close()
 
@@ -142,22 +148,32 @@ class LogFile:
         self._failing = False
         self._scope = trio.CancelScope(shield=True)
         self._finishing = False
+        self._finished = trio.Event()
         self._writing = threading.Lock()
         self._closed = False
 
     async def run(self) -> None:
         """Write whatever is logged until :meth:`finish`, whoever is cancelled meanwhile."""
-        with self._scope:
-            while not self._finishing:
-                await self.lines.wait()
+        try:
+            with self._scope:
+                while not self._finishing:
+                    await self.lines.wait()
+                    await self.write()
                 await self.write()
-            await self.write()
+        finally:
+            self._finished.set()
 
-    def finish(self, seconds: float) -> None:
-        """Let :meth:`run` write what waits and end, after *seconds* even if the disk does not answer."""
+    async def finish(self, clock: Clock, seconds: float) -> None:
+        """Let :meth:`run` write what waits and end, after *seconds* even if the disk does not answer.
+
+        Whoever is cancelled meanwhile waits as long: what a controller says last is why it stopped.
+        """
         self._finishing = True
-        self._scope.deadline = trio.current_time() + seconds
         self.lines.wake()
+        with clock.move_on_after(seconds) as waiting:
+            waiting.shield = True
+            await self._finished.wait()
+        self._scope.cancel()
 
     async def write(self) -> None:
         """Write all lines that wait; those that cannot be written wait again.

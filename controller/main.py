@@ -96,7 +96,7 @@ def _check(config: ControllerConfig, values: Properties) -> None:
 async def _serve(config: ControllerConfig) -> None:
     world = real_world()
     controller = Controller(world, config)
-    async with open_log_file(world.disk, config):
+    async with open_log_file(world.disk, world.clock, config):
         try:
             await _until_signalled(controller)
         except* _WRONG as errors:

@@ -131,9 +131,9 @@ class Rig:
         command = self.tell(code, ext, body, **more)
         return peer.replies.pop(command.opaque or 0)
 
-    async def ask_all(self, requests: Sequence[tuple[int, dict[str, str] | None, bytes]]) -> None:
-        """Hand over requests no client would send, all at once: each gets a code, and its refusal a reason."""
-        asked = []
+    async def ask_all(self, requests: Sequence[tuple[int, dict[str, str] | None, bytes]]) -> list[Command]:
+        """Hand over requests no client would send, all at once; return the answers, none of them an accident."""
+        asked, answers = [], []
         for code, ext, body in requests:
             if ext is not None and "suspendTimeoutMillis" in ext:
                 ext["suspendTimeoutMillis"] = "1"  # a held pull is as good as an answered one, and takes longer
@@ -143,6 +143,8 @@ class Rig:
             context = f"{code} {ext} {body!r}: {answer.code} {answer.remark}"
             assert answer.code != 1 or answer.remark, context
             assert not UNEXPECTED.match(answer.remark or ""), context
+            answers.append(answer)
+        return answers
 
     def serves_another(self) -> None:
         """Let another client send, and find what it sent."""

@@ -79,7 +79,9 @@ async def test_every_request_gets_a_code_and_a_remark(
     with tempfile.TemporaryDirectory() as folder:
         async with open_rig(folder) as rig:
             rig.send("T")
-            await rig.ask_all(given_requests)
+            answers = await rig.ask_all(given_requests)
+            assert len(answers) == len(given_requests)
+            assert all(answer.code != 1 or answer.remark for answer in answers)
             await trio.testing.wait_all_tasks_blocked()
             rig.serves_another()
 

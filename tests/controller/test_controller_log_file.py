@@ -16,6 +16,7 @@ from trio.testing import MockClock
 from understudy.controller.configuration import ControllerConfig, read_config
 from understudy.controller.log_file import LAST_WORDS_SECONDS, LogFile, WaitingLines, log_path, open_log_file
 from understudy.controller.main import main
+from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, File, RealDisk, RealLock
 from understudy.runtime.log import get_logger
 from understudy.runtime.ports import free_ports
@@ -67,7 +68,7 @@ class StuckDisk(RealDisk):
 async def test_the_controllers_lines_have_a_file_of_their_own(tmp_path: Path) -> None:
     # given a controller's log file below its store
     path = tmp_path / "logs" / "controller.log"
-    async with open_log_file(RealDisk(), config_of(tmp_path)):
+    async with open_log_file(RealDisk(), SystemClock(), config_of(tmp_path)):
         # when the controller and another part of the process log
         log.info("election", group="broker-a", result="master 2")
         other.info("route changed")
@@ -79,14 +80,14 @@ async def test_the_controllers_lines_have_a_file_of_their_own(tmp_path: Path) ->
     # and afterwards nothing more is written, and another controller may have the file
     before = path.read_text()
     log.info("after the end")
-    async with open_log_file(RealDisk(), config_of(tmp_path)):
+    async with open_log_file(RealDisk(), SystemClock(), config_of(tmp_path)):
         pass
     assert path.read_text().startswith(before)
     assert "after the end" not in path.read_text()
 
 
 async def test_the_last_lines_are_written_before_the_end(tmp_path: Path) -> None:
-    async with open_log_file(RealDisk(), config_of(tmp_path)):
+    async with open_log_file(RealDisk(), SystemClock(), config_of(tmp_path)):
         for number in range(300):
             log.info("line", number=number)
     assert "line number=299\n" in (tmp_path / "logs" / "controller.log").read_text()
@@ -110,7 +111,7 @@ def test_the_settings_move_it_or_turn_it_off(tmp_path: Path) -> None:
 
 
 async def test_turned_off_it_leaves_no_file(tmp_path: Path) -> None:
-    async with open_log_file(RealDisk(), config_of(tmp_path, controllerLogFile="off")):
+    async with open_log_file(RealDisk(), SystemClock(), config_of(tmp_path, controllerLogFile="off")):
         log.info("election")
     assert os.listdir(tmp_path) == []
 
@@ -145,7 +146,7 @@ async def test_a_slow_disk_holds_up_nobody_and_the_waiting_lines_are_bounded(tmp
         said(writer, *(f"line {number}" for number in range(25)))
         disk.go.set()
         await until(lambda: (tmp_path / "controller.log").exists() and "missing" in _text(tmp_path))
-        writer.finish(20)
+        await writer.finish(SystemClock(), 20)
     # then the oldest are written, and how many are missing is said
     assert [line.split("understudy.controller ")[-1] for line in _text(tmp_path).splitlines()] == [
         "first",
@@ -160,7 +161,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_controller_from_stopping(
 ) -> None:
     # given a disk that hangs in a write
     disk, path = StuckDisk(), tmp_path / "logs" / "controller.log"
-    async with open_log_file(disk, config_of(tmp_path)):
+    async with open_log_file(disk, SystemClock(), config_of(tmp_path)):
         while not disk.calls:  # a thread's progress takes real time, of which the clock of this test knows nothing
             await trio.lowlevel.checkpoint()
         began = trio.current_time()
@@ -182,7 +183,7 @@ async def test_a_controller_that_is_cancelled_while_its_disk_hangs_ends_too(
 ) -> None:
     disk = StuckDisk()
     with trio.CancelScope() as scope:
-        async with open_log_file(disk, config_of(tmp_path)):
+        async with open_log_file(disk, SystemClock(), config_of(tmp_path)):
             scope.cancel()
             await trio.sleep_forever()
     assert scope.cancelled_caught
@@ -197,7 +198,7 @@ async def test_a_file_that_cannot_be_written_is_one_clear_line(
     monkeypatch.setattr(logging.getLogger("understudy"), "propagate", True)
     # given a file where the folder should be
     (tmp_path / "logs").write_text("no folder")
-    async with open_log_file(RealDisk(), config_of(tmp_path)):
+    async with open_log_file(RealDisk(), SystemClock(), config_of(tmp_path)):
         await until(lambda: "cannot be written" in caplog.text)
         log.info("election one")
         log.info("election two")
