@@ -214,9 +214,8 @@ class TcpNetwork:
 
     async def listen(self, host: str, port: int) -> TcpListener:
         try:
-            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            family, kind, proto, _, address = found[0]
-            sock = trio.socket.socket(family, kind, proto)
+            family, address = (await _addresses(host, port, socket.AI_PASSIVE))[0]
+            sock = trio.socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             reason = f"{error.strerror or error}; name an address of this machine"
             raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
@@ -236,18 +235,13 @@ class TcpNetwork:
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> TcpStream:
         with trio.move_on_after(timeout_seconds):
-            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            family, kind, proto, _, address = found[0]
-            sock = trio.socket.socket(family, kind, proto)
-            try:
-                await sock.connect(address)
-                return TcpStream(sock)
-            except OSError as error:  # trio's text repeats the address, which whoever asked adds anyway
-                sock.close()
-                raise OSError(error.errno, os.strerror(error.errno or 0)) from None
-            except BaseException:
-                sock.close()
-                raise
+            failed = 0
+            for family, address in await _addresses(host, port):
+                try:
+                    return await _connected(family, address)
+                except OSError as error:
+                    failed = failed or error.errno or 0
+            raise OSError(failed, os.strerror(failed))  # trio's text repeats the address, which whoever asked adds
         raise TimeoutError(f"no answer within {timeout_seconds:g} s")
 
     async def resolve(self, host: str, timeout_seconds: float) -> list[str]:
@@ -258,6 +252,26 @@ class TcpNetwork:
                 raise OSError(f"{host!r} is no host name") from None
             return sorted({str(address[0]) for *_, address in found})
         raise TimeoutError(f"no answer within {timeout_seconds:g} s")
+
+
+_Address = tuple[socket.AddressFamily, tuple[object, ...]]
+
+
+async def _addresses(host: str, port: int, flags: int = 0) -> list[_Address]:
+    """Return every address that *host* stands for, those of IPv4 first as in Java: a name such as localhost often
+    stands for ::1 as well, where nobody listens who listens on 0.0.0.0."""
+    found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    return sorted(((family, address) for family, _, _, _, address in found), key=lambda each: each[0] != socket.AF_INET)
+
+
+async def _connected(family: socket.AddressFamily, address: tuple[object, ...]) -> TcpStream:
+    sock = trio.socket.socket(family, socket.SOCK_STREAM)
+    try:
+        await sock.connect(address)
+        return TcpStream(sock)
+    except BaseException:
+        sock.close()
+        raise
 
 
 async def accept_loop(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -100,3 +102,54 @@ async def test_cancelling_loses_no_bytes() -> None:
             while len(received) < 6:
                 received += await far.receive_some(1)
         assert b"abcdef" == received
+
+
+class _Names(trio.abc.HostnameResolver):
+    """A host file with one name."""
+
+    def __init__(self, *addresses: tuple[socket.AddressFamily, str]) -> None:
+        self.addresses = addresses
+
+    async def getaddrinfo(
+        self, host: object, port: object, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+    ) -> Any:
+        return [(family, socket.SOCK_STREAM, 6, "", (address, port)) for family, address in self.addresses]
+
+    async def getnameinfo(self, sockaddr: object, flags: int) -> tuple[str, str]:
+        raise OSError("no name for an address here")
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [(socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1")],  # as localhost stands in many a host file
+        [(socket.AF_INET, "127.0.0.9"), (socket.AF_INET, "127.0.0.1")],  # nobody listens at the first
+    ],
+)
+async def test_a_name_with_several_addresses_is_reached_at_the_one_where_somebody_listens(
+    addresses: list[tuple[socket.AddressFamily, str]],
+) -> None:
+    network = TcpNetwork()
+    listener = await network.listen("127.0.0.1", 0)
+    before = trio.socket.set_custom_hostname_resolver(_Names(*addresses))
+    try:
+        near = await network.connect("name", listener.address[1], 5)
+        assert ("127.0.0.1", listener.address[1]) == near.peer
+        await near.aclose()
+        # and a refusal says why
+        await listener.aclose()
+        with pytest.raises(ConnectionRefusedError, match="Connection refused"):
+            await network.connect("name", listener.address[1], 5)
+    finally:
+        trio.socket.set_custom_hostname_resolver(before)
+
+
+async def test_a_name_with_several_addresses_is_listened_at_in_its_first_of_ipv4() -> None:
+    names = _Names((socket.AF_INET6, "::1"), (socket.AF_INET, "127.0.0.1"))
+    before = trio.socket.set_custom_hostname_resolver(names)
+    try:
+        listener = await TcpNetwork().listen("name", 0)
+    finally:
+        trio.socket.set_custom_hostname_resolver(before)
+    assert "127.0.0.1" == listener.address[0]
+    await listener.aclose()
