@@ -57,8 +57,7 @@ class Persistence:
     def changed(self, name: str) -> None:
         """Note that the table *name* differs from its file."""
         if name not in self._due:
-            self._due[name] = self._world.clock.monotonic() + self._tables[name].delay_ms() / 1000
-            self._wake.set()
+            self._due_in(name, self._tables[name].delay_ms() / 1000)
 
     async def run(self) -> None:
         """Write what is due until cancelled; asleep while nothing changes."""
@@ -79,26 +78,31 @@ class Persistence:
                     await self.save(name)
                 except OSError as error:
                     log.error("table not saved, trying again", table=name, path=self._tables[name].path, error=error)
-                    self._due[name] = self._world.clock.monotonic() + RETRY_SECONDS
 
     async def save(self, name: str) -> None:
         """Write the table *name* now; returns when it is durable.
 
         Raises:
-            OSError: it could not be written; the old file and its backup are still there.
+            OSError: it could not be written; the old file and its backup are still there, and it is tried again.
         """
         table = self._tables[name]
         async with self._writing:
             self._due.pop(name, None)
             content = table.snapshot()
-            if table.barrier is not None:
-                await table.barrier()
-            await self._world.disk.in_thread(lambda: save_table(self._world.disk, table.path, content))
+            try:
+                if table.barrier is not None:
+                    await table.barrier()
+                await self._world.disk.in_thread(lambda: save_table(self._world.disk, table.path, content))
+            except BaseException as error:
+                # It still differs from its file, also when only the request behind this write is gone.
+                self._due_in(name, RETRY_SECONDS if isinstance(error, OSError) else 0)
+                raise
 
-    async def save_changed(self) -> None:
-        """Write every table that differs from its file now."""
-        for name in list(self._due):
-            await self.save(name)
+    def _due_in(self, name: str, seconds: float) -> None:
+        """Have *name* written *seconds* from now, or when it is due already if that is sooner."""
+        due = self._world.clock.monotonic() + seconds
+        self._due[name] = min(due, self._due.get(name, due))
+        self._wake.set()
 
     async def save_all(self) -> None:
         """Write every table now; one that cannot be written is logged and the others are written all the same."""

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 from broker_rig import PORT, NoNetwork, open_rig, options
 
 from understudy.broker.broker import Broker
+from understudy.broker.persistence import Persistence, SavedTable
 from understudy.broker.storage import BrokerStartError
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
@@ -68,6 +70,44 @@ async def test_tables_are_saved_while_running(tmp_path: Path) -> None:
 
         await until(saved)
         assert table(tmp_path, "consumerOffset.json")["offsetTable"]["T@cg"] == {"0": 1}
+
+
+async def test_a_change_is_saved_although_the_request_behind_it_is_gone(tmp_path: Path) -> None:
+    """A request is a child of its connection: it is cancelled wherever it is when the peer closes."""
+    persistence, request_scope = Persistence(real_world()), trio.CancelScope()
+    file = tmp_path / "table.json"
+
+    async def peer_closes() -> None:
+        request_scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+    persistence.add(SavedTable("table", str(file), lambda: {"changed": 1}, lambda: 0, peer_closes))
+    persistence.changed("table")
+    with request_scope:
+        await persistence.save("table")
+    assert request_scope.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(persistence.run)
+        await until(file.exists)
+        nursery.cancel_scope.cancel()
+    assert {"changed": 1} == loads(file.read_bytes())
+
+
+async def test_a_change_that_could_not_be_saved_for_a_request_is_saved_later(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    persistence = Persistence(real_world())
+    file = tmp_path / "not there yet" / "table.json"
+    persistence.add(SavedTable("table", str(file), lambda: {"changed": 1}, lambda: 0))
+    persistence.changed("table")
+    with pytest.raises(FileNotFoundError):
+        await persistence.save("table")
+    file.parent.mkdir()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(persistence.run)
+        await until(file.exists)
+        nursery.cancel_scope.cancel()
+    assert {"changed": 1} == loads(file.read_bytes())
 
 
 async def test_empty_or_torn_table_falls_back_to_its_previous_copy(tmp_path: Path) -> None:
