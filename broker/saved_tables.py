@@ -13,12 +13,21 @@ from understudy.broker.persistence import SavedTable
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
 from understudy.runtime.durable import make_folder_durably
+from understudy.runtime.log import get_logger
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
+log = get_logger("broker.tables")
+
 PROGRESS_DELAY_MS = 500
 """Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""
+
+_PROGRESS = {
+    "offsets": "no progress of consumers beside a log with messages, every group begins anew",
+    "delay": "no progress of delayed messages beside a log with messages, all that are still there are delivered again",
+}
+"""What a missing file means; such files are no more than missing, for a store may come from elsewhere without them."""
 
 
 async def load_tables(broker: Broker) -> None:
@@ -60,6 +69,8 @@ async def load_tables(broker: Broker) -> None:
                 f"{path} is missing, but the log beside it holds {broker.store.max_physical_offset} bytes: restore "
                 "it from a backup or another replica, or write {} into it to start without topics"
             )
+        if name in _PROGRESS and name in absent and broker.store.max_physical_offset > 0:
+            log.warning(f"{_PROGRESS[name]}; if the file was lost, stop now and restore it", missing=path)
         broker.persistence.add(SavedTable(name, path, table.to_json, delay_ms, _barrier_of(broker, name)))
     if broker.is_slave:
         path = config_path(keys, "replica.json")
