@@ -6,6 +6,7 @@ from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import flag, needed, value
+from understudy.mqadmin.read_back import read_back
 from understudy.mqadmin.text import millis_text
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
@@ -182,12 +183,13 @@ async def get_broker_config(context: Context) -> Any:
 )
 async def update_broker_config(context: Context) -> Any:
     everyone = context.values.truth("a", False)
-    changed = {}
-    for address in await (context.brokers() if everyone else context.masters()):
-        await cluster.update_broker_config(context.session, address, {context.values["k"]: context.values["v"]})
+    name, text = context.values["k"], context.values["v"]
+    addresses = await (context.brokers() if everyone else context.masters())
+    for address in addresses:
+        await cluster.update_broker_config(context.session, address, {name: text})
         context.output.line(f"update broker config success, {address}")
-        changed[address] = {context.values["k"]: context.values["v"]}
-    return changed
+    await read_back(context, addresses, cluster.broker_config, name, text)
+    return {address: {name: text} for address in addresses}
 
 
 @command(

@@ -182,9 +182,10 @@ async def query_msg_by_offset(context: Context) -> Any:
     )
     result = await pull(context.session, address, wanted)
     if result.status is not PullStatus.FOUND or not result.messages:
-        raise CommandFailedError(
-            f"{queue} has no message at offset {offset}; it holds {result.min_offset} to {result.max_offset - 1}"
-        )
+        held = f"holds {result.min_offset} to {result.max_offset - 1}"
+        if result.max_offset <= result.min_offset:
+            held = "is empty"
+        raise CommandFailedError(f"{queue} has no message at offset {offset}; it {held}")
     return await show(context, result.messages[0])
 
 

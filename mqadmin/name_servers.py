@@ -6,6 +6,7 @@ from typing import Any
 
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, needed, value
+from understudy.mqadmin.read_back import read_back
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
 
@@ -33,6 +34,7 @@ async def update_namesrv_config(context: Context) -> Any:
     for address in addresses:
         await cluster.update_name_server_config(context.session, address, {name: text})
     context.output.line(f"update name server config success!\n{name} : {text}")
+    await read_back(context, addresses, cluster.name_server_config, name, text)
     return {address: {name: text} for address in addresses}
 
 
@@ -81,6 +83,8 @@ async def update_order_conf(context: Context) -> Any:
         if "v" not in context.values:
             raise UsageError("missing option: -v,--orderConf")
         text = context.values["v"]
+        if not all(name and count.isdecimal() for name, _, count in _order_entries(text)):
+            raise UsageError(f"option -v is brokerName:queues;brokerName:queues, not {text!r}")
         await cluster.put_value(context.session, namespace, topic, text)
         context.output.line(f"update orderConf success. topic=[{topic}], orderConf=[{text}]")
         return {"topic": topic, "orderConf": text}
@@ -89,6 +93,10 @@ async def update_order_conf(context: Context) -> Any:
         context.output.line(f"delete orderConf success. topic=[{topic}]")
         return {"topic": topic, "orderConf": None}
     raise UsageError(f"option -m is get, put or delete, not {method!r}")
+
+
+def _order_entries(text: str) -> list[tuple[str, str, str]]:
+    return [part.partition(":") for part in text.split(";")]
 
 
 async def _permission(context: Context, verb: str) -> Any:

@@ -8,6 +8,7 @@ from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, needed, value
 from understudy.mqadmin.text import front, parse_time
 from understudy.mqclient.admin import groups, topics
+from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import queue_body
 from understudy.mqclient.pull import offset_at
 from understudy.mqclient.queue import MessageQueue
@@ -67,11 +68,19 @@ async def _reset_queue(context: Context, group: str, topic: str, timestamp_ms: i
 
 async def _reset_topic(context: Context, group: str, topic: str, timestamp_ms: int) -> Any:
     moved: dict[MessageQueue, int] = {}
+    failed = []
     for address in await topics.master_addresses(context.session, topic):
-        moved.update(await groups.reset_offset(context.session, address, group, topic, timestamp_ms=timestamp_ms))
+        try:
+            moved.update(await groups.reset_offset(context.session, address, group, topic, timestamp_ms=timestamp_ms))
+        except ClientError as error:  # the queues of the other brokers move all the same, and are shown
+            failed.append(str(error))
+    if failed and not moved:
+        raise CommandFailedError("; ".join(failed))
     context.output.line(_ROW % ("#brokerName", "#queueId", "#offset"))
     for queue in sorted(moved):
         context.output.line(_ROW % (front(queue.broker_name, 32), queue.queue_id, moved[queue]))
+    if failed:
+        raise CommandFailedError(f"only {len(moved)} queues were moved: {'; '.join(failed)}")
     return [{**queue_body(queue), "offset": moved[queue]} for queue in sorted(moved)]
 
 

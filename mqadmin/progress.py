@@ -58,6 +58,8 @@ async def _overview(context: Context, group: str) -> dict[str, Any]:
         kind = "PULL" if connection.get("consumeType") == "CONSUME_ACTIVELY" else "PUSH"
         model = str(connection.get("messageModel") or "") if kind == "PUSH" else ""
     context.output.line(_GROUP_ROW % (front(group, 64), len(members), version, kind, model, int(tps), behind))
+    if trouble:
+        context.output.line(f"how far {group} is, is not known: {trouble['error']}")
     return {
         "group": group, "count": len(members), "version": version, "type": kind, "model": model, "tps": tps,
         "diffTotal": behind, **trouble,

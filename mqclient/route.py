@@ -58,7 +58,8 @@ class TopicRoute:
         if self.order_config:
             return tuple(
                 MessageQueue(self.topic, name, number)
-                for name, _, count in (part.partition(":") for part in self.order_config.split(";") if part)
+                for name, _, count in (part.partition(":") for part in self.order_config.split(";"))
+                if count.isdecimal()  # whatever an operator has stored there
                 for number in range(int(count))
             )
         return tuple(

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from understudy.mqclient.admin.topics import master_addresses
-from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import parse_queue
 from understudy.mqclient.queue import MessageQueue, retry_topic
 from understudy.mqclient.session import Session, json_body
@@ -99,7 +99,7 @@ async def consumer_connection(session: Session, group: str, address: str | None 
             body = json_body(
                 await session.call(broker, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
             )
-        except BrokerError as error:
+        except ClientError as error:
             last = error
             continue
         if body.get("connectionSet"):
@@ -113,7 +113,7 @@ async def producer_connections(session: Session, group: str, topic: str) -> list
     for broker in await master_addresses(session, topic):
         try:
             answer = await session.call(broker, RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group})
-        except BrokerError as error:
+        except ClientError as error:
             last = error
             continue
         return list(json_body(answer).get("connectionSet") or ())

@@ -142,14 +142,25 @@ async def topic_stats(session: Session, topic: str, addresses: Iterable[str] | N
 
 
 async def consuming_groups(session: Session, topic: str) -> list[str]:
-    """Return the groups that consume *topic*, as the first broker that answers knows them."""
-    route = await session.fresh_route(topic)
-    for group in route.brokers.values():
-        address = group.any_address()
-        if address is not None:
+    """Return the groups that consume *topic* at any of its brokers; one that does not answer is left out.
+
+    A group may have progress at one broker only, where all the messages were. Raises :class:`ClientError` when none
+    answers.
+    """
+    names: dict[str, None] = {}
+    answered = False
+    last: ClientError | None = None
+    for address in await master_addresses(session, topic):
+        try:
             answer = await session.call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
-            return [str(name) for name in json_body(answer).get("groupList") or ()]
-    return []
+        except ClientError as error:
+            last = error
+            continue
+        answered = True
+        names |= dict.fromkeys(str(name) for name in json_body(answer).get("groupList") or ())
+    if last is not None and not answered:
+        raise last
+    return list(names)
 
 
 async def clusters_of(session: Session, topic: str) -> list[str]:

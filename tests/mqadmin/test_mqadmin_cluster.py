@@ -128,6 +128,15 @@ async def test_what_is_not_there_says_so(shell: Shell) -> None:
         ("updateTopic -c NoCluster -t T", "no cluster is called NoCluster; there are: DefaultCluster"),
         ("updateOrderConf -m get -t Empty", "no order configuration"),
         ("sendMessage -t Empty -p x -b nobody", "no such writable queue"),
+        ("queryMsgByOffset -t Empty -b broker-a -i 0 -o 0", "has no message at offset 0; it is empty"),
+        (
+            f"updateBrokerConfig -b {shell.broker} -k traceOnn -v true",
+            "there is no key traceOnn, the nearest one is traceOn",
+        ),
+        (
+            "updateNamesrvConfig -k enableTopicLst -v true",
+            "there is no key enableTopicLst, the nearest one is enableTopicList",
+        ),
     ]:
         with pytest.raises((CommandFailedError, ClientError), match=why):
             await shell.text(line)

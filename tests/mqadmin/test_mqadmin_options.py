@@ -112,6 +112,7 @@ def test_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["updateTopic", "-b", "127.0.0.1:1", "-t", "T", "-p", "9"], 2, "option -p is 2, 4 or 6"),
         (["updateTopicList", "-b", "127.0.0.1:1", "-f", "/nowhere"], 1, "/nowhere cannot be read"),
         (["removeBroker", "-c", "127.0.0.1:1", "-b", "x"], 1, "write cluster:name:id"),
+        (["updateOrderConf", "-n", "x:1", "-m", "put", "-t", "t", "-v", "a:4;b"], 2, "not 'a:4;b'"),
         (["resetOffsetByTime", "-n", "x:1", "-g", "g", "-t", "t", "-s", "noon"], 2, "not 'noon'"),
     ],
 )

@@ -22,6 +22,7 @@ from understudy.remoting.command import request
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.ring import broker_of, start_ring
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
 TOPIC = "orders"
@@ -53,10 +54,8 @@ async def commit(cluster: SimCluster, broker_id: int, offset: int, group: str = 
     broker.groups.get(group)
     ext = {"consumerGroup": group, "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
     async with open_client(cluster.client_world("reader")) as client:
-        create = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2", "perm": "6",
-                  "topicFilterType": "SINGLE_TAG", "order": "false"}  # fmt: skip
         if broker_id == 0:
-            create_command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, create)
+            create_command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
             assert (await client.invoke(broker.identity.address, create_command, 5_000)).code == 0
         answer = await client.invoke(broker.identity.address, request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), 5_000)
         assert answer.code == 0, answer.remark
