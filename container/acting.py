@@ -42,6 +42,11 @@ class Service(Enum):
     PRE_ONLINE = "pre-online"
 
 
+STORED = (Service.SCHEDULE,)
+"""Services that look after messages already stored, those of a master and of a slave that acts. They have one decision,
+so that they switch on and off together, whichever there are."""
+
+
 @attrs.frozen
 class Situation:
     """Everything the decision depends on.
@@ -120,17 +125,17 @@ def services(situation: Situation) -> dict[Service, Decision]:
     acting = acts(situation)
     role = "slave" if slave else "master"
     if slave:
-        schedule = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
+        stored = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
     else:
-        schedule = Decision(not (isolated or situation.cut_off), "isolated" if isolated else _why_master(situation))
+        stored = Decision(not (isolated or situation.cut_off), "isolated" if isolated else _why_master(situation))
     told = Decision(not isolated, "isolated: nobody may find this broker yet" if isolated else "always on")
     watched = situation.acting_enabled
     heard = told if not situation.cut_off else Decision(False, _why_master(situation))
     return {
+        **dict.fromkeys(STORED, stored),
         Service.REPLICATION_SERVER: Decision(not slave, role),
         Service.REPLICATION_CLIENT: Decision(slave, role),
         Service.METADATA_SYNC: Decision(slave and not acting.run, role if not acting.run else "acting: nobody to copy"),
-        Service.SCHEDULE: schedule,
         Service.REGISTRATION: told,
         Service.HEARTBEAT: Decision(
             watched and heard.run, heard.reason if watched else "enableSlaveActingMaster=false"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.container.acting import Service, Situation, acts, services
+from understudy.container.acting import STORED, Service, Situation, acts, services
 
 SLAVE = Situation(broker_id=1, is_slave=True, acting_enabled=True, members={1: "s1", 2: "s2"})
 
@@ -69,6 +69,14 @@ def test_every_service_has_a_decision_and_a_reason(situation: Situation) -> None
     decided = services(situation)
     assert set(Service) == set(decided)
     assert all(decision.reason for decision in decided.values())
+
+
+@pytest.mark.covers("R20")
+@given(situations)
+def test_whatever_looks_after_stored_messages_switches_together(situation: Situation) -> None:
+    decided = services(situation)
+    assert Service.SCHEDULE in STORED
+    assert len({decided[service] for service in STORED}) == 1
 
 
 @given(st.dictionaries(st.integers(0, 4), st.just("address"), max_size=5), st.booleans())
