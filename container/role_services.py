@@ -20,6 +20,7 @@ from understudy.container.absence import Moment, gap_ms, limit_ms
 from understudy.container.acting import Decision, Service, Situation, acts, services
 from understudy.container.escape.bridge import Bridge
 from understudy.container.log_topics import LogTopics
+from understudy.container.preonline.late import LateTakeOver
 from understudy.container.preonline.report import FILE_NAME, Report
 from understudy.container.preonline.service import PreOnline
 from understudy.runtime.log import get_logger
@@ -30,6 +31,7 @@ log = get_logger("container.role")
 STARTED = "the process has started"
 DROPPED = "every name server that answers had dropped this master"
 LOG_TOPICS = "topics of the log"
+LATE = "late take-over"
 LOOKS_PER_LIMIT = 4
 """How often the clocks are looked at within the time that must not pass unnoticed."""
 
@@ -57,7 +59,7 @@ class RoleServices:
         self._moment = self._now()
         self._contact_lost = False
         self._cause = STARTED
-        self._escaped = False
+        self._returning: PreOnline | None = None
         self.decisions: dict[Service, Decision] = {}
         self.isolated = self._may_isolate
         self.report: Report | None = None
@@ -93,7 +95,9 @@ class RoleServices:
 
     @property
     def summary(self) -> str:
-        """The newest give-back in one line, ``""`` when there was none."""
+        """The give-back under way or the newest one in one line, ``""`` when there was none."""
+        if self._returning is not None:
+            return self._returning.line()
         return "" if self.report is None else self.report.line()
 
     def wanted(self) -> Mapping[str, tuple[bool, str]]:
@@ -190,9 +194,21 @@ class RoleServices:
         return self._watched and options.store.totalReplicas > 1 and not options.broker.skipPreOnline
 
     async def _go_online(self) -> None:
-        self.report = await PreOnline(self._broker, self._cause, self._patience_seconds).run()
+        services = self._broker.services
+        await services.stop(LATE)
+        self._returning = returning = PreOnline(self._broker, self._cause, self._patience_seconds)
+        try:
+            self.report = report = await returning.run()
+        finally:
+            self._returning = None
+        if returning.left_out:
+            late = LateTakeOver(self._broker, report, returning.left_out, self._report_again)
+            services.start(LATE, late.run, reason="slaves were left out", essential=False)
         self.isolated = False
         self._look()
+
+    def _report_again(self, report: Report) -> None:
+        self.report = report
 
     @property
     def _patience_seconds(self) -> float:
@@ -322,5 +338,5 @@ class RoleServices:
             return False
         # Bounded by the bridge. A put that is cut in the middle would be done twice.
         with trio.CancelScope(shield=True):
-            self._escaped = await self._bridge.redeliver(self._broker, message, self.acting_since_ms)
-        return self._escaped
+            return await self._bridge.redeliver(self._broker, message, self.acting_since_ms)
+        return False  # nobody cancels this scope

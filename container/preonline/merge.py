@@ -42,6 +42,7 @@ class Reason(Enum):
     OTHER_RESET = "a deliberate reset made at the acting slave"
     ONLY_OWN = "only the master knows this queue"
     ONLY_OTHER = "only the acting slave knows this queue"
+    MOVED = "the group has moved at the master since it came back"
     BEYOND_LOG = "the slave's place lies behind the end of the master's queue: the master's log is shorter"
 
 
@@ -127,17 +128,35 @@ def within(rows: list[Row], end_of: Callable[[str, int], int]) -> list[Row]:
     return found
 
 
+def unmoved(rows: list[Row], before: Table) -> list[Row]:
+    """Keep the master's own place wherever it is another one than in *before*.
+
+    Needed when the master serves already: whoever moved a group there, forward or back, knew better than a slave that
+    nobody reached.
+
+    Args:
+        rows: the outcome of a merge.
+        before: the master's places when it began to serve.
+
+    Returns:
+        Rows without those of queues whose places were removed meanwhile.
+    """
+    found = []
+    for row in rows:
+        if row.changed and row.own != before.get(row.key, {}).get(row.queue_id):
+            if row.own is None:
+                continue
+            row = row._replace(merged=row.own, reason=Reason.MOVED)
+        found.append(row)
+    return found
+
+
 def table_of(rows: list[Row]) -> dict[str, dict[int, Place]]:
     """Return the merged places as a table."""
     table: dict[str, dict[int, Place]] = {}
     for row in rows:
         table.setdefault(row.key, {})[row.queue_id] = row.merged
     return table
-
-
-def next_stamp(known: int, now_ms: int) -> int:
-    """Return the stamp of a reset made now over a place whose stamp is *known*: newer, whatever the clock says."""
-    return max(now_ms, known + 1)
 
 
 def places(offsets: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]] | None = None) -> Table:

@@ -10,29 +10,19 @@ import trio
 from understudy.broker import delay
 from understudy.broker.broker import Broker
 from understudy.broker.names import SCHEDULE_TOPIC
-from understudy.broker.replica_tables import (
-    ReplicaTableError,
-    of_present_topics,
-    read_levels,
-    read_object,
-    read_offsets,
-)
-from understudy.broker.slave_sync import KNOWN_OFFSETS
-from understudy.broker.storage import config_path
+from understudy.broker.replica_tables import ReplicaTableError, read_levels, read_object
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Done, Event, Failed, GivenUp, Member, Members, Phase, State
-from understudy.container.preonline.merge import Row, Table, merge, places, table_of, within
-from understudy.container.preonline.report import FILE_NAME, Report, TakenOver
+from understudy.container.preonline.merge import Row, Table, merge, places, within
+from understudy.container.preonline.report import Report, TakenOver
+from understudy.container.preonline.tables import RefusedError, ask, keep, offsets_of, own_places, take_offsets
 from understudy.ha.slave import HaState
-from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, request
+from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
-from understudy.runtime.table import save_table
 
 log = get_logger("container.preonline")
 
-QUESTION_TIMEOUT_MS = 3_000
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
 _LEVEL = "delay level "
@@ -48,6 +38,7 @@ class PreOnline:
 
     Attributes:
         state: where the handshake stands.
+        left_out: slaves that were given up.
     """
 
     def __init__(self, broker: Broker, cause: str, patience_seconds: float = math.inf) -> None:
@@ -58,6 +49,14 @@ class PreOnline:
         self._taken: list[TakenOver] = []
         identity = broker.identity
         self.state = State(identity.broker_id, identity.address)
+        self.left_out: list[Member] = []
+
+    def line(self) -> str:
+        """Return where it stands, for people."""
+        state, target = self.state, ""
+        if state.target is not None:
+            target = f" (broker {state.target.broker_id} at {state.target.address})"
+        return f"under way: {state.phase.value}{target}" + (f"; last trouble: {state.trouble}" if state.trouble else "")
 
     async def run(self) -> Report:
         """Go through the handshake; return when the broker may register."""
@@ -83,7 +82,7 @@ class PreOnline:
             self.state.trouble,
         )
         if self._taken:
-            await self._keep(report)
+            await keep(self._broker, report)
         log.info("pre-online done", broker=report.broker, report=report.line())
         return report
 
@@ -104,11 +103,12 @@ class PreOnline:
             if state.phase is Phase.ASK_MASTER:
                 return await self._ask_master(state.target)
             return await self._await_following()
-        except (RemotingError, ReplicaTableError, _RefusedError, OSError) as error:
+        except (RemotingError, ReplicaTableError, RefusedError, OSError) as error:
             return Failed(str(error))
 
     async def _ask_members(self) -> Event:
         self._taken.clear()
+        self.left_out.clear()
         if not self._broker.registration.name_servers:
             return Members({})
         found = await self._broker.member_group.ask()
@@ -124,10 +124,11 @@ class PreOnline:
             "masterAddress": identity.address,
         }
         try:
-            await self._ask(member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
+            await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
         except RemotingError as error:
             if self._clock.monotonic() < self._patient_until:
                 raise
+            self.left_out.append(member)
             return GivenUp(f"slave {member.broker_id} at {member.address} was left out: {error}")
         return Done()
 
@@ -171,7 +172,7 @@ class PreOnline:
         return Failed(f"slave {member.broker_id} at {member.address} did not begin to copy within {COPY_SECONDS:g} s")
 
     async def _ahead_bytes(self, member: Member) -> int:
-        answer = await self._ask(member, RequestCode.GET_BROKER_RUNTIME_INFO)
+        answer = await ask(self._broker, member, RequestCode.GET_BROKER_RUNTIME_INFO)
         table = read_object(answer.body).get("table")
         text = str(table.get("commitLogMaxOffset", "0")) if isinstance(table, Mapping) else "0"
         end = int(text) if text.isdecimal() else 0
@@ -180,32 +181,17 @@ class PreOnline:
     async def _take_over(self, member: Member) -> Event:
         broker = self._broker
         ahead = await self._ahead_bytes(member)
-        answer = await self._ask(member, RequestCode.GET_ALL_CONSUMER_OFFSET, {KNOWN_OFFSETS: ""})
-        theirs = read_offsets(answer.body)
-        if KNOWN_OFFSETS in (answer.ext or {}):
-            theirs = of_present_topics(broker.offsets, theirs)
-        levels, level_version = read_levels((await self._ask(member, RequestCode.GET_ALL_DELAY_OFFSET)).body)
-        rows = merge(places(broker.offsets.committed, broker.offsets.stamps), places(theirs.table, theirs.stamps))
+        theirs = await offsets_of(broker, member)
+        levels, level_version = read_levels((await ask(broker, member, RequestCode.GET_ALL_DELAY_OFFSET)).body)
+        rows = merge(own_places(broker), places(theirs.table, theirs.stamps))
         level_rows = merge(_levels(broker.schedule_progress.offsets), _levels(levels))
         if ahead > 0:
             rows = within(rows, self._end_of_queue)
             level_rows = within(level_rows, self._end_of_level)
-        changed = [row for row in rows if row.changed]
-        merged = table_of(changed)
-        broker.offsets.take(
-            {key: {queue: place.offset for queue, place in queues.items()} for key, queues in merged.items()},
-            {
-                key: {queue: place.reset_stamp for queue, place in queues.items() if place.reset_stamp}
-                for key, queues in merged.items()
-            },
-            theirs.version,
-        )
+        changed = take_offsets(broker, rows, theirs.version)
         broker.schedule_progress.take(
             {int(row.key.removeprefix(_LEVEL)): row.merged.offset for row in level_rows if row.changed}, level_version
         )
-        if changed:
-            # A step of the version, so that whoever compares versions only (the reference) sees who is newer.
-            broker.offsets.version = broker.offsets.version.next(self._clock.wall_ms(), broker.offsets.state_version())
         self._taken.append(TakenOver(member.broker_id, member.address, ahead, rows, level_rows))
         if changed:
             await broker.persistence.save("offsets")
@@ -223,7 +209,7 @@ class PreOnline:
     # --- a slave -----------------------------------------------------------------------------------------------
 
     async def _ask_master(self, master: Member) -> Event:
-        answer = await self._ask(master, RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+        answer = await ask(self._broker, master, RequestCode.EXCHANGE_BROKER_HA_INFO, {})
         ext = answer.ext or {}
         flushed = ext.get("masterFlushOffset", "")
         self._broker.replication.learn_flush_offset(int(flushed) if flushed.isdecimal() else 0)
@@ -249,26 +235,6 @@ class PreOnline:
         finally:
             slave.state_changed.remove(look)
         return Failed(f"the master's log was not reached within {COPY_SECONDS:g} s")
-
-    # --- both --------------------------------------------------------------------------------------------------
-
-    async def _ask(self, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
-        answer = await self._broker.client.invoke(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
-        if answer.code != ResponseCode.SUCCESS:
-            raise _RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")
-        return answer
-
-    async def _keep(self, report: Report) -> None:
-        disk = self._broker.world.disk
-        path = config_path(self._broker.options.store, FILE_NAME)
-        try:
-            await disk.in_thread(lambda: save_table(disk, path, report.to_json()))
-        except OSError as error:
-            log.error("report not kept", path=path, why=error)
-
-
-class _RefusedError(Exception):
-    """Another broker did not do what it was asked for."""
 
 
 def _levels(offsets: Mapping[int, int]) -> Table:

@@ -92,6 +92,16 @@ def test_a_reset_that_we_do_not_know_wins_over_a_larger_offset() -> None:
     assert {} == offsets_to_take(table({0: 5}, {0: 99}), None, answer({0: 1}, {0: 77}))
 
 
+def test_a_reset_is_newer_than_the_one_it_replaces_even_if_the_clock_went_back() -> None:
+    clock = [9_000]
+    table = OffsetTable(lambda: clock[0])
+    stamps = []
+    for clock[0] in (9_000, 1, 20_000):
+        table.assign_reset("g", "t", 0, 5)
+        stamps.append(table.stamps["t@g"][0])
+    assert stamps == [9_000, 9_001, 20_000]
+
+
 @given(
     st.dictionaries(st.integers(0, 3), st.integers(0, 50)),
     st.lists(st.dictionaries(st.integers(0, 3), st.integers(0, 50), min_size=1), min_size=1, max_size=6),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.container.preonline.merge import Place, Reason, Row, merge, next_stamp, places, table_of
+from understudy.container.preonline.merge import Place, Reason, Row, merge, places, table_of
 
 KEY = "orders@readers"
 
@@ -62,11 +62,6 @@ def test_a_deliberate_reset_wins_over_larger_offsets_of_before() -> None:
     assert (Place(5_000, 10), Reason.OTHER_RESET, True) == (row.merged, row.reason, row.changed)
     (back,) = merge(other, own)
     assert (Place(5_000, 10), Reason.OWN_RESET, False) == (back.merged, back.reason, back.changed)
-
-
-def test_a_reset_is_newer_than_what_it_replaces_even_if_the_clock_went_back() -> None:
-    assert 9_001 == next_stamp(9_000, 1)
-    assert 20_000 == next_stamp(9_000, 20_000)
 
 
 tables = st.dictionaries(

@@ -1,0 +1,86 @@
+"""Takes over what a slave was told while its master could not reach it, as soon as it can be reached.
+
+A master that every name server had dropped waits one timeout for each of its slaves, and then goes on without those
+that do not answer. What clients committed at such a slave meanwhile is known there only. It is merged as ever, place by
+place, but the master serves by now: only places that stand where they stood when it began to serve move. Progress of
+delayed messages is left as it is, for the master has delivered by then whatever was due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.broker.replica_tables import ReplicaTableError
+from understudy.container.preonline.handshake import Member
+from understudy.container.preonline.merge import merge, places, unmoved
+from understudy.container.preonline.report import Report, TakenOver
+from understudy.container.preonline.tables import RefusedError, keep, offsets_of, own_places, take_offsets
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.log import get_logger
+
+log = get_logger("container.preonline")
+
+AGAIN_SECONDS = 10.0
+"""A slave that connects is asked at once, one that only seems to be reachable after this time."""
+
+
+class LateTakeOver:
+    """What is still missing of one return. Make it before the master serves; its places are noted then.
+
+    Args:
+        broker: the master.
+        report: of its return.
+        left_out: the slaves that did not answer.
+        on_report: called with the report after each of them.
+    """
+
+    def __init__(
+        self, broker: Broker, report: Report, left_out: Sequence[Member], on_report: Callable[[Report], None]
+    ) -> None:
+        self._broker = broker
+        self._report = report
+        self._missing = list(left_out)
+        self._on_report = on_report
+        self._before = {key: dict(queues) for key, queues in own_places(broker).items()}
+
+    async def run(self) -> None:
+        """Ask until every slave has answered."""
+        replication = self._broker.replication.master
+        while True:
+            connected = trio.Event()
+            if replication is not None:
+                replication.membership_changed.append(connected.set)
+            try:
+                for member in list(self._missing):
+                    await self._try(member)
+                if not self._missing:
+                    return
+                with self._broker.world.clock.move_on_after(AGAIN_SECONDS):
+                    await connected.wait()
+            finally:
+                if replication is not None:
+                    replication.membership_changed.remove(connected.set)
+
+    async def _try(self, member: Member) -> None:
+        broker, name = self._broker, self._broker.identity.canonical_name
+        try:
+            theirs = await offsets_of(broker, member)
+        except (RemotingError, RefusedError, ReplicaTableError) as error:
+            log.debug("slave still not reached", broker=name, member=member, why=error)
+            return
+        rows = unmoved(merge(own_places(broker), places(theirs.table, theirs.stamps)), self._before)
+        take_offsets(broker, rows, theirs.version)
+        for row in rows:
+            if row.changed:
+                self._before.setdefault(row.key, {})[row.queue_id] = row.merged
+        self._missing.remove(member)
+        trouble = f"{self._report.trouble}; slave {member.broker_id} was heard later"
+        taken = TakenOver(member.broker_id, member.address, 0, rows, ())
+        self._report = attrs.evolve(self._report, slaves=(*self._report.slaves, taken), trouble=trouble)
+        self._on_report(self._report)
+        log.info("late take-over done", broker=name, report=self._report.line())
+        await keep(broker, self._report)
