@@ -18,7 +18,6 @@ from functools import partial
 
 import trio
 
-from understudy.container.preonline.merge import Row
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
 from understudy.testkit.acting_faults import FAULTS
@@ -121,9 +120,14 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
     print("\nGive-back")
     report = outcome.report or {"slaves": [], "compared": 0, "changed": 0}
     print(f"  compared {report['compared']} places, {report['changed']} changed")
-    rows = [row for each in report["slaves"] for row in (*each["consumerOffsets"], *each["delayLevels"])]
-    for row in [row for row in rows if row["before"] != row["merged"]][:_MOST_ROWS]:
-        print(f"  {row['key']:32} {row['queueId']:5} {row['before']} {row['slave']} {row['merged']}  {row['why']}")
+    found = [row for each in report["slaves"] for row in (*each["consumerOffsets"], *each["delayLevels"])]
+    _table(
+        [
+            (row["key"], row["queueId"], row["before"], row["slave"], row["merged"], row["why"])
+            for row in found
+            if row["before"] != row["merged"]
+        ]
+    )
     print(f"\nVerdict: {outcome.verdict}")
     for violation in outcome.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
@@ -140,16 +144,20 @@ def _show(outcome: Outcome) -> None:
         print("  none: the master was never away for long enough")
     else:
         print(f"  {outcome.report.line()}")
-        rows = [row for row in rows_of(outcome.report) if row.changed]
-        if rows:
-            print(f"  {'topic@group':32} {'queue':>5} {'before':>8} {'slave':>8} {'merged':>8}  why")
-        for row in rows[:_MOST_ROWS]:
-            print(
-                f"  {row.key:32} {row.queue_id:5} {_offset(row, 'own'):>8} {_offset(row, 'other'):>8} "
-                f"{row.merged.offset:8}  {row.reason.value}"
-            )
-        if len(rows) > _MOST_ROWS:
-            print(f"  and {len(rows) - _MOST_ROWS} more")
+        _table(
+            [
+                (
+                    row.key,
+                    row.queue_id,
+                    None if row.own is None else row.own.offset,
+                    None if row.other is None else row.other.offset,
+                    row.merged.offset,
+                    row.reason.value,
+                )
+                for row in rows_of(outcome.report)
+                if row.changed
+            ]
+        )
     print(f"\nVerdict: {outcome.verdict}")
     for violation in outcome.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
@@ -157,9 +165,18 @@ def _show(outcome: Outcome) -> None:
         print(f"  {problem}")
 
 
-def _offset(row: Row, side: str) -> str:
-    place = row.own if side == "own" else row.other
-    return "-" if place is None else str(place.offset)
+def _table(rows: Sequence[tuple[str, int, int | None, int | None, int, str]]) -> None:
+    """Print rows of the give-back: topic and group, queue, before, slave, merged, why."""
+    if rows:
+        print(f"  {'topic@group':32} {'queue':>5} {'before':>8} {'slave':>8} {'merged':>8}  why")
+    for key, queue_id, before, slave, merged, why in rows[:_MOST_ROWS]:
+        print(f"  {key:32} {queue_id:5} {_offset(before):>8} {_offset(slave):>8} {merged:8}  {why}")
+    if len(rows) > _MOST_ROWS:
+        print(f"  and {len(rows) - _MOST_ROWS} more")
+
+
+def _offset(offset: int | None) -> str:
+    return "-" if offset is None else str(offset)
 
 
 if __name__ == "__main__":
