@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import trio
 
 from understudy.controller.raft.core import Timing
@@ -29,26 +28,9 @@ from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world
+from understudy.testkit.sim_quorum import CounterMachine
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-class Counters:
-    """The replicated machine of the benchmark."""
-
-    def __init__(self) -> None:
-        self.counters: dict[str, int] = {}
-
-    def apply(self, index: int, now_ms: int, features: int, payload: bytes) -> bytes:
-        name = payload[:8].decode()
-        self.counters[name] = self.counters.get(name, 0) + 1
-        return str(self.counters[name]).encode()
-
-    def snapshot(self) -> bytes:
-        return msgspec.msgpack.encode(self.counters)
-
-    def restore(self, data: bytes) -> None:
-        self.counters = msgspec.msgpack.decode(data, type=dict[str, int])
 
 
 async def _node(settings: dict[str, Any]) -> None:
@@ -81,7 +63,7 @@ async def _node(settings: dict[str, Any]) -> None:
             Timing(*settings["timing"]),
             inline_sync_seconds=0.0 if settings["thread"] else 0.002,
         )
-        member = QuorumMember(real_world(), quorum, Counters(), observe)
+        member = QuorumMember(real_world(), quorum, CounterMachine(), observe)
         await nursery.start(member.run)
         say(event="up")
         stream = trio.lowlevel.FdStream(os.dup(0))

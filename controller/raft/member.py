@@ -7,26 +7,19 @@ and one message to each member. A leader's new entries travel while it syncs the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
 from understudy.controller.raft.admission import Admission, check_members
-from understudy.controller.raft.answers import Answer, Deadlines
-from understudy.controller.raft.barriers import Ticket
+from understudy.controller.raft.answers import Answer
 from understudy.controller.raft.consensus import Consensus
 from understudy.controller.raft.core import LEADER
 from understudy.controller.raft.durability import Durability
-from understudy.controller.raft.errors import (
-    CommandRefusedError,
-    FatalError,
-    NotLeaderError,
-    OutcomeUnknownError,
-    QuorumBusyError,
-)
+from understudy.controller.raft.errors import CommandRefusedError, FatalError, NotLeaderError
 from understudy.controller.raft.facts import Event, Facts
+from understudy.controller.raft.inputs import Answered, Inputs
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.links import Links
 from understudy.controller.raft.messages import Hello, PeerMessage, Refusal, Welcome
@@ -47,10 +40,6 @@ from understudy.runtime.world import World
 
 log = get_logger("controller.raft")
 T = TypeVar("T")
-
-MAX_INBOX_MESSAGES = 10_000
-MAX_WAITING_PROPOSALS = 10_000
-MESSAGES_PER_TURN = 256
 
 
 class QuorumMember:
@@ -79,14 +68,9 @@ class QuorumMember:
         self._observer = observer
         self._consensus: Consensus | None = None
         self._journal: Journal | None = None
-        self._wake = trio.Event()
         self._changed = trio.Event()
         self._seen: tuple[object, ...] = ()
-        self._inbox: deque[tuple[str, PeerMessage]] = deque()
-        self._link_changes: deque[tuple[str, bool]] = deque()
-        self._proposals: deque[tuple[bytes, Ticket]] = deque()
-        self._calls: deque[tuple[Callable[[Consensus], Any], Answer[Any]]] = deque()
-        self._deadlines = Deadlines()
+        self._inputs = Inputs()
         self._activating_term = -1
         self._admission = Admission(settings)
 
@@ -163,54 +147,28 @@ class QuorumMember:
         clock = self.world.clock
         durability = Durability(self.world, self.settings, consensus.journal, consensus.snapshots)
         while True:
-            self._wake = trio.Event()
+            self._inputs.begin_turn()
             self.turn_count += 1
-            answers = self._take_inputs(consensus, clock.monotonic())
+            now = clock.monotonic()
+            consensus.at(now)
+            answers = self._inputs.put_into(consensus, now)
             consensus.tick()
             self._send(consensus.take_appends())
             await durability.make_durable()
             self._let_out(consensus, answers)
             if self._admission.fatal:
                 raise FatalError(self._admission.fatal)
-            if consensus.busy() or self._inbox or self._link_changes or self._calls or self._proposals:
+            if consensus.busy() or self._inputs:
                 await trio.lowlevel.checkpoint()
                 continue
-            with trio.move_on_at(min(consensus.next_deadline(), self._deadlines.next_at)):
-                await self._wake.wait()
-
-    def _take_inputs(self, consensus: Consensus, now: float) -> list[tuple[Answer[Any], Any, Exception | None]]:
-        consensus.at(now)
-        for late in self._deadlines.take_expired(now):
-            late.deliver(None, OutcomeUnknownError("no majority answered in time"))
-        while self._link_changes:
-            peer, up = self._link_changes.popleft()
-            if up:
-                consensus.connect(peer)
-            else:
-                consensus.disconnect(peer)
-        for _ in range(min(len(self._inbox), MESSAGES_PER_TURN)):
-            consensus.receive(*self._inbox.popleft())
-        answers: list[tuple[Answer[Any], Any, Exception | None]] = []
-        while self._calls:
-            call, waiter = self._calls.popleft()
-            try:
-                answers.append((waiter, call(consensus), None))
-            except (NotLeaderError, ValueError) as error:
-                answers.append((waiter, None, error))
-        while self._proposals:
-            command, ticket = self._proposals.popleft()
-            try:
-                consensus.propose(command, ticket)
-            except (NotLeaderError, ValueError) as error:
-                ticket.deliver(None, error)
-        return answers
+            await self._inputs.wait(consensus.next_deadline())
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         assert self.links is not None
         for peer, message in messages:
             self.links.send(peer, message)
 
-    def _let_out(self, consensus: Consensus, answers: list[tuple[Answer[Any], Any, Exception | None]]) -> None:
+    def _let_out(self, consensus: Consensus, answers: list[Answered]) -> None:
         self._send(consensus.take_outbox())
         for ticket, value, error in consensus.take_results():
             ticket.deliver(value, error)
@@ -240,22 +198,14 @@ class QuorumMember:
             return
         self._activating_term = consensus.core.term()
         envelope = encode_envelope((ACTIVATE, version, "features", version, self.world.clock.wall_ms(), b""))
-        self._proposals.append((envelope, Answer()))
-        self._wake.set()
+        self._inputs.propose(envelope, Answer())
 
     def _give_up(self) -> None:
         """Leave no caller waiting for an actor that is gone."""
         self._consensus = None
         if self._journal is not None:
             self._journal.close()
-        for _, ticket in self._proposals:
-            ticket.deliver(None, NotLeaderError(None))
-        for _, waiter in self._calls:
-            waiter.deliver(None, NotLeaderError(None))
-        for waiting in self._deadlines.take_all():
-            waiting.deliver(None, OutcomeUnknownError("this member stopped"))
-        self._proposals.clear()
-        self._calls.clear()
+        self._inputs.end()
         self._changed.set()
         self._changed = trio.Event()
 
@@ -276,19 +226,16 @@ class QuorumMember:
         consensus = self._running()
         if consensus.core.role() != LEADER:
             raise NotLeaderError(consensus.core.leader())
-        if len(self._proposals) >= MAX_WAITING_PROPOSALS:
-            raise QuorumBusyError(f"{MAX_WAITING_PROPOSALS} commands wait already")
+        self._inputs.check_room()
         clock = self.world.clock
         answer: Answer[tuple[int, bytes]] = Answer(clock.monotonic() + timeout_seconds)
         envelope = encode_envelope((COMMAND, self.state.features, client, sequence, clock.wall_ms(), payload))
-        self._proposals.append((envelope, answer))
-        # the actor ends the wait too: a cancel scope for each command would cost more than the command
-        self._deadlines.add(answer)
-        self._wake.set()
+        self._inputs.watch(answer)
+        self._inputs.propose(envelope, answer)
         try:
             await answer.wait()
         finally:
-            self._deadlines.remove(answer)
+            self._inputs.unwatch(answer)
         if answer.error is not None:
             raise answer.error
         assert answer.value is not None
@@ -305,8 +252,7 @@ class QuorumMember:
         self._running()
         ticket: Answer[int] = Answer()
         opened: Answer[None] = Answer()
-        self._calls.append((lambda consensus: consensus.open_barrier(ticket), opened))
-        self._wake.set()
+        self._inputs.call(lambda consensus: consensus.open_barrier(ticket), opened)
         with trio.move_on_after(timeout_seconds):
             await opened.wait()
             if opened.error is not None:
@@ -324,8 +270,7 @@ class QuorumMember:
         """Run *call* inside the next turn and return its result after that turn's sync."""
         self._running()
         answer: Answer[T] = Answer()
-        self._calls.append((call, answer))
-        self._wake.set()
+        self._inputs.call(call, answer)
         await answer.wait()
         if answer.error is not None:
             raise answer.error
@@ -349,7 +294,7 @@ class QuorumMember:
 
         def forget(consensus: Consensus) -> bool:
             # what the old disk still had on the way must not be counted for the new one
-            self._inbox = deque(item for item in self._inbox if item[0] != member)
+            self._inputs.drop_messages_of(member)
             return consensus.forget(member)
 
         return await self.in_turn(forget)
@@ -400,16 +345,13 @@ class QuorumMember:
     def refused(self, peer: str, refusal: Refusal) -> None:
         assert self._journal is not None
         self._admission.refused(peer, refusal, self._journal.path)
-        self._wake.set()
+        self._inputs.wake()
 
     def link(self, peer: str, up: bool) -> None:
-        self._link_changes.append((peer, up))
-        self._wake.set()
+        self._inputs.link(peer, up)
 
     def deliver(self, peer: str, message: PeerMessage) -> None:
-        if len(self._inbox) < MAX_INBOX_MESSAGES:
-            self._inbox.append((peer, message))
-            self._wake.set()
+        self._inputs.deliver(peer, message)
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

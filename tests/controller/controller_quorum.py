@@ -1,0 +1,63 @@
+"""A simulated quorum for tests: started, led, and without violations at its end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from understudy.controller.raft.member import QuorumMember
+from understudy.controller.raft.settings import QuorumSettings
+from understudy.testkit.sim_quorum import CounterMachine, Outcome, QuorumHost, SimQuorum
+
+
+class Quorum(SimQuorum):
+    """A simulated quorum whose settings a test may change.
+
+    Attributes:
+        features: version by member, 1 where nothing is said.
+        listed: whom a member that is started finds in its list; everybody when empty.
+    """
+
+    features: dict[str, int]
+    listed: Collection[str]
+
+    def settings(self, name: str) -> QuorumSettings:
+        base = super().settings(name)
+        addresses = {each: base.addresses[each] for each in self.listed or base.addresses}
+        return attrs.evolve(base, features=self.features.get(name, 1), addresses=addresses)
+
+
+@asynccontextmanager
+async def quorum_of(size: int = 3, *, start: bool = True) -> AsyncIterator[Quorum]:
+    outcome = Outcome(0)
+    async with trio.open_nursery() as nursery:
+        quorum = Quorum(random.Random(size), nursery, size, outcome)
+        quorum.features, quorum.listed = {}, ()
+        quorum.expects_stops = True
+        if start:
+            for host in quorum.hosts.values():
+                host.start()
+            assert await quorum.wait_leader(10) is not None
+        yield quorum
+        assert outcome.violations == []
+        nursery.cancel_scope.cancel()
+
+
+async def leader_of(quorum: Quorum) -> QuorumHost:
+    leader = await quorum.wait_leader(10)
+    assert leader is not None
+    return leader
+
+
+def running(host: QuorumHost) -> QuorumMember:
+    assert host.member is not None
+    return host.member
+
+
+def counters(host: QuorumHost) -> dict[str, int]:
+    assert isinstance(host.machine, CounterMachine)
+    return host.machine.counters
