@@ -8,6 +8,7 @@ import attrs
 
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
+from understudy.remoting.server_keys import ServerKeys
 from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
 
@@ -23,8 +24,10 @@ def _home(*names: str) -> str:
 
 
 @attrs.frozen
-class ControllerConfig:
-    """All settings; a field's key is its name in camel case. Numbers without a unit in their name are milliseconds.
+class ControllerConfig(ServerKeys):
+    """All settings, those of its listening side included; a field's key is its name in camel case.
+
+    Numbers without a unit in their name are milliseconds.
 
     Settings that the reference does not have: ``controllerLogFile`` (read at the start; default:
     ``logs/controller.log`` below the store; ``off``: none), ``controllerRaftPeers`` (same form as
@@ -33,7 +36,6 @@ class ControllerConfig:
     ``controllerUnknownBrokerGrace``.
     """
 
-    bind_address: str = "0.0.0.0"
     config_black_list: str = "configBlackList;configStorePath"
     config_store_path: str = attrs.field(factory=lambda: _home("controller", "controller.properties"))
     controller_d_leger_group: str = attrs.field(default="", metadata={"key": "controllerDLegerGroup"})
@@ -54,9 +56,7 @@ class ControllerConfig:
     controller_unknown_broker_grace: Count = 10_000
     elect_master_max_retry_count: Count = 3
     enable_elect_unclean_master: bool = False
-    enable_shutdown_gracefully: bool = False
     is_process_read_event: bool = False
-    listen_port: Port = 0
     mapped_file_size: Count = 1 << 30
     metric_grpc_exporter_interval_in_mills: Count = 60_000
     metric_grpc_exporter_time_out_in_mills: Count = 3000
@@ -72,21 +72,6 @@ class ControllerConfig:
     rocketmq_home: str = attrs.field(factory=lambda: os.environ.get("ROCKETMQ_HOME", ""))
     scan_inactive_master_interval: Count = 5000
     scan_not_active_broker_interval: Count = 5000
-    server_async_semaphore_value: Count = 64
-    server_callback_executor_threads: Count = 0
-    server_channel_max_idle_time_seconds: Count = 120
-    server_netty_worker_group_enable: bool = True
-    server_oneway_semaphore_value: Count = 256
-    server_pooled_byte_buf_allocator_enable: bool = True
-    server_selector_threads: Count = 3
-    server_socket_backlog: Count = 1024
-    server_socket_rcv_buf_size: Count = 0
-    server_socket_snd_buf_size: Count = 0
-    server_worker_threads: Count = 8
-    shutdown_wait_time_seconds: Count = 30
-    use_epoll_native_selector: bool = False
-    write_buffer_high_water_mark: Count = 0
-    write_buffer_low_water_mark: Count = 0
 
 
 @attrs.frozen

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig
 from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
+from understudy.remoting import server_keys
 from understudy.runtime.configuration import fields_of, unknown_key_line
 from understudy.runtime.properties import Properties, printable
 
 _KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
 _METRICS = "metrics are served for Prometheus only"
 NO_EFFECT = {
+    **server_keys.NO_EFFECT,
     "controllerDeployedStandAlone": "a controller is alone or in a name server by how it is started",
-    "controllerThreadPoolNums": "one event loop answers every request, there are no thread pools",
+    "controllerThreadPoolNums": server_keys.POOLS,
     "isProcessReadEvent": "reads are answered without a turn of the quorum's log",
     "mappedFileSize": "the quorum's log is one file",
     "metricGrpcExporterIntervalInMills": _METRICS,
@@ -23,16 +27,19 @@ NO_EFFECT = {
 }
 
 
-def unused_keys(values: Properties, config: ControllerConfig) -> list[str]:
+def unused_keys(values: Properties, config: ControllerConfig, told: Container[str] = ()) -> list[str]:
     """Return a warning per key of a settings file that neither a controller nor a name server reads.
 
     Args:
         values: what stands in the file; a controller in a name server shares its file.
         config: the settings that were read from it.
+        told: keys about which somebody else warns.
     """
     known = fields_of(ControllerConfig)
     warnings = []
     for key in values:
+        if key in told:
+            continue
         reason = _KIND if key.startswith("jRaft") else NO_EFFECT.get(key)
         if reason is not None:
             if key not in known or getattr(config, known[key].name) != known[key].default:

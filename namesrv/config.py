@@ -10,6 +10,8 @@ import os
 
 import attrs
 
+from understudy.remoting import server_keys
+from understudy.remoting.server_keys import POOLS, ServerKeys
 from understudy.runtime.configuration import Count, Port, fields_of, shown, unknown_key_line, with_values
 from understudy.runtime.properties import Properties, format_properties
 
@@ -19,14 +21,13 @@ def _home(*names: str) -> str:
 
 
 @attrs.frozen
-class NamesrvConfig:
-    """All settings; a field's key is its name in camel case.
+class NamesrvConfig(ServerKeys):
+    """All settings, those of its listening side included; a field's key is its name in camel case.
 
     The ones with an effect: where to listen, where things are stored, how registrations and routes are treated, and
     ``server_channel_max_idle_time_seconds``. Times without a unit in their name are milliseconds, as in the reference.
     """
 
-    bind_address: str = "0.0.0.0"
     client_request_thread_pool_nums: Count = 8
     client_request_thread_pool_queue_capacity: Count = 50_000
     cluster_test: bool = False
@@ -37,7 +38,6 @@ class NamesrvConfig:
     delete_topic_with_broker_registration: bool = False
     enable_all_topic_list: bool = True
     enable_controller_in_namesrv: bool = False
-    enable_shutdown_gracefully: bool = False
     enable_topic_list: bool = True
     kv_config_path: str = attrs.field(factory=lambda: _home("namesrv", "kvConfig.json"))
     listen_port: Port = 9876
@@ -48,53 +48,22 @@ class NamesrvConfig:
     return_order_topic_config_to_broker: bool = True
     rocketmq_home: str = attrs.field(factory=lambda: os.environ.get("ROCKETMQ_HOME", ""))
     scan_not_active_broker_interval: Count = 5000
-    server_async_semaphore_value: Count = 64
-    server_callback_executor_threads: Count = 0
-    server_channel_max_idle_time_seconds: Count = 120
-    server_netty_worker_group_enable: bool = True
-    server_oneway_semaphore_value: Count = 256
-    server_pooled_byte_buf_allocator_enable: bool = True
-    server_selector_threads: Count = 3
-    server_socket_backlog: Count = 1024
-    server_socket_rcv_buf_size: Count = 0
-    server_socket_snd_buf_size: Count = 0
-    server_worker_threads: Count = 8
-    shutdown_wait_time_seconds: Count = 30
     support_acting_master: bool = False
     un_register_broker_queue_capacity: Count = 3000
-    use_epoll_native_selector: bool = False
     wait_seconds_for_service: Count = 45
-    write_buffer_high_water_mark: Count = 0
-    write_buffer_low_water_mark: Count = 0
 
 
 FIELDS = fields_of(NamesrvConfig)
 
-_POOLS = "one event loop answers every request, there are no thread pools"
-_SOCKETS = "the operating system sizes socket buffers here"
 NO_EFFECT = {
-    "clientRequestThreadPoolNums": _POOLS,
-    "clientRequestThreadPoolQueueCapacity": _POOLS,
+    **server_keys.NO_EFFECT,
+    "clientRequestThreadPoolNums": POOLS,
+    "clientRequestThreadPoolQueueCapacity": POOLS,
     "clusterTest": "routes are never asked of another name server",
-    "defaultThreadPoolNums": _POOLS,
-    "defaultThreadPoolQueueCapacity": _POOLS,
-    "enableShutdownGracefully": "stopping always ends the connections at once, clients go to the next name server",
+    "defaultThreadPoolNums": POOLS,
+    "defaultThreadPoolQueueCapacity": POOLS,
     "productEnvName": "routes are never asked of another name server",
     "scanNotActiveBrokerInterval": "a silent broker is dropped at its own deadline, not by the next scan",
-    "serverAsyncSemaphoreValue": _POOLS,
-    "serverCallbackExecutorThreads": _POOLS,
-    "serverNettyWorkerGroupEnable": _POOLS,
-    "serverOnewaySemaphoreValue": _POOLS,
-    "serverPooledByteBufAllocatorEnable": _SOCKETS,
-    "serverSelectorThreads": _POOLS,
-    "serverSocketBacklog": "it is fixed at 1024",
-    "serverSocketRcvBufSize": _SOCKETS,
-    "serverSocketSndBufSize": _SOCKETS,
-    "serverWorkerThreads": _POOLS,
-    "shutdownWaitTimeSeconds": "stopping always ends the connections at once, clients go to the next name server",
-    "useEpollNativeSelector": _SOCKETS,
-    "writeBufferHighWaterMark": _SOCKETS,
-    "writeBufferLowWaterMark": _SOCKETS,
 }
 
 

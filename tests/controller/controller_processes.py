@@ -135,6 +135,24 @@ def installation(folder: Path) -> Iterator[Installation]:
             made.kill(name)
 
 
+def alone(folder: Path) -> tuple[str, int]:
+    """Return the settings of a controller that is a quorum alone, with its store in *folder*, and its API port."""
+    api, raft = free_ports(2)
+    return (
+        f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
+        f"controllerDLegerSelfId=n0\ncontrollerStorePath={folder / 'store'}\nbindAddress=127.0.0.1\n"
+    ), api
+
+
+def foreign_store(folder: Path) -> Path:
+    """Write the settings of a controller whose log another program wrote; return their file."""
+    (folder / "store").mkdir()
+    (folder / "store" / "raft.log").write_bytes(b"something else entirely")
+    path = folder / "controller.conf"
+    path.write_text(alone(folder)[0])
+    return path
+
+
 async def until_true(condition: Callable[[], Awaitable[object]], *, wanted: bool = True) -> None:
     """Ask other processes until they give what is wanted; the caller bounds it."""
     while True:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from controller_processes import foreign_store
 from trio.testing import MockClock
 
 from understudy.controller.configuration import ControllerConfig, read_config
@@ -19,7 +20,6 @@ from understudy.controller.main import main
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, File, RealDisk, RealLock
 from understudy.runtime.log import get_logger
-from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.waiting import until
 
@@ -234,14 +234,7 @@ async def test_two_controllers_do_not_share_a_file(
 @pytest.mark.covers("R174")
 def test_why_a_controller_stopped_is_in_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # given a store with a damaged file
-    api, raft = free_ports(2)
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "raft.log").write_bytes(b"something else entirely")
-    path = tmp_path / "controller.conf"
-    path.write_text(
-        f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-        f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
-    )
+    path = foreign_store(tmp_path)
     # when the program runs
     assert main(["-c", str(path)]) == 1
     # then its file says why it ended, as its last line on the terminal does

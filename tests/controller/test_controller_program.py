@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
+from controller_processes import alone, foreign_store
 
 from understudy.controller import drill
 from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, timing, tls_files
@@ -22,6 +23,7 @@ from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.pinned import ConsensusLibraryError, check_sources
 from understudy.controller.raft.security import TlsFiles
 from understudy.controller.raft.settings import QuorumSettings
+from understudy.remoting import server_keys
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.ports import free_ports
@@ -82,15 +84,19 @@ class TestSettings:
         text = (
             "controllerStorPath=/x\nlistenPort=9876\nkvConfigPath=/k\nsupportActingMaster=true\n"
             "jRaftInitConf=h:1\ncontrollerDeployedStandAlone=true\nenableControllerInNamesrv=true\n"
-            "mappedFileSize=1073741824\nmetricsInDelta=true\n"
+            "mappedFileSize=1073741824\nmetricsInDelta=true\nserverWorkerThreads=4\n"
         )
         values = parse_properties(text, "file")
-        assert unused_keys(values, read_config(values)) == [
+        said = [
             "file:1: unknown key controllerStorPath is ignored, the nearest known key is controllerStorePath",
             f"file:5: jRaftInitConf has no effect here: {KIND}",
             f"file:6: controllerDeployedStandAlone has no effect here: {NO_EFFECT['controllerDeployedStandAlone']}",
             f"file:9: metricsInDelta has no effect here: {NO_EFFECT['metricsInDelta']}",
+            f"file:10: serverWorkerThreads has no effect here: {NO_EFFECT['serverWorkerThreads']}",
         ]
+        assert unused_keys(values, read_config(values)) == said
+        # in a name server it is the name server that warns of its listening side
+        assert unused_keys(values, read_config(values), server_keys.NO_EFFECT) == said[:-1]
         path = tmp_path / "controller.conf"
         path.write_text("controllerStorPath=/x\n")
         assert main(["-c", str(path), "-p"]) == 0
@@ -121,15 +127,7 @@ class TestProgram:
         assert "absent cannot be read" in capsys.readouterr().err
 
     def test_a_foreign_store_is_one_line(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        api, raft = free_ports(2)
-        (tmp_path / "store").mkdir()
-        (tmp_path / "store" / "raft.log").write_bytes(b"something else entirely")
-        path = tmp_path / "controller.conf"
-        path.write_text(
-            f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-            f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
-        )
-        assert main(["-c", str(path)]) == 1
+        assert main(["-c", str(foreign_store(tmp_path))]) == 1
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mqcontroller:")]
         assert len(lines) == 1
         assert "this is no controller log" in lines[0]
@@ -137,12 +135,9 @@ class TestProgram:
     @pytest.mark.slow
     @pytest.mark.covers("R125", "R132", "R204")
     def test_killed_again_and_again_it_keeps_what_it_confirmed(self, tmp_path: Path) -> None:
-        api, raft = free_ports(2)
+        text, api = alone(tmp_path)
         path = tmp_path / "controller.conf"
-        path.write_text(
-            f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-            f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\nbindAddress=127.0.0.1\n"
-        )
+        path.write_text(text)
         command = [sys.executable, "-m", "understudy.controller.main", "-c", str(path)]
         for life in range(1, 5):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -192,12 +187,8 @@ class TestProgram:
 class TestEmbedded:
     @pytest.mark.covers("R122")
     async def test_it_serves_on_its_own_port(self, tmp_path: Path) -> None:
-        api, raft = free_ports(2)
-        text = (
-            f"listenPort=9876\nenableControllerInNamesrv=true\ncontrollerDLegerGroup=g\nbindAddress=127.0.0.1\n"
-            f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-            f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
-        )
+        text, api = alone(tmp_path)
+        text += "listenPort=9876\nenableControllerInNamesrv=true\ncontrollerDLegerGroup=g\n"
         embedded = open_controller(real_world(), parse_properties(text))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(embedded.run)
@@ -209,15 +200,8 @@ class TestEmbedded:
 
     @pytest.mark.covers("R124")
     async def test_a_controller_that_must_stop_leaves_the_name_server_alone(self, tmp_path: Path) -> None:
-        api, raft = free_ports(2)
-        (tmp_path / "raft.log").write_bytes(b"garbage")
-        embedded = open_controller(
-            real_world(),
-            parse_properties(
-                f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
-                f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}\nbindAddress=127.0.0.1\n"
-            ),
-        )
+        text = foreign_store(tmp_path).read_text()
+        embedded = open_controller(real_world(), parse_properties(text))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(embedded.run)
             await until(lambda: embedded.controller.member.problem)
