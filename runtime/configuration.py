@@ -2,6 +2,8 @@
 
 A field's type says what its text may be: ``bool``, ``int`` (64 bits), ``float``, ``str``, or one of them with a rule,
 as :data:`Port`. Errors are one line: where, which key, which text, and what is expected.
+
+Values are read one by one: a function for all keys of a broker takes longer to make than a broker to start.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import attrs
-from cattrs import ClassValidationError, Converter
-from cattrs.gen import make_dict_structure_fn_from_attrs, override
 
 from understudy.runtime.properties import ConfigError, Properties, located, nearest_name, printable
+
+if TYPE_CHECKING:
+    from cattrs import BaseConverter
 
 INT = (-(1 << 31), (1 << 31) - 1)
 LONG = (-(1 << 63), (1 << 63) - 1)
@@ -116,28 +119,17 @@ def structure(values: Properties, *sections: type[attrs.AttrsInstance]) -> list[
     unfit: dict[str, str] = {}
     for section in sections:
         known = fields_of(section)
-        given = {known[key].name: key for key in values if key in known}
-        if not given:
-            found.append({})
-            continue
-        # Only for what was given: a function for all keys of a broker takes longer to make than a broker to start.
-        keys: dict[str, Any] = {name: override(rename=key) for name, key in given.items()}
-        read = make_dict_structure_fn_from_attrs(
-            [known[key] for key in given.values()],
-            section,
-            _CONVERTER,
-            _cattrs_use_linecache=False,
-            **keys,
-        )
-        try:
-            settings = read(values, section)
-        except ClassValidationError as error:
-            wrong, others = error.group_exceptions()
-            if others or not all(isinstance(each, UnfitError) for each, _ in wrong):
-                raise  # a fault of this program, not of the file
-            unfit |= {given[note.name]: str(each) for each, note in wrong}
-            continue
-        found.append({name: getattr(settings, name) for name in given})
+        read: dict[str, Any] = {}
+        for key, text in values.items():
+            if key not in known:
+                continue
+            field = known[key]
+            kind: Any = field.type
+            try:
+                read[field.name] = _converter().structure(text, kind)
+            except UnfitError as error:
+                unfit[key] = str(error)
+        found.append(read)
     if unfit:
         raise _bad_values(values, unfit)
     return found
@@ -160,14 +152,13 @@ def with_values(settings: Settings, values: Mapping[str, str], source: str) -> S
 
 def value_text(value: object) -> str:
     """Return how a value stands in a property file."""
-    return str(_CONVERTER.unstructure(value))
+    return str(_converter().unstructure(value))
 
 
 def shown(settings: attrs.AttrsInstance) -> dict[str, str]:
     """Return the text of every setting that has a value, by key."""
-    known = fields_of(type(settings))
-    texts = _CONVERTER.unstructure_attrs_asdict(settings)
-    return {key: texts[field.name] for key, field in known.items() if texts[field.name] is not None}
+    values = {key: getattr(settings, field.name) for key, field in fields_of(type(settings)).items()}
+    return {key: value_text(value) for key, value in values.items() if value is not None}
 
 
 def unknown_key_line(values: Properties, key: str, known: Iterable[str]) -> str:
@@ -212,8 +203,11 @@ def _ruled(kind: Any) -> Callable[[str, Any], Any]:
     return lambda text, _: rule.read(text.strip())
 
 
-def _converter() -> Converter:
-    converter = Converter()
+@functools.cache
+def _converter() -> BaseConverter:
+    from cattrs import BaseConverter  # here: a program without settings starts without it
+
+    converter = BaseConverter()
     converter.register_structure_hook(bool, lambda text, _: _truth(text.strip()))
     converter.register_structure_hook(int, lambda text, _: Between(*LONG).read(text.strip()))
     converter.register_structure_hook(float, lambda text, _: _number(text.strip()))
@@ -223,6 +217,3 @@ def _converter() -> Converter:
     converter.register_unstructure_hook(int, str)
     converter.register_unstructure_hook(float, str)
     return converter
-
-
-_CONVERTER = _converter()

@@ -100,16 +100,17 @@ def test_a_key_of_several_classes_is_read_for_each() -> None:
     assert [{"size": 7, "listen_port": 8}, {"size": 7, "listenPort": 8}] == structure(values, Example, Other)
 
 
-def test_a_fault_of_the_class_is_not_taken_for_one_of_the_file() -> None:
+def test_a_fault_of_a_rule_is_not_taken_for_one_of_the_file() -> None:
+    def broken(text: str) -> str | None:
+        raise RuntimeError("broken")
+
     @attrs.define
-    class Broken:
-        size: int = 0
+    class Ruled:
+        colour: Annotated[str, Form(broken)] = ""
 
-        def __attrs_post_init__(self) -> None:
-            raise RuntimeError("broken")
-
-    with pytest.raises(ExceptionGroup, match="While structuring Broken"):
-        structure(Properties({"size": "1"}, "n.conf"), Broken)
+    attrs.resolve_types(Ruled, globals(), {"broken": broken})
+    with pytest.raises(RuntimeError, match="broken"):
+        structure(Properties({"colour": "red"}, "n.conf"), Ruled)
 
 
 @given(
