@@ -1,67 +1,46 @@
-"""``mqnamesrv``: the name server as a program (NamesrvStartup.java)."""
+"""``mqnamesrv``: the name server as a program (NamesrvStartup.java).
+
+It listens before it has imported what answers: whoever waits for the port starts meanwhile. Only then it imports more.
+"""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
-import signal
 import sys
 from collections.abc import Sequence
 
-import attrs
-import trio
-
-from understudy.namesrv.config import NamesrvConfig, read_config, show
-from understudy.namesrv.metrics import collect, read_settings
-from understudy.namesrv.server import EmbeddedController, NameServer
-from understudy.runtime.disk import RealDisk
-from understudy.runtime.log import configure, get_logger
-from understudy.runtime.metrics_endpoint import MetricsEndpoint
-from understudy.runtime.network import ListenError
-from understudy.runtime.program import first_cause, one_line
+from understudy.runtime.files import RealFiles
+from understudy.runtime.listen_ahead import listen_ahead
+from understudy.runtime.os_failure import os_failure
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
-from understudy.runtime.table import TableDamagedError
-from understudy.runtime.world import World, real_world
 
-log = get_logger("namesrv.main")
-
-_IMPORTANT = (
-    "bindAddress",
-    "listenPort",
-    "kvConfigPath",
-    "configStorePath",
-    "supportActingMaster",
-    "notifyMinBrokerIdChanged",
-    "enableControllerInNamesrv",
-)
+DEFAULT_ADDRESS = "0.0.0.0"
+DEFAULT_PORT = "9876"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code: 0 after SIGTERM or SIGINT, 1 after one line about what is wrong."""
     options = _parser().parse_args(arguments)
     try:
-        config, values = _config(options.config_file)
+        values = _values(options.config_file)
     except (ConfigError, OSError) as error:
-        return _fail(error)
+        print(f"mqnamesrv: {os_failure(error) if isinstance(error, OSError) else error}", file=sys.stderr)
+        return 1
     if options.print_all or options.print_important:
-        lines = show(config).splitlines()
-        print("\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT))
-        return 0
-    configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
-    if not config.rocketmq_home:
-        log.info("ROCKETMQ_HOME is not set; only a relative path of a configuration file would be looked for there")
+        from understudy.namesrv.program import print_settings
+
+        return print_settings(values, important=not options.print_all)
+    given = values if values is not None else {}
+    ahead = listen_ahead(given.get("bindAddress", DEFAULT_ADDRESS), given.get("listenPort", DEFAULT_PORT))
     try:
-        trio.run(_serve, config, values)
-    except BaseExceptionGroup as group:
-        wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, OSError))
-        if wrong is None:
-            raise
-        return _fail(first_cause(wrong))
-    except (ListenError, TableDamagedError, ConfigError, OSError) as error:
-        return _fail(error)
-    return 0
+        from understudy.namesrv.program import serve
+
+        return serve(values, ahead)
+    finally:
+        if ahead is not None:
+            ahead.close()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,57 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(path: str | None) -> tuple[NamesrvConfig, Properties]:
-    """Read the settings and print a warning line for each key that is unknown or without effect."""
-    if path is None:
-        return NamesrvConfig(), Properties({}, "defaults")
-    values = read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE))
-    # Settings changed over the network go back into the file they came from, as in the reference.
-    base = attrs.evolve(NamesrvConfig(), config_store_path=os.path.abspath(values.source))
-    config, warnings = read_config(values, base)
-    for warning in warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return config, values
-
-
-async def _serve(config: NamesrvConfig, values: Properties) -> None:
-    world = real_world()
-    async with trio.open_nursery() as nursery:
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            controller = _controller(world, values) if config.enable_controller_in_namesrv else None
-            server = NameServer(world, config, controller=controller)
-            if controller is not None:
-                controller.show_also(lambda: collect(server.table))  # both serve one file's keys: one port
-            else:
-                await _serve_metrics(world, values, server, nursery)
-            host, port = await nursery.start(server.run)
-            print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True)
-            async for number in signals:
-                log.info("stopping", signal=signal.Signals(number).name)
-                break
-            nursery.cancel_scope.cancel()
-
-
-async def _serve_metrics(world: World, values: Properties, server: NameServer, nursery: trio.Nursery) -> None:
-    settings, warning = read_settings(values)
-    if warning:
-        log.warning(warning)
-    if settings is not None:
-        endpoint = MetricsEndpoint(world, settings, lambda: collect(server.table))
-        await endpoint.bind()
-        nursery.start_soon(endpoint.run)
-
-
-def _controller(world: World, values: Properties) -> EmbeddedController:
-    """Make the controller that shares this process; its room is above this one, so it is looked up by name."""
-    embed = importlib.import_module("understudy.controller.embed")
-    controller: EmbeddedController = embed.open_controller(world, values)
-    return controller
-
-
-def _fail(error: BaseException) -> int:
-    print(f"mqnamesrv: {one_line(error)}", file=sys.stderr)
-    return 1
+def _values(path: str | None) -> Properties | None:
+    return None if path is None else read_properties_file(RealFiles(), path, os.environ.get(HOME_VARIABLE))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from understudy.runtime.files import RealFiles
+
 T = TypeVar("T")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FALLOCATE = getattr(_LIBC, "fallocate", None)
@@ -262,7 +264,7 @@ class RealLock:
             self._fd = -1
 
 
-class RealDisk:
+class RealDisk(RealFiles):
     """The machine's file systems.
 
     Args:
@@ -271,12 +273,6 @@ class RealDisk:
 
     def __init__(self, threads: int = 4) -> None:
         self._limiter = trio.CapacityLimiter(threads)
-
-    def exists(self, path: str) -> bool:
-        return os.path.exists(path)
-
-    def size(self, path: str) -> int:
-        return os.path.getsize(path)
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
@@ -289,9 +285,6 @@ class RealDisk:
 
     def make_folder(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
-
-    def read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
 
     def open(self, path: str, *, create: bool = True) -> File:
         return RealFile(path, create)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 
-from understudy.runtime.disk import Disk
+from understudy.runtime.files import Files
 from understudy.runtime.properties import LIMIT_CHARACTERS, ConfigError, Properties, parse_properties
 
 HOME_VARIABLE = "ROCKETMQ_HOME"
@@ -14,7 +14,7 @@ _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f]")
 _MOST_BYTES = LIMIT_CHARACTERS * 4  # as many as that many characters can have
 
 
-def read_properties_file(disk: Disk, path: str, home: str | None) -> Properties:
+def read_properties_file(disk: Files, path: str, home: str | None) -> Properties:
     """Return the keys of a configuration file; their source is the path at which it was found.
 
     The text is UTF-8, with or without a byte order mark; one that is not is read as ISO 8859-1. Differs: the reference
@@ -42,7 +42,7 @@ def read_properties_file(disk: Disk, path: str, home: str | None) -> Properties:
     return parse_properties(_text(data, found), found)
 
 
-def _find(disk: Disk, path: str, home: str | None) -> str:
+def _find(disk: Files, path: str, home: str | None) -> str:
     if os.path.isabs(path) or disk.exists(path):
         return path
     if not home:
