@@ -15,7 +15,8 @@ from understudy.store.batch_queue import BatchQueues
 from understudy.store.checkpoint import Checkpoint
 from understudy.store.commit_log import CommitLog
 from understudy.store.config import SYNC_FLUSH, StoreConfig
-from understudy.store.consume_queue import ConsumeQueue, ConsumeQueues
+from understudy.store.consume_queue import ConsumeQueue
+from understudy.store.consume_queues import ConsumeQueues
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import keep_hole
 from understudy.store.index import Index
