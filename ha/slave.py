@@ -9,8 +9,10 @@ import attrs
 import trio
 
 from understudy.ha import wire
+from understudy.ha.continuity import MismatchError, check_continues
 from understudy.ha.healing import Look, Outcome, Step, next_step
-from understudy.ha.settings import ContinuedLog, HaParameters, LogRepair
+from understudy.ha.hole_filling import HoleFilling
+from understudy.ha.settings import ContinuedLog, HaParameters
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 from understudy.runtime.world import World
@@ -30,10 +32,6 @@ class HaState(Enum):
     READY = 0
     TRANSFER = 2
     SHUTDOWN = 4
-
-
-class MismatchError(Exception):
-    """The master's next byte does not follow our log; nothing was written. The message says what to do."""
 
 
 @attrs.frozen
@@ -213,7 +211,7 @@ class HaSlave:
             hole = store.hole
             if hole is None:  # its file grew too old while the connection was made
                 return _HOLE_GONE
-            healing = _Healing(hole, store.max_physical_offset, store.repair(hole))
+            healing = HoleFilling(hole, store.max_physical_offset, store.repair(hole))
             log.warning("writing what is missing from the first hole of the log on", hole=hole, end=healing.end)
         line = _Line(stream, self._world.clock.monotonic())
         anew = self._begins_anew and self._is_empty()
@@ -228,7 +226,8 @@ class HaSlave:
                 return frames
             if not heard and frames[0].offset != first:
                 wire.refuse_master_handshake(frames[0])
-            self._check(frames, healing)
+            end = store.max_physical_offset if healing is None else healing.position
+            check_continues(frames, end, known=healing is not None or not self._is_empty())
             if healing is not None:
                 frames = await healing.take(frames)
                 if healing.position < healing.end:
@@ -298,25 +297,6 @@ class HaSlave:
         else:  # once may be a master that stops
             log.warning("perhaps refused by the master", address=self._connected_to, why=self._refusal)
 
-    def _check(self, transfers: list[wire.Transfer], healing: _Healing | None) -> None:
-        """Refuse all of *transfers* when one of them does not belong where our log, or its *healing*, would be then.
-
-        Raises:
-            MismatchError: nothing was written.
-        """
-        end = self._store.max_physical_offset if healing is None else healing.position
-        known = healing is not None or not self._is_empty()
-        for transfer in transfers:
-            if known and end != transfer.offset:
-                where = "ahead of" if end > transfer.offset else "behind"
-                raise MismatchError(
-                    f"our log ends at {end}, the master sends from {transfer.offset}: this slave is {where} it or has "
-                    "another history. Nothing was written. Compare both logs; to follow this master, move this store "
-                    "away and start again"
-                )
-            known = known or bool(transfer.body)
-            end = transfer.offset + len(transfer.body)
-
     def _apply(self, transfer: wire.Transfer) -> None:
         """Append a checked transfer.
 
@@ -347,46 +327,6 @@ class HaSlave:
             self.state = state
             for callback in self.state_changed:
                 callback(state)
-
-
-class _Healing:
-    """What comes over one connection and is written over the void records of our log.
-
-    Attributes:
-        position: up to here our log is as the master's.
-        end: where our log ends.
-        why_not: why it cannot go on.
-    """
-
-    def __init__(self, hole: int, end: int, repair: LogRepair) -> None:
-        self.position = hole
-        self.end = end
-        self.why_not = ""
-        self._repair = repair
-
-    async def take(self, frames: list[wire.Transfer]) -> list[wire.Transfer]:
-        """Write what came and belongs before the end; return the rest, which follows it.
-
-        Raises:
-            MismatchError: the master does not have what it had a moment ago; nothing of ours was overwritten.
-        """
-        rest = []
-        for frame in frames:
-            part = frame.body[: self.end - self.position]
-            if part:
-                try:
-                    await self._repair.write(self.position, part)
-                except ValueError as error:
-                    raise MismatchError(f"what is missing cannot be taken from this master: {error}") from None
-                self.position += len(part)
-                if self.position == self.end:
-                    await self._repair.finish()
-            elif self.position < self.end:
-                self.why_not = f"the master did not send what is missing from {self.position} on"
-                return []
-            if len(part) < len(frame.body) or not frame.body:
-                rest.append(wire.Transfer(frame.offset + len(part), frame.body[len(part) :]))
-        return rest
 
 
 class _Line:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import struct
 
 import pytest
 import trio
+from ha_rig import Log, master_of, played_master, slave_of
 from hypothesis import given
 from hypothesis import strategies as st
-from test_ha_plain_replication import Log, master_of, slave_of
 from trio.testing import MockClock
 
 from understudy.ha import replicas, wire
@@ -22,11 +21,6 @@ DOUBTFUL = [FOUR_GIB + flags for flags in (0, 1, 1 << 16, (1 << 16) + 1)]
 # Captured from 5.4.0: a slave with broker id 2; a master with the epoch list (1, 0) and an empty log.
 SLAVE_HANDSHAKE = bytes.fromhex("00000001000000000000000000000002")
 MASTER_HANDSHAKE = bytes.fromhex("000000010000000c000000000000000000000001" + "000000010000000000000000")
-
-
-@pytest.fixture
-def network() -> SimNetwork:
-    return SimNetwork(random.Random(6))
 
 
 def feed_in_pieces(reader: wire.ReportReader, data: bytes, cuts: set[int]) -> list[int]:
@@ -125,7 +119,7 @@ async def test_a_slave_refuses_the_handshake_of_a_master_in_controller_mode(
 ) -> None:
     theirs = Log(data)
     async with slave_of(network, theirs) as slave:
-        listener = await network.host("m").listen("0.0.0.0", 10912)
+        listener = await played_master(network)
         stream = await listener.accept()
         await stream.send_all(MASTER_HANDSHAKE)
         assert wire.report(len(data)) == await stream.receive_some(8)
@@ -140,7 +134,7 @@ async def test_a_hostile_frame_behind_good_ones_of_the_same_receive_spoils_them_
 ) -> None:
     theirs = Log(b"y" * 100)
     async with slave_of(network, theirs) as slave:
-        listener = await network.host("m").listen("0.0.0.0", 10912)
+        listener = await played_master(network)
         stream = await listener.accept()
         good = wire.header(100, 10) + b"z" * 10 + wire.header(110, 0)
         await stream.send_all(good + wire.header(50, 10) + b"!" * 10 + wire.header(110, 10) + b"z" * 10)

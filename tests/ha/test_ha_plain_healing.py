@@ -6,9 +6,9 @@ import random
 
 import pytest
 import trio
+from ha_rig import FILE, Log, frame_of, master_of, played_master, slave_of
 from hypothesis import given
 from hypothesis import strategies as st
-from test_ha_plain_replication import FILE, Log, master_of, slave_of
 from trio.testing import MockClock
 
 from understudy.ha import wire
@@ -16,11 +16,6 @@ from understudy.ha.healing import Look, Outcome, Step, next_step
 from understudy.testkit.sim_network import SimNetwork
 
 MASTER = "m:10912"
-
-
-@pytest.fixture
-def network() -> SimNetwork:
-    return SimNetwork(random.Random(7))
 
 
 def with_hole(data: bytes, hole: int, length: int, base: int = 0) -> Log:
@@ -136,7 +131,7 @@ async def test_a_master_without_that_part_leaves_the_slave_as_it_is_with_one_lin
     theirs = with_hole(data, 1000, 400)
     if speaks_java:
         async with slave_of(network, theirs):
-            listener = await network.host("m").listen("0.0.0.0", 10912)
+            listener = await played_master(network)
             stream = await listener.accept()
             assert wire.report(1000) == await stream.receive_some(8)
             await stream.send_all(wire.header(1000, 0))
@@ -179,9 +174,9 @@ async def test_a_connection_that_ends_while_it_is_looked_at_costs_nothing(
     theirs = with_hole(data, 3000, 400)
     before = bytes(theirs.data)
     async with slave_of(network, theirs):
-        listener = await network.host("m").listen("0.0.0.0", 10912)
+        listener = await played_master(network)
         stream = await listener.accept()
-        await stream.send_all(wire.header(3000, 2000) + data[3000:5000])
+        await stream.send_all(frame_of(data, 3000, 5000))
         assert wire.report(3000) == await stream.receive_some(8)
         await stream.aclose()
         await listener.aclose()
@@ -199,9 +194,9 @@ async def test_a_master_that_has_lost_it_meanwhile_costs_nothing(
     theirs = with_hole(data, 3000, 400)
     before = bytes(theirs.data)
     async with slave_of(network, theirs):
-        listener = await network.host("m").listen("0.0.0.0", 10912)
+        listener = await played_master(network)
         stream = await listener.accept()
-        await stream.send_all(wire.header(3000, 6000) + data[3000:])
+        await stream.send_all(frame_of(data, 3000, 9000))
         stream = await listener.accept()
         assert wire.report(3000) == await stream.receive_some(8)
         await stream.send_all(wire.header(3000, 0))
@@ -216,11 +211,11 @@ async def test_a_master_that_dies_while_it_heals_leaves_more_than_there_was(
     data = random.Random(1).randbytes(9000)
     theirs = with_hole(data, 3000, 4000)
     async with slave_of(network, theirs):
-        listener = await network.host("m").listen("0.0.0.0", 10912)
+        listener = await played_master(network)
         stream = await listener.accept()
-        await stream.send_all(wire.header(3000, 6000) + data[3000:])
+        await stream.send_all(frame_of(data, 3000, 9000))
         stream = await listener.accept()
-        await stream.send_all(wire.header(3000, 2000) + data[3000:5000])
+        await stream.send_all(frame_of(data, 3000, 5000))
         assert wire.report(3000) == await stream.receive_some(8)
         await trio.sleep(0.1)
         assert (3000, data[:5000] + bytes(2000) + data[7000:]) == (theirs.hole, theirs.data)

@@ -3,120 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from ha_rig import FILE, EmptyFile, Log, master_of, played_master, slave_of, world_of
 from trio.testing import MockClock
 
 from understudy.ha import wire
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import HaSettings
-from understudy.ha.slave import HaSlave, HaState
+from understudy.ha.slave import HaState
 from understudy.runtime.background import open_background
-from understudy.runtime.clock import VirtualClock
-from understudy.runtime.disk import RealDisk
-from understudy.runtime.world import World
 from understudy.testkit.sim_connection import LinkQuality
 from understudy.testkit.sim_network import SimNetwork
-
-FILE = 4096
-
-
-class Log:
-    """A commit log in memory: files of 4 KiB, the first one at *base*."""
-
-    def __init__(self, data: bytes = b"", base: int = 0) -> None:
-        self.base = base
-        self.data = bytearray(data)
-        self.hole: int | None = None
-        self.missing: set[int] = set()
-        self.grown: list[Callable[[], None]] = []
-
-    @property
-    def max_physical_offset(self) -> int:
-        return self.base + len(self.data) if self.data or self.base else 0
-
-    @property
-    def min_physical_offset(self) -> int:
-        return self.base if self.data else -1
-
-    def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
-        at = physical_offset - self.base
-        to_file_end = FILE - physical_offset % FILE
-        return memoryview(bytes(self.data[at : at + min(max_bytes, to_file_end)]))
-
-    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
-        if not self.data:
-            self.base = physical_offset
-        assert physical_offset == self.max_physical_offset
-        self.data += data
-
-    def repair(self, start: int) -> Log:
-        return self
-
-    def differs_at(self, physical_offset: int, data: bytes | memoryview) -> int | None:
-        places = enumerate(data, physical_offset)
-        return next((at for at, byte in places if at not in self.missing and self.data[at - self.base] != byte), None)
-
-    async def write(self, physical_offset: int, data: bytes | memoryview) -> None:
-        at = physical_offset - self.base
-        assert at + len(data) <= len(self.data)
-        if self.differs_at(physical_offset, data) is not None:
-            raise ValueError("our log has other bytes")
-        self.data[at : at + len(data)] = data
-
-    async def finish(self) -> None:
-        self.hole = None
-
-    def append(self, data: bytes) -> None:
-        self.data += data
-        for callback in self.grown:
-            callback()
-
-
-class EmptyFile(Log):
-    """A log without a byte whose only file begins at *base*: what a power loss can leave."""
-
-    def __init__(self, base: int) -> None:
-        super().__init__(b"", base)
-
-    @property
-    def min_physical_offset(self) -> int:
-        return self.base
-
-    def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
-        assert not self.data or physical_offset == self.max_physical_offset
-        super().append_raw(physical_offset, data)
-
-
-@pytest.fixture
-def network() -> SimNetwork:
-    return SimNetwork(random.Random(5))
-
-
-def world_of(network: SimNetwork, host: str) -> World:
-    return World(VirtualClock(), network.host(host), RealDisk(), random.Random(2))
-
-
-@asynccontextmanager
-async def master_of(network: SimNetwork, log: Log, settings: HaSettings | None = None) -> AsyncIterator[HaMaster]:
-    master = HaMaster(world_of(network, "m"), log, settings or HaSettings(file_bytes=FILE), "0.0.0.0", 10912)
-    log.grown.append(master.log_grew)
-    async with open_background() as nursery:
-        await master.bind()
-        nursery.start_soon(master.run)
-        yield master
-
-
-@asynccontextmanager
-async def slave_of(network: SimNetwork, log: Log, settings: HaSettings | None = None) -> AsyncIterator[HaSlave]:
-    slave = HaSlave(world_of(network, "s"), log, settings or HaSettings(file_bytes=FILE))
-    slave.set_master("m:10912")
-    async with open_background() as nursery:
-        nursery.start_soon(slave.run)
-        yield slave
 
 
 async def test_a_slave_with_part_of_the_log_gets_the_rest_and_then_each_append_at_once(
@@ -181,7 +80,7 @@ async def test_a_diverged_slave_writes_nothing_and_says_what_to_do(
 ) -> None:
     theirs = Log(b"y" * 100)
     async with slave_of(network, theirs) as slave:
-        listener = await network.host("m").listen("0.0.0.0", 10912)
+        listener = await played_master(network)
         stream = await listener.accept()
         await stream.send_all(wire.header(90, 20) + b"z" * 20)
         assert wire.report(100) == await stream.receive_some(8)
@@ -296,7 +195,7 @@ async def test_a_master_that_dies_before_its_first_word_is_not_said_to_refuse_an
 ) -> None:
     # given an empty slave that asks again as soon as it may
     theirs = Log()
-    listener = await network.host("m").listen("0.0.0.0", 10912)
+    listener = await played_master(network)
     async with slave_of(network, theirs, HaSettings(file_bytes=FILE, retry_ms=1000)) as slave:
         for _ in range(4):
             stream = await listener.accept()
