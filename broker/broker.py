@@ -35,6 +35,7 @@ from understudy.broker.replication import Replication
 from understudy.broker.role import OpenRole, Role
 from understudy.broker.saved_tables import load_tables
 from understudy.broker.schedule import ScheduleProgress, ScheduleService
+from understudy.broker.services import start_services
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
@@ -295,7 +296,7 @@ class Broker:
     async def _serve(
         self, scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        clock, keys = self.world.clock, self.options.store
+        clock = self.world.clock
         with scope:
             async with open_client(self.world) as own_client:
                 self.client = self._shared_client if self._shared_client is not None else own_client
@@ -305,29 +306,7 @@ class Broker:
                     await refuse_twin(clock, self.member_group, self.client, self.identity)
                 async with open_supervisor(clock, self.identity.canonical_name) as services:
                     self.services = services
-                    services.start("store", self.store.run)
-                    services.start("persistence", self.persistence.run)
-                    services.start("pull hold", self.hold.run)
-                    if self.sync_flush or self.options.store.brokerRole == "SYNC_MASTER":
-                        reason = f"flushDiskType={keys.flushDiskType}, brokerRole={keys.brokerRole}"
-                        services.start("acknowledgements", self.acknowledgements.run, reason=reason)
-                    self.replication.start(services)
-                    services.start("housekeeping", self.members.run)
-                    services.start("broadcast offsets", lambda: self.broadcasts.run(self.members.is_connected))
-                    services.start("statistics", self.stats.run)
-                    services.start("server", self.server.run)
-                    if self.fast_server is not None:
-                        services.start("fast server", self.fast_server.run)
-                    if self.metrics is not None:
-                        services.start("metrics", self.metrics.run, reason="metricsExporterType=PROM")
-                    services.start("registration", self.registration.run)
-                    services.start("name servers", self.registration.servers.run)
-                    if self.role is not None:
-                        services.start("role", self.role.run, reason="decides which other services run")
-                    else:
-                        self._start_by_configuration(services)
-                    if self.is_slave or self.options.broker.enableSlaveActingMaster:
-                        services.start("member group", self.member_group.run, reason="replica group")
+                    start_services(self, services)
                     if self.registration.name_servers:
                         await self.registration.settled(FIRST_REGISTRATION_MS)
                     log.info(
@@ -340,14 +319,6 @@ class Broker:
                     scope.shield = True  # only now: a stop during the start ends it at once, a later one in its order
                     task_status.started()
                     await trio.sleep_forever()
-
-    def _start_by_configuration(self, services: Supervisor) -> None:
-        if not self.is_slave:
-            services.start("schedule", self.schedule.run, reason="master")
-        if self.options.broker.enableSlaveActingMaster or self.options.broker.enableControllerMode:
-            services.start("heartbeat", self.registration.heartbeat, reason="acting master or controller mode")
-        if self.slave_sync is not None:
-            services.start("metadata sync", self.slave_sync.run, reason="SLAVE")
 
     def settings_changed(self) -> None:
         """Tell services that wait for nothing else that a key of the configuration may have another value."""

@@ -3,29 +3,27 @@
 Each name server is told for itself and in parallel; one that does not answer delays nobody. A topic that was created
 is announced at once by a registration that holds only that topic.
 
-Source: BrokerController.java, BrokerOuterAPI.java, RegisterBrokerBody.java.
+Source: BrokerController.java, BrokerOuterAPI.java.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
 
-from understudy.broker import names
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.name_servers import NameServers
-from understudy.broker.registration_body import compressed_body, registration_body
+from understudy.broker.registration_requests import RegistrationRequests
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.broker.unheard import Unheard
 from understudy.remoting.client import RemotingClient, open_client
-from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, request
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import JsonError, dumps, loads
+from understudy.runtime.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
@@ -65,6 +63,7 @@ class Registration:
         self._identity = identity
         self._topics = topics
         self._client = client
+        self._requests = RegistrationRequests(world.clock, options, identity, topics)
         broker = options.broker
         self.servers = NameServers(
             world,
@@ -75,6 +74,7 @@ class Registration:
         self.servers.on_change.append(self.trigger)
         self._changed: dict[str, TopicConfig] = {}
         self._missed: set[str] = set()
+        self._took: set[str] = set()
         self._under_way: set[str] = set()
         self._again: set[str] = set()
         self._unheard = Unheard()
@@ -186,16 +186,10 @@ class Registration:
 
         Uses connections of its own: those of the running broker may be gone already.
         """
-        ext = {
-            "brokerName": self._identity.name,
-            "brokerAddr": self._identity.address,
-            "clusterName": self._identity.cluster,
-            "brokerId": str(self._identity.broker_id),
-        }
         with self._world.clock.move_on_after(SIGN_OFF_TIMEOUT_MS / 1000):
             async with open_client(self._world) as client, trio.open_nursery() as nursery:
                 for address in self.name_servers:
-                    nursery.start_soon(self._sign_off_at, client, address, ext)
+                    nursery.start_soon(self._sign_off_at, client, address)
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
         if rows:
@@ -212,34 +206,6 @@ class Registration:
     def _period_ms(self) -> int:
         return max(SHORTEST_PERIOD_MS, min(self._options.broker.registerNameServerPeriod, LONGEST_PERIOD_MS))
 
-    def _perm_mask(self) -> int:
-        perm = self._options.broker.brokerPermission
-        both = names.PERM_READ | names.PERM_WRITE
-        return 7 if perm & both == both else perm
-
-    def _request(self, rows: Iterable[TopicConfig]) -> Command:
-        broker, identity = self._options.broker, self._identity
-        version, mask = self._topics.version, self._perm_mask()
-        compressed = broker.compressedRegister
-        if compressed:
-            body = compressed_body(rows, version, mask)
-        else:
-            body = registration_body(rows, version, mask, self._world.clock.wall_ms())
-        ext = {
-            "brokerName": identity.name,
-            "brokerAddr": identity.address,
-            "clusterName": identity.cluster,
-            "haServerAddr": identity.ha_address,
-            "brokerId": str(identity.broker_id),
-            # Differs because the reference says false and compresses all the same, which no name server can read.
-            "compressed": "true" if compressed else "false",
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-            "enableActingMaster": "true" if broker.enableSlaveActingMaster else "false",
-        }
-        if broker.enableSlaveActingMaster:
-            ext["heartbeatTimeoutMillis"] = str(broker.brokerNotActiveTimeoutMillis)
-        return request(RequestCode.REGISTER_BROKER, ext, body)
-
     async def _register_all(self, nursery: trio.Nursery, addresses: list[str]) -> None:
         """Register everything at *addresses*; note those that did not take it."""
         rows = list(self._topics.rows.values())
@@ -248,14 +214,14 @@ class Registration:
         only_when_changed = not self._options.broker.forceRegister
 
         async def register(address: str) -> None:
-            await self._register_at(address, self._request(rows), only_when_changed)
+            await self._register_at(address, self._requests.register(rows), only_when_changed)
 
         await self._tell_each(nursery, addresses, register)
 
     async def _announce(self, nursery: trio.Nursery, rows: list[TopicConfig]) -> None:
         async def announce(address: str) -> None:
             if not self._options.broker.enableSingleTopicRegister:
-                await self._register_at(address, self._request(rows), False)
+                await self._register_at(address, self._requests.register(rows), False)
                 return
             async with trio.open_nursery() as parallel:
                 for row in rows:
@@ -284,7 +250,7 @@ class Registration:
                 while address in self._again and not self.isolated:
                     self._again.discard(address)
                     self._missed.discard(address)
-                    await self._register_at(address, self._request(self._topics.rows.values()), False)
+                    await self._register_at(address, self._requests.register(self._topics.rows.values()), False)
             finally:
                 self._under_way.discard(address)
                 self._again.discard(address)
@@ -300,12 +266,14 @@ class Registration:
 
     async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> None:
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
+            self._took.add(address)
             return
         timeout_ms = self._options.broker.registerBrokerTimeoutMills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             self._missed.add(address)
             return
+        self._took.add(address)
         self._told_at = self._world.clock.monotonic()
         ext = answer.ext or {}
         for listener in self.on_answer:
@@ -314,34 +282,11 @@ class Registration:
             self._take_order_config(address, answer.body)
 
     async def _register_topic_at(self, address: str, row: TopicConfig) -> None:
-        body = dumps(
-            {
-                "brokerDatas": [],
-                "filterServerTable": {},
-                "queueDatas": [
-                    {
-                        "brokerName": self._identity.name,
-                        "perm": row.perm & self._perm_mask(),
-                        "readQueueNums": row.read_queue_nums,
-                        "topicSysFlag": row.sys_flag,
-                        "writeQueueNums": row.write_queue_nums,
-                    }
-                ],
-            }
-        )
-        command = request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": row.name}, body)
-        await self._ask(address, command, ANNOUNCE_TIMEOUT_MS, "register a topic")
+        await self._ask(address, self._requests.register_topic(row), ANNOUNCE_TIMEOUT_MS, "register a topic")
 
     async def _differs_at(self, address: str) -> bool:
         """Ask whether a name server knows another version of the topics; when it does not answer: yes."""
-        ext = {
-            "brokerName": self._identity.name,
-            "brokerAddr": self._identity.address,
-            "clusterName": self._identity.cluster,
-            "brokerId": str(self._identity.broker_id),
-        }
-        command = request(RequestCode.QUERY_DATA_VERSION, ext, dumps(self._topics.version.to_json()))
-        answer = await self._ask(address, command, ANNOUNCE_TIMEOUT_MS, "ask for the version")
+        answer = await self._ask(address, self._requests.ask_version(), ANNOUNCE_TIMEOUT_MS, "ask for the version")
         return answer is None or (answer.ext or {}).get("changed", "true").lower() == "true"
 
     async def _ask(self, address: str, command: Command, timeout_ms: float, what: str) -> Command | None:
@@ -367,19 +312,11 @@ class Registration:
         Name servers that know 904 never say so; the member view finds it out then.
         """
         timeout_ms = self._options.broker.sendHeartbeatTimeoutMillis
-        ext = {
-            "clusterName": self._identity.cluster,
-            "brokerAddr": self._identity.address,
-            "brokerName": self._identity.name,
-        }
         try:
             if not self._options.broker.compatibleWithOldNameSrv:
-                beat = request(RequestCode.BROKER_HEARTBEAT, ext, oneway=True)
-                await self._client.invoke_oneway(address, beat, timeout_ms)
+                await self._client.invoke_oneway(address, self._requests.heartbeat(), timeout_ms)
                 return
-            ext["brokerId"] = str(self._identity.broker_id)
-            question = request(RequestCode.QUERY_DATA_VERSION, ext, dumps(self._topics.version.to_json()))
-            answer = await self._client.invoke(address, question, timeout_ms)
+            answer = await self._client.invoke(address, self._requests.ask_version(), timeout_ms)
         except RemotingError as error:
             log.debug("heartbeat not sent", name_server=address, why=error)
             return
@@ -388,13 +325,15 @@ class Registration:
             self.on_unknown()
 
     def _connection_closed(self, address: str, connection: Connection) -> None:
-        # A name server drops the brokers of a connection that ends; a new registration brings this one back.
-        if address in self.name_servers:
+        # A name server drops the brokers of a connection that ends; a new registration brings this one back. Where
+        # none was taken before the connection ended, nothing was dropped: whoever is there is asked again later.
+        if address in self._took and address in self.name_servers:
+            self._took.discard(address)
             self.lost()
 
-    async def _sign_off_at(self, client: RemotingClient, address: str, ext: dict[str, str]) -> None:
+    async def _sign_off_at(self, client: RemotingClient, address: str) -> None:
         try:
-            await client.invoke(address, request(RequestCode.UNREGISTER_BROKER, dict(ext)), SIGN_OFF_TIMEOUT_MS)
+            await client.invoke(address, self._requests.sign_off(), SIGN_OFF_TIMEOUT_MS)
         except RemotingError as error:
             log.info("not signed off", broker=self._identity.canonical_name, name_server=address, why=error)
 

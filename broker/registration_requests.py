@@ -1,0 +1,107 @@
+"""What a broker says to its name servers: every request, ready to be sent once.
+
+Source: BrokerOuterAPI.java, RegisterBrokerBody.java.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+
+from understudy.broker import names
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
+from understudy.broker.registration_body import compressed_body, registration_body
+from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.runtime.clock import Clock
+from understudy.runtime.json_dialect import dumps
+
+
+class RegistrationRequests:
+    """Writes the requests of one broker, each from what is true at that moment.
+
+    Args:
+        clock: what time it is.
+        options: read anew for each request.
+        identity: who the broker is.
+        topics: what it has.
+    """
+
+    def __init__(self, clock: Clock, options: BrokerOptions, identity: Identity, topics: TopicTable) -> None:
+        self._clock = clock
+        self._options = options
+        self._identity = identity
+        self._topics = topics
+
+    def register(self, rows: Iterable[TopicConfig]) -> Command:
+        """Return the registration of the broker with the topics in *rows*."""
+        broker, identity = self._options.broker, self._identity
+        version, mask = self._topics.version, self._perm_mask()
+        compressed = broker.compressedRegister
+        if compressed:
+            body = compressed_body(rows, version, mask)
+        else:
+            body = registration_body(rows, version, mask, self._clock.wall_ms())
+        ext = {
+            "brokerName": identity.name,
+            "brokerAddr": identity.address,
+            "clusterName": identity.cluster,
+            "haServerAddr": identity.ha_address,
+            "brokerId": str(identity.broker_id),
+            # Differs because the reference says false and compresses all the same, which no name server can read.
+            "compressed": "true" if compressed else "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+            "enableActingMaster": "true" if broker.enableSlaveActingMaster else "false",
+        }
+        if broker.enableSlaveActingMaster:
+            ext["heartbeatTimeoutMillis"] = str(broker.brokerNotActiveTimeoutMillis)
+        return request(RequestCode.REGISTER_BROKER, ext, body)
+
+    def register_topic(self, row: TopicConfig) -> Command:
+        """Return the announcement of one topic alone."""
+        body = dumps(
+            {
+                "brokerDatas": [],
+                "filterServerTable": {},
+                "queueDatas": [
+                    {
+                        "brokerName": self._identity.name,
+                        "perm": row.perm & self._perm_mask(),
+                        "readQueueNums": row.read_queue_nums,
+                        "topicSysFlag": row.sys_flag,
+                        "writeQueueNums": row.write_queue_nums,
+                    }
+                ],
+            }
+        )
+        return request(RequestCode.REGISTER_TOPIC_IN_NAMESRV, {"topic": row.name}, body)
+
+    def ask_version(self) -> Command:
+        """Return the question whether the name server knows another version of the topics, or not even the broker."""
+        return request(RequestCode.QUERY_DATA_VERSION, self._who(), dumps(self._topics.version.to_json()))
+
+    def heartbeat(self) -> Command:
+        """Return a light heartbeat, which nobody answers."""
+        who = self._who()
+        del who["brokerId"]
+        return request(RequestCode.BROKER_HEARTBEAT, who, oneway=True)
+
+    def sign_off(self) -> Command:
+        """Return the word that the broker is gone."""
+        return request(RequestCode.UNREGISTER_BROKER, self._who())
+
+    def _who(self) -> dict[str, str]:
+        identity = self._identity
+        return {
+            "brokerName": identity.name,
+            "brokerAddr": identity.address,
+            "clusterName": identity.cluster,
+            "brokerId": str(identity.broker_id),
+        }
+
+    def _perm_mask(self) -> int:
+        perm = self._options.broker.brokerPermission
+        both = names.PERM_READ | names.PERM_WRITE
+        return 7 if perm & both == both else perm
