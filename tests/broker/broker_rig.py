@@ -106,6 +106,18 @@ class Peer:
         self.alive = False
 
 
+class FakeConnection:
+    """Keeps what is written to it, as it was written."""
+
+    def __init__(self) -> None:
+        self.written: list[Any] = []
+        self.alive = True
+        self.address = "10.0.0.1:4000"
+
+    def write(self, frames: Any) -> None:
+        self.written.append(frames)
+
+
 class Rig:
     """A running broker and its first client."""
 
@@ -195,6 +207,15 @@ def send_header(topic: str, properties: str = "", queue_id: int = 0, **more: str
         "n": "broker-a",
         **more,
     }
+
+
+def properties(**pairs: str) -> str:
+    """Return properties as clients write them."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+
+
+def code_and_remark(answer: Command) -> tuple[int, str | None]:
+    return answer.code, answer.remark
 
 
 def pull_header(topic: str, queue_id: int = 0, offset: int = 0, group: str = "cg", **more: str) -> dict[str, str]:

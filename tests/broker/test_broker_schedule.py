@@ -1,0 +1,200 @@
+"""Delayed messages: what is delayed, and its delivery when it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from understudy.broker import delay, names
+from understudy.broker.inner import InnerMessage
+from understudy.broker.schedule import ScheduleProgress, ScheduleService
+from understudy.runtime.clock import VirtualClock
+from understudy.store.record import encode_record, format_properties
+from understudy.store.status import GetResult, GetStatus
+
+LEVELS_MS = [1_000, 5_000, 10_000]
+
+
+class FakeScheduleQueue:
+    """The schedule topic: per level a list of (deliver time, record)."""
+
+    def __init__(self) -> None:
+        self.queues: dict[int, list[tuple[int, bytes]]] = {}
+        self.first = 0
+
+    def put(self, level: int, deliver_ms: int, body: bytes, topic: str = "T") -> None:
+        queue = self.queues.setdefault(level - 1, [])
+        pairs = {"DELAY": str(level), "REAL_TOPIC": topic, "REAL_QID": "2", "KEYS": "k"}
+        record = encode_record(
+            names.SCHEDULE_TOPIC, level - 1, len(queue), 0, body, format_properties(pairs).encode(), born_ms=5
+        )
+        queue.append((deliver_ms, record))
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        return self.first
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        return len(self.queues.get(queue_id, ()))
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, count: int, size: int, accept: Callable[[int], bool]
+    ) -> GetResult:
+        queue = self.queues.get(queue_id, [])
+        if offset >= len(queue):
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, 0, len(queue), [])
+        parts, at = [], offset
+        while at < len(queue) and len(parts) < count:
+            if accept(queue[at][0]):
+                parts.append(memoryview(queue[at][1]))
+            at += 1
+        status = GetStatus.FOUND if parts else GetStatus.NO_MATCHED_MESSAGE
+        return GetResult(status, at, 0, len(queue), parts, 0, len(parts))
+
+
+class TestSchedule:
+    def make(self, clock: VirtualClock) -> tuple[ScheduleService, FakeScheduleQueue, list[tuple[float, InnerMessage]]]:
+        queue, delivered = FakeScheduleQueue(), list[tuple[float, InnerMessage]]()
+
+        async def target(message: InnerMessage) -> bool:
+            delivered.append((clock.wall_ms(), message))
+            return True
+
+        progress = ScheduleProgress(clock.wall_ms)
+        return ScheduleService(clock, cast(Any, queue), progress, LEVELS_MS, target), queue, delivered
+
+    @pytest.mark.covers("SC-03")
+    def test_levels_and_queues(self) -> None:
+        assert delay.queue_of_level(1) == 0
+        assert delay.delay_of_level(LEVELS_MS, 1) == 1_000
+        assert delay.delay_of_level(LEVELS_MS, 99) == 1_000
+
+    async def test_delivered_when_due_with_everything_it_had(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        service, queue, delivered = self.make(clock)
+        start = clock.wall_ms()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            await wait_all_tasks_blocked()
+            for level, wait_ms in enumerate(LEVELS_MS, 1):
+                queue.put(level, start + wait_ms, b"level %d" % level)
+                service.arrived(names.SCHEDULE_TOPIC, level - 1, 1, start + wait_ms, start, None)
+            await trio.sleep(11)
+            nursery.cancel_scope.cancel()
+        assert [(at - start, message.body) for at, message in delivered] == [
+            (1_000, b"level 1"),
+            (5_000, b"level 2"),
+            (10_000, b"level 3"),
+        ]
+        message = delivered[0][1]
+        assert (message.topic, message.queue_id, message.born_ms) == ("T", 2, 5)
+        assert message.properties == b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x012\x02KEYS\x01k\x02"
+        assert service.progress.offsets == {1: 1, 2: 1, 3: 1}
+
+    async def test_backlog_is_delivered_at_the_start_in_order(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        service, queue, delivered = self.make(clock)
+        for number in range(100):
+            queue.put(1, clock.wall_ms() - 10, b"%d" % number)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        assert [message.body for _, message in delivered] == [b"%d" % number for number in range(100)]
+
+    async def test_failed_delivery_is_tried_again_and_keeps_the_order(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        service, queue, delivered = self.make(clock)
+        good, refusals = service.target, [1, 1, 1]
+
+        async def target(message: InnerMessage) -> bool:
+            if refusals:
+                refusals.pop()
+                return False
+            return await good(message)
+
+        service.target = target
+        for number in range(3):
+            queue.put(2, clock.wall_ms() - 10, b"%d" % number)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        assert [message.body for _, message in delivered] == [b"0", b"1", b"2"]
+
+    async def test_what_was_stored_before_the_clock_was_set_back_waits_once_more_at_most(
+        self, autojump_clock: MockClock
+    ) -> None:
+        clock = VirtualClock()
+        service, queue, delivered = self.make(clock)
+        delay_seconds = service.levels_ms[0] / 1000
+        queue.put(1, clock.wall_ms() + 3_600_000, b"stored before the clock went back")
+        queue.put(1, clock.wall_ms() + 3_600_500, b"and another")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(service.run)
+            await trio.sleep(0.001)
+            # stored afterwards, due a little later than the first two must be
+            queue.put(1, clock.wall_ms() + service.levels_ms[0], b"new")
+            await trio.sleep(delay_seconds - 0.01)
+            assert delivered == []
+            await trio.sleep(0.02)
+            assert [message.body[:3] for _, message in delivered] == [b"sto", b"and", b"new"]
+            nursery.cancel_scope.cancel()
+
+    @pytest.mark.covers("SC-01")
+    async def test_progress_is_brought_into_what_the_queue_holds(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        service, queue, _ = self.make(clock)
+        for _ in range(5):
+            queue.put(1, clock.wall_ms(), b"x")
+            queue.put(2, clock.wall_ms(), b"x")
+            queue.put(3, clock.wall_ms(), b"x")
+        queue.first = 2
+        service.progress.merge_json({"offsetTable": {"1": 0, "2": 99, "3": 4}})
+        service.correct()
+        assert service.progress.offsets == {1: 2, 2: 5, 3: 4}
+
+    def test_progress_file(self) -> None:
+        progress = ScheduleProgress(lambda: 7, version_step=2)
+        for offset in range(1, 5):
+            progress.update(3, offset)
+        assert progress.version.counter == 2
+        again = ScheduleProgress(lambda: 7)
+        again.merge_json(progress.to_json())
+        assert (again.offsets, again.version) == ({3: 4}, progress.version)
+
+
+class TestDelayRules:
+    def test_level_is_clamped_and_the_real_place_noted(self) -> None:
+        pairs = {"DELAY": "99", "TIMER_DELAY_SEC": "5"}
+        assert delay.redirect("T", 3, pairs, 0, 18) == (names.SCHEDULE_TOPIC, 17)
+        assert pairs == {"DELAY": "18", "REAL_TOPIC": "T", "REAL_QID": "3"}
+
+    @pytest.mark.parametrize(
+        ("pairs", "sys_flag"), [({}, 0), ({"DELAY": "0"}, 0), ({"DELAY": "x"}, 0), ({"DELAY": "3"}, 4)]
+    )
+    def test_what_is_not_delayed(self, pairs: dict[str, str], sys_flag: int) -> None:
+        assert delay.redirect("T", 3, pairs, sys_flag, 18) == ("T", 3)
+
+    def test_timer_messages_are_refused_unless_due(self) -> None:
+        delay.check_timer({"TIMER_DELIVER_MS": "999"}, 1_000, 100)
+        for pairs in ({"TIMER_DELAY_SEC": "1"}, {"TIMER_DELAY_MS": "1"}, {"TIMER_DELIVER_MS": "1001"}):
+            with pytest.raises(delay.TimerRefusedError) as refused:
+                delay.check_timer(pairs, 1_000, 100)
+            assert refused.value.illegal is False
+
+    @pytest.mark.parametrize(
+        "pairs",
+        [
+            {"TIMER_DELAY_SEC": "101"},
+            {"TIMER_DELIVER_MS": "soon"},
+            {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "k"},
+        ],
+    )
+    def test_illegal_timer_messages(self, pairs: dict[str, str]) -> None:
+        with pytest.raises(delay.TimerRefusedError) as refused:
+            delay.check_timer(pairs, 1_000, 100)
+        assert refused.value.illegal is True
