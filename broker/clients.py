@@ -211,7 +211,6 @@ class ProducerTable(Generic[C]):
     def __init__(self) -> None:
         self.groups: dict[str, dict[C, ClientChannel[C]]] = {}
         self._by_client: dict[str, C] = {}
-        self._turn = 0
 
     def register(self, group: str, channel: ClientChannel[C]) -> None:
         """Take one producer group of a heartbeat."""
@@ -256,14 +255,6 @@ class ProducerTable(Generic[C]):
     def find_client(self, client_id: str) -> C | None:
         """Return the connection of the producer *client_id*."""
         return self._by_client.get(client_id)
-
-    def next_channel(self, group: str) -> ClientChannel[C] | None:
-        """Return the members of *group* in turn, for questions about its transactions."""
-        channels = list(self.groups.get(group, {}).values())
-        if not channels:
-            return None
-        self._turn += 1
-        return channels[self._turn % len(channels)]
 
     def _forget(self, channel: ClientChannel[C]) -> None:
         connection = self._by_client.get(channel.client_id)

@@ -8,7 +8,7 @@ import attrs
 
 from understudy.broker import delay
 from understudy.store.message_store import MessageStore
-from understudy.store.properties import format_properties, parse_properties
+from understudy.store.properties import format_properties
 from understudy.store.record import Record
 from understudy.store.status import Appended
 
@@ -77,8 +77,3 @@ def with_delay(message: InnerMessage, pairs: dict[str, str], max_level: int) -> 
     """Return *message* with *pairs* as its properties, sent to the schedule topic when they hold a delay level."""
     topic, queue_id = delay.redirect(message.topic, message.queue_id, pairs, message.sys_flag, max_level)
     return attrs.evolve(message, topic=topic, queue_id=queue_id, properties=format_properties(pairs).encode())
-
-
-def pairs_of(record: Record) -> dict[str, str]:
-    """Return the properties of *record*."""
-    return parse_properties(record.properties_text)

@@ -120,12 +120,6 @@ class RemotingClient(Dispatcher):
         connection = self._connections.get(address)
         return connection if connection is not None and connection.alive else None
 
-    def close_connection(self, address: str, reason: str = "closed by this side") -> None:
-        """End the connection to *address*, if there is one."""
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close(reason)
-
     # --- name servers ------------------------------------------------------------------------------------------
 
     @property

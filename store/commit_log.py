@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.store.record import BLANK, BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from understudy.store.record import BLANK, BLANK_MAGIC
 from understudy.store.segments import Segments
 from understudy.store.walk import Seen, parse
 
@@ -103,12 +103,3 @@ class CommitLog:
             return None
         seen = parse(self.segments.view(segment), physical - segment.start, segment.start, check_crc)
         return seen if seen is not None and physical + seen.size_bytes <= self.end else None
-
-    def holds_record(self, physical: int, size: int) -> bool:
-        """Whether a record of *size* bytes seems to start at *physical* (head only, for checks of queue units)."""
-        segment = self.segments.find(physical)
-        if segment is None or physical + size > segment.end:
-            return False
-        at = physical - segment.start
-        found, magic = BLANK.unpack_from(self.segments.view(segment), at)
-        return bool(found == size and magic in (MAGIC_V1, MAGIC_V2))

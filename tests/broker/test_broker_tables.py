@@ -342,18 +342,6 @@ class TestProducers:
         assert table.find_client("c1") is None
         assert table.groups == {}
 
-    def test_asked_in_turn(self) -> None:
-        table: ProducerTable[str] = ProducerTable()
-        for number in range(3):
-            table.register("pg", channel(f"conn{number}", f"c{number}"))
-        asked = []
-        for _ in range(6):
-            member = table.next_channel("pg")
-            assert member is not None
-            asked.append(member.connection)
-        assert sorted(set(asked)) == ["conn0", "conn1", "conn2"]
-        assert asked[:3] == asked[3:]
-
     def test_silent_ones_expire(self) -> None:
         table: ProducerTable[str] = ProducerTable()
         table.register("pg", channel("a", "c1", 0))
