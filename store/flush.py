@@ -63,7 +63,7 @@ class Flusher:
         self._durable_end = -1
         #: Called now and then while the log grows: a disk may fill up between two looks of the retention.
         self.on_progress: Callable[[], None] = lambda: None
-        #: Raised when the log is cut or queues are deleted, so that a mark taken before is not written after.
+        #: Raised when queues are deleted or the log begins anew, so that a mark taken before is not written after.
         self.generation = 0
 
     async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
@@ -140,7 +140,7 @@ class Flusher:
         return True
 
     async def make_durable(self) -> bool:
-        """Make log, queues and index durable and note it; False when the disk refused or the log was cut."""
+        """Make log, queues and index durable and note it; False when the disk refused or queues were deleted."""
         core = self._core
         async with self._lock:
             generation, mark, end = self.generation, core.mark(), core.log.end
@@ -171,7 +171,7 @@ class Flusher:
         return True
 
     def note_deletion(self) -> None:
-        """Note at once that queues were deleted or the log was cut, so that a start does not miss what is gone."""
+        """Note at once that queues were deleted or the log begins anew, so that a start does not miss what is gone."""
         self.generation += 1
         self._durable_end = -1
         self._core.marks.write_live(self._core.mark())

@@ -273,10 +273,6 @@ class MessageStore:
         """
         self._replication.append_raw(physical_offset, data)
 
-    def truncate_to(self, offset: int) -> None:
-        """Forget every byte of the log from *offset* on, zero what stays of its file, and shorten queues and index."""
-        self._replication.truncate_to(offset)
-
     def repair(self, start: int) -> Repair:
         """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""
         return Repair(self._core, self._dispatcher, self._flusher, start)

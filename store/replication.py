@@ -1,4 +1,4 @@
-"""What replication needs of a store: raw bytes out, raw bytes in, and a cut."""
+"""What replication needs of a store: raw bytes in, dispatched as they come."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILE_WRITE_BYTES = 65_536
 
 
 class Replication:
-    """Copies, continues and cuts the log of one store."""
+    """Continues the log of one store with bytes of its master's."""
 
     def __init__(self, core: StoreCore, dispatcher: Dispatcher, flusher: Flusher) -> None:
         self._core = core
@@ -101,28 +101,3 @@ class Replication:
             if not is_blank(log.view[: log.at], at):
                 logger.error("the master's log has no record here", at=core.dispatched, skipped_to=log.end)
             core.dispatched = log.base + log.limit
-
-    def truncate_to(self, offset: int) -> None:
-        """See :meth:`understudy.store.message_store.MessageStore.truncate_to`."""
-        core = self._core
-        if offset >= core.log.end:
-            return
-        # A mark beyond the cut would make the next start trust what is gone.
-        core.marks.forget()
-        for queue in core.consume_queues:
-            core.consume_queues.cut(queue, offset)
-        for batch in core.batch_queues.by_key.values():
-            batch.cut(offset)
-        core.held.clear()
-        self.close()
-        core.segments.cut(offset)
-        if core.hole is not None and offset <= core.hole:
-            core.set_hole(None)
-        core.log.continue_at(offset)
-        core.index.cut(offset, core.last_store_ms)
-        core.dispatched = min(core.dispatched, offset)
-        core.flushed = min(core.flushed, offset)
-        for queue in core.consume_queues:
-            if not core.sync_flush:
-                queue.max_offset = queue.next_offset
-        self._flusher.note_deletion()

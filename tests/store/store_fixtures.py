@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import trio
 
@@ -65,6 +66,18 @@ async def running_store(world: World, config: StoreConfig | None = None) -> Asyn
 def put(store: MessageStore, topic: str, body: bytes, queue_id: int = 0, **pairs: str) -> Appended:
     """Append one message with these properties."""
     return store.append(topic, queue_id, body, format_properties(pairs).encode(), 1, PRODUCER)
+
+
+def lose_end(world: World, offset: int) -> None:
+    """Take the bytes of the log from *offset* on from the disk, and with them the mark: a start cuts the log there."""
+    disk, folder = disk_of(world), "/store/commitlog"
+    for name in disk.listdir(folder):
+        disk.damage(f"{folder}/{name}", partial(_zeroed_from, max(0, offset - int(name))))
+    disk.remove("/store/recovery.mark")
+
+
+def _zeroed_from(keep: int, data: bytes) -> bytes:
+    return data[:keep] + bytes(len(data[keep:]))
 
 
 def records_of(result: GetResult) -> list[Record]:

@@ -13,6 +13,7 @@ from store_fixtures import (
     LOG_FILE_BYTES,
     bodies_of,
     disk_of,
+    lose_end,
     put,
     running_store,
     simulated_world,
@@ -62,13 +63,13 @@ async def test_a_hole_is_remembered_until_the_log_is_cut_there(autojump_clock: o
             assert starts[1] == store.hole
             assert len(content) == store.max_physical_offset
         disk_of(world).lose_power()
+    # when the log loses its end behind it, and then at it
+    lose_end(world, starts[3])
     async with running_store(world) as store:
-        assert starts[1] == store.hole
-        # when the log is cut behind it, and then at it
-        store.truncate_to(starts[3])
-        assert starts[1] == store.hole
-        store.truncate_to(starts[1])
-        assert store.hole is None
+        assert (starts[1], starts[3]) == (store.hole, store.max_physical_offset)
+    lose_end(world, starts[1])
+    async with running_store(world) as store:
+        assert (None, starts[1]) == (store.hole, store.max_physical_offset)
         assert not disk_of(world).exists(NOTE)
         store.append_raw(starts[1], content[starts[1] :])
         assert content == bytes(store.slice(0, len(content)))
@@ -96,9 +97,7 @@ async def test_a_hole_at_the_tail_is_a_shorter_log(seed: int, autojump_clock: ob
     async with running_store(world) as store:
         for number in range(5):
             last = put(store, "Orders", b"%d" % number * 300).physical_offset
-    path = "/store/commitlog/00000000000000000000"
-    disk_of(world).damage(path, lambda data: data[: last + 100] + bytes(len(data) - last - 100))
-    disk_of(world).remove("/store/recovery.mark")
+    lose_end(world, last + 100)
     async with running_store(world) as store:
         assert (None, last) == (store.hole, store.max_physical_offset)
 

@@ -1,4 +1,4 @@
-"""Raw bytes out of one log and into another, cuts, and messages held back until they are confirmed."""
+"""Raw bytes out of one log and into another, logs that lose their end, and messages held back until confirmed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_fixtures import LOG_FILE_BYTES, bodies_of, disk_of, put, running_store, simulated_world
+from store_fixtures import LOG_FILE_BYTES, bodies_of, disk_of, lose_end, put, running_store, simulated_world
 
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
@@ -111,13 +111,14 @@ async def test_an_empty_log_may_begin_in_a_later_file(autojump_clock: object) ->
 
 @pytest.mark.parametrize("accident", ["none", "killed", "power lost"])
 async def test_a_cut_log_ends_there_for_good(accident: str, autojump_clock: object) -> None:
-    # given a log of several files that is cut in the first
+    # given a log of several files whose bytes are lost from somewhere in the first on
     world = simulated_world()
     async with running_store(world) as store:
         places = [put(store, TOPIC, bytes([number]) * 3_000, UNIQ_KEY=f"key-{number}") for number in range(12)]
         await trio.sleep(30)
-        store.truncate_to(places[3].physical_offset)
-        # then messages after the cut are gone from queue and index, and new ones take their places
+    lose_end(world, places[3].physical_offset)
+    async with running_store(world) as store:
+        # then messages after it are gone from queue and index, and new ones take their places
         assert store.max_physical_offset == places[3].physical_offset
         assert store.max_queue_offset(TOPIC, 0) == 3
         assert store.query(TOPIC, "key-3", 5, 0, 1 << 60).records == []
