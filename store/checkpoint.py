@@ -6,6 +6,7 @@ exact :mod:`understudy.store.mark`.
 
 from __future__ import annotations
 
+import os.path
 import struct
 
 import attrs
@@ -52,6 +53,7 @@ def load_checkpoint(disk: Disk, path: str) -> Checkpoint:
 
 def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
     """Write the file in place and wait until it is durable. Blocking."""
+    is_new = not disk.exists(path)
     file = disk.open(path)
     try:
         if file.size() != FILE_BYTES:
@@ -60,3 +62,5 @@ def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
         file.sync()
     finally:
         file.close()
+    if is_new:
+        disk.sync_folder(os.path.dirname(path))

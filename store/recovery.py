@@ -1,7 +1,11 @@
 """Bring log, queues and index to one state after any kind of stop.
 
 The log is the truth. With a recovery mark that holds, only what was written after the mark is walked. Without one (the
-reference wrote the folder, or files were damaged or removed), the walk starts further back and every unit is compared.
+reference wrote the folder, or files were damaged or removed), the last files are walked, however many may not have been
+durable, and every unit that points there is compared. What was durable before that is trusted: nobody walks a whole log
+to look for bytes that rot, and units that are missing for older messages stay missing. Only a log without any queue is
+walked from its beginning.
+
 A start never fails because of what is in the files:
 
 * the log ends at the first damage behind which nothing whole follows; the rest of its file is zeroed;
@@ -27,11 +31,14 @@ from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
 from understudy.store.queue_recovery import recover_all, recover_below
 from understudy.store.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
+from understudy.store.segments import Segment
 from understudy.store.walk import VOID_TOPIC, Walk, parse
 
 log = get_logger("store.recovery")
 
-#: Without a mark the reference looks at most at so many files (commitLogRecoverMaxNum); so do we when queues exist.
+#: Without a mark at least so many files are walked when queues exist. The reference goes back to the file that its
+#: checkpoint names, but never further than this (commitLogRecoverMaxNum): older bytes that a loss of power took are
+#: served there.
 FILES_WALKED = 10
 _KEEP_BYTES = 8 << 20
 _SMALLEST_RECORD_BYTES = 92
@@ -69,7 +76,8 @@ class Recovery:
             start, index_from, compare = newest.physical_offset, newest.physical_offset, False
             self._mark = newest
         else:
-            start, index_from = self._start_without_mark(unclean, checkpoint)
+            earliest = self._earliest_doubtful(unclean and not intact, checkpoint, durable)
+            start, index_from = self._start_without_mark(earliest, unclean, checkpoint)
             compare = True
         index_known = core.index.last.end_offset if compare and core.index.last is not None else -1
 
@@ -137,11 +145,38 @@ class Recovery:
             return False
         return True
 
-    def _start_without_mark(self, unclean: bool, checkpoint: Checkpoint) -> tuple[int, int]:
-        """Return (where to start the walk, where to start indexing)."""
+    def _earliest_doubtful(self, power_lost: bool, checkpoint: Checkpoint, durable: Mark | None) -> int:
+        """Return where the file begins from which on a walk finds whatever is not as it was written.
+
+        Args:
+            power_lost: bytes may be missing that were not durable.
+            checkpoint: says up to which store time everything was durable; of the reference, or ours.
+            durable: says it exactly, though it may not fit the queues.
+        """
         core = self._core
         items = core.segments.items
-        earliest = items[max(0, len(items) - FILES_WALKED)].start
+        number = max(0, len(items) - FILES_WALKED)
+        while power_lost and number and not self._was_durable_before(items[number], checkpoint, durable):
+            number -= 1
+        if len(items) - number > FILES_WALKED:
+            log.warning(
+                "the power was lost before these files were known to be durable; all of them are checked",
+                folder=core.config.folder,
+                files=len(items) - number,
+            )
+        return items[number].start
+
+    def _was_durable_before(self, segment: Segment, checkpoint: Checkpoint, durable: Mark | None) -> bool:
+        """Whether everything before *segment* is known to have been durable."""
+        if durable is not None:
+            return segment.start <= durable.physical_offset
+        first = parse(self._core.segments.view(segment), 0, segment.start, check_crc=False)
+        return first is not None and 0 < first.store_ms <= checkpoint.safe_ms
+
+    def _start_without_mark(self, earliest: int, unclean: bool, checkpoint: Checkpoint) -> tuple[int, int]:
+        """Return (where to start the walk, where to start indexing); *earliest* when queues exist."""
+        core = self._core
+        items = core.segments.items
         have_queues = False
         for queue in core.consume_queues:
             have_queues |= recover_all(core.disk, queue, self._matches) > 0
