@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from test_namesrv_route_table import queues, registration
+from namesrv_registrations import queues, registration
 
 from understudy.namesrv.answers import RouteAnswers
 from understudy.namesrv.key_values import KeyValueConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import trio
-from test_namesrv_route_table import registration
+from namesrv_registrations import registration
 
 from understudy.namesrv.liveness import GRACE_MS, STALL_MS, Liveness
 from understudy.namesrv.records import MinBrokerIdNotice
