@@ -244,3 +244,23 @@ def _key(key: str) -> str:
     if not key.startswith("{"):
         return key
     return json.dumps(json_dialect.loads(key), sort_keys=True)
+
+
+def live_group(rig: Rig, peer: Any) -> None:
+    """Give the broker a group with a member, as one was captured."""
+    rig.topic("LiveTopic")
+    rig.topic("%RETRY%cglive", 1)
+    rig.group("cglive")
+    for queue_id, (count, last_ms) in enumerate(
+        ((4, 1795246283420), (5, 1795246283423), (5, 1795246283427), (6, 1795246283430))
+    ):
+        rig.store.put("LiveTopic", queue_id, *([last_ms - 1] * (count - 1)), last_ms)
+        rig.offsets.commit("cglive", "LiveTopic", queue_id, count)
+        rig.offsets.record_pull("cglive", "LiveTopic", queue_id, count)
+    rig.offsets.commit("cglive", "%RETRY%cglive", 0, 0)
+    rig.consumer("cglive", "127.0.0.1@live", peer, *subscriptions("cglive", "LiveTopic", "mqadmin:212"))
+
+
+def subscriptions(group: str, topic: str, captured: str) -> list[Subscription]:
+    table = json_dialect.loads(EXCHANGES[captured]["answer"]["body"])["subscriptionTable"]
+    return [Subscription.from_json(table[name]) for name in (topic, f"%RETRY%{group}")]
