@@ -201,8 +201,8 @@ class RoleServices:
             self.report = report = await returning.run()
         finally:
             self._returning = None
-        if returning.left_out:
-            late = LateTakeOver(self._broker, report, returning.left_out, self._report_again)
+        if returning.state.given_up:
+            late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
             services.start(LATE, late.run, reason="slaves were left out", essential=False)
         self.isolated = False
         self._look()

@@ -1,7 +1,8 @@
 """What a broker does before anybody may find it: a pure state machine.
 
 A master that comes back tells each living slave of its group where it is (906), waits until that slave copies its log,
-takes over what the slave knows better, and only then registers. A slave finds its master and begins to copy. Whoever
+takes over what the slave knows better, and asks who is alive once more: a slave that came meanwhile may act for it by
+now. Only when no slave is left that was not asked it registers. A slave finds its master and begins to copy. Whoever
 finds nobody goes online at once.
 
 A state says what to do next; the shell does it and reports how it went. Whatever fails in the middle, the group is
@@ -9,7 +10,8 @@ asked anew after a pause: a slave that died is dropped by the name servers, one 
 twice changes nothing.
 
 Source: BrokerPreOnlineService.java. Differs: the broker's own old entry at the name servers is never waited for, a
-retry begins with fresh members, and a slave that does not copy in time delays the master once, not for ever.
+retry begins with fresh members, slaves that come meanwhile are asked, too, and one that does not copy in time delays
+the master once, not for ever.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class State:
         target: with whom.
         waiting: slaves that come after *target*.
         finished: slaves whose knowledge was taken over in this round.
+        given_up: slaves that were asked for long enough in this round.
         tries: rounds that failed so far.
         trouble: what went wrong last, for people; ``""`` when nothing did.
     """
@@ -63,6 +66,7 @@ class State:
     target: Member | None = None
     waiting: tuple[Member, ...] = ()
     finished: tuple[Member, ...] = ()
+    given_up: tuple[Member, ...] = ()
     tries: int = 0
     trouble: str = ""
 
@@ -99,11 +103,12 @@ Event = Members | Done | Failed | GivenUp
 def step(state: State, event: Event) -> State:
     """Return what comes after *event* in *state*."""
     if state.phase is Phase.PAUSE:
-        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), finished=())
+        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), finished=(), given_up=())
     if isinstance(event, Failed):
         return _failed(state, event)
     if isinstance(event, GivenUp):
-        return _next_slave(attrs.evolve(state, trouble=event.why))
+        assert state.target is not None
+        return _next_slave(attrs.evolve(state, given_up=(*state.given_up, state.target), trouble=event.why))
     if isinstance(event, Members):
         return _members(state, event.found)
     if state.phase is Phase.ANNOUNCE:
@@ -125,7 +130,11 @@ def _members(state: State, found: Mapping[int, str]) -> State:
         if broker_id != state.own_id and address != state.own_address
     )
     if state.own_id == MASTER_ID:
-        return _next_slave(attrs.evolve(state, waiting=others, finished=()))
+        asked = {*state.finished, *state.given_up}
+        new = tuple(member for member in others if member not in asked)
+        if not new:
+            return attrs.evolve(state, phase=Phase.ONLINE, target=None)
+        return _next_slave(attrs.evolve(state, waiting=new))
     if others and others[0].broker_id == MASTER_ID:
         return attrs.evolve(state, phase=Phase.ASK_MASTER, target=others[0])
     return attrs.evolve(state, phase=Phase.ONLINE, target=None)
@@ -133,7 +142,7 @@ def _members(state: State, found: Mapping[int, str]) -> State:
 
 def _next_slave(state: State) -> State:
     if not state.waiting:
-        return attrs.evolve(state, phase=Phase.ONLINE, target=None)
+        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None)
     first, *rest = state.waiting
     return attrs.evolve(state, phase=Phase.ANNOUNCE, target=first, waiting=tuple(rest))
 

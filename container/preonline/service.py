@@ -38,7 +38,6 @@ class PreOnline:
 
     Attributes:
         state: where the handshake stands.
-        left_out: slaves that were given up.
     """
 
     def __init__(self, broker: Broker, cause: str, patience_seconds: float = math.inf) -> None:
@@ -49,7 +48,6 @@ class PreOnline:
         self._taken: list[TakenOver] = []
         identity = broker.identity
         self.state = State(identity.broker_id, identity.address)
-        self.left_out: list[Member] = []
 
     def line(self) -> str:
         """Return where it stands, for people."""
@@ -107,8 +105,8 @@ class PreOnline:
             return Failed(str(error))
 
     async def _ask_members(self) -> Event:
-        self._taken.clear()
-        self.left_out.clear()
+        if not self.state.finished and not self.state.given_up:  # a round begins
+            self._taken.clear()
         if not self._broker.registration.name_servers:
             return Members({})
         found = await self._broker.member_group.ask()
@@ -128,7 +126,6 @@ class PreOnline:
         except RemotingError as error:
             if self._clock.monotonic() < self._patient_until:
                 raise
-            self.left_out.append(member)
             return GivenUp(f"slave {member.broker_id} at {member.address} was left out: {error}")
         return Done()
 

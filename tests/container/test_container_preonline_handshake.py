@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.container.absence import Moment, gap_ms, limit_ms
-from understudy.container.preonline.handshake import Done, Failed, GivenUp, Members, Phase, State, step
+from understudy.container.preonline.handshake import Done, Failed, GivenUp, Member, Members, Phase, State, step
 from understudy.container.preonline.merge import Place, Reason, merge, places, within
 
 MASTER = State(0, "m:1")
@@ -15,14 +15,35 @@ SLAVE = State(1, "s1:1")
 
 
 def test_a_master_asks_each_slave_in_order_and_then_registers() -> None:
-    state = step(MASTER, Members({2: "s2:1", 0: "m:1", 1: "s1:1"}))
+    members = Members({2: "s2:1", 0: "m:1", 1: "s1:1"})
+    state = step(MASTER, members)
     seen = []
-    while state.phase is not Phase.ONLINE:
+    while state.phase is not Phase.ASK_MEMBERS:
         assert state.target is not None
         seen.append((state.phase, state.target.broker_id))
         state = step(state, Done())
     phases = (Phase.ANNOUNCE, Phase.AWAIT_COPY, Phase.TAKE_OVER)
     assert seen == [(phase, broker_id) for broker_id in (1, 2) for phase in phases]
+    # nobody has come meanwhile
+    assert step(state, members).phase is Phase.ONLINE
+
+
+def test_a_slave_that_came_meanwhile_is_asked_before_the_master_registers() -> None:
+    # given a master that has asked its only slave
+    state = step(MASTER, Members({2: "s2:1"}))
+    for _ in range(3):
+        state = step(state, Done())
+    # when another one, which may act for it by now, is there at the second look
+    state = step(state, Members({1: "s1:1", 2: "s2:1"}))
+    # then it is asked, too, and the first one not again
+    assert (state.phase, state.target, state.waiting) == (Phase.ANNOUNCE, Member(1, "s1:1"), ())
+    for _ in range(3):
+        state = step(state, Done())
+    assert step(state, Members({1: "s1:1", 2: "s2:1"})).phase is Phase.ONLINE
+    assert [each.broker_id for each in state.finished] == [2, 1]
+    # and when nobody answers that question, everything begins anew
+    failed = step(step(state, Failed("no name server answers")), Done())
+    assert (failed.phase, failed.finished) == (Phase.ASK_MEMBERS, ())
 
 
 @pytest.mark.parametrize("found", [{}, {0: "m:1"}, {0: "m:2"}, {3: "m:1"}])
@@ -55,7 +76,7 @@ def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_s
     waiting = step(step(MASTER, Members({1: "s1:1"})), Done())
     state = step(waiting, Failed("did not begin to copy"))
     assert (state.phase, state.trouble) == (Phase.TAKE_OVER, "did not begin to copy")
-    assert step(state, Done()).phase is Phase.ONLINE
+    assert step(step(state, Done()), Members({1: "s1:1"})).phase is Phase.ONLINE
 
 
 def test_a_slave_that_was_asked_for_long_enough_is_left_out_and_the_next_one_is_asked() -> None:
@@ -63,8 +84,10 @@ def test_a_slave_that_was_asked_for_long_enough_is_left_out_and_the_next_one_is_
     assert (state.phase, state.target and state.target.broker_id) == (Phase.ANNOUNCE, 2)
     for _ in range(3):
         state = step(state, Done())
+    state = step(state, Members({1: "s1:1", 2: "s2:1"}))
     assert (state.phase, state.trouble) == (Phase.ONLINE, "no answer")
     assert [each.broker_id for each in state.finished] == [2]
+    assert [each.broker_id for each in state.given_up] == [1]
 
 
 events = st.one_of(
