@@ -6,10 +6,11 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -77,13 +78,11 @@ def test_a_controller_inside_shows_both_on_one_port(tmp_path: Path) -> None:
         f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/store\n"
     )
     with name_server(tmp_path, keys):
-        text = ""
-        for _ in range(200):  # the controller starts beside the name server
-            try:
+        text, deadline = "", time.monotonic() + 20
+        while "role{" not in text and time.monotonic() < deadline:  # the controller starts beside the name server
+            with suppress(urllib.error.URLError):
                 text = scrape(metrics)
-            except urllib.error.URLError:
-                continue
-            break
+            time.sleep(0.02)
         assert re.search(r"^role\{.*peer_id=\"n0\"", text, re.MULTILINE)
         assert "rocketmq_namesrv_broker_groups" in text
 
