@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from understudy.controller.raft.errors import FatalError
+from understudy.controller.raft.errors import DamagedFileError, FatalError
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.pinned import Node, SyncObj, SyncObjConf, Transport, turn_clock
 from understudy.controller.raft.records import Entry
@@ -167,24 +167,40 @@ class Core(SyncObj):  # type: ignore[misc]
             self._align(journal, *loaded)
             self._SyncObj__raftLastApplied = loaded[0][1]
         elif not journal.entries or journal.entries[0][1] > 1:
-            raise FatalError(f"{journal.path} is compacted but {snapshots.path} is missing: the disk lost a file")
+            raise DamagedFileError(
+                f"{snapshots.path} is missing although {journal.path} was cut to it: the disk lost a file; "
+                f"{journal.advice()}"
+            )
         self._SyncObj__raftCurrentTerm = max(journal.term, journal.entries[-1][2])
         self._SyncObj__votedForNodeId = journal.voted_for if journal.term == self._SyncObj__raftCurrentTerm else None
         self._SyncObj__raftCommitIndex = max(journal.getRaftCommitIndex(), self._SyncObj__raftLastApplied)
 
     @staticmethod
     def _align(journal: Journal, last: Entry, before: Entry) -> None:
-        """Make log and snapshot meet after a crash between writing the one and cutting the other."""
+        """Make log and snapshot meet after a crash between writing the one and cutting the other.
+
+        A leader's snapshot takes the place of what was never committed here: entries of another term at its end, beyond
+        the commit index that is known to the log.
+        """
         entries = journal.entries
+        first = entries[0][1] if entries else 0
         if not entries or entries[-1][1] < last[1]:
+            held = False
+        elif first <= before[1] and entries[last[1] - first] == last and entries[before[1] - first] == before:
+            held = True
+        elif first <= before[1] and entries[last[1] - first][2] != last[2] and journal.getRaftCommitIndex() < last[1]:
+            held = False
+        else:
+            raise DamagedFileError(
+                f"{journal.path} and its snapshot, which ends at index {last[1]}, do not belong together; "
+                f"{journal.advice()}"
+            )
+        if held:
+            journal.deleteEntriesTo(before[1] - first)
+        else:
             journal.clear()
             journal.add(*before)
             journal.add(*last)
-            return
-        first = entries[0][1]
-        if first > before[1] or entries[last[1] - first] != last or entries[before[1] - first] != before:
-            raise FatalError(f"{journal.path} and its snapshot (ending at index {last[1]}) do not belong together")
-        journal.deleteEntriesTo(before[1] - first)
 
     # -- what the owner asks -------------------------------------------------------------------------------------
 

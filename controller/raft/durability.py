@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.controller.raft.errors import FatalError
+from understudy.controller.raft.errors import CannotWriteError
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.raft.snapshot import SnapshotStore
@@ -40,10 +40,7 @@ class Durability:
                 await self._world.disk.in_thread(self._write)
         except OSError as error:
             # what reached the disk is not known after a failed sync: never try again, a restart reads what is there
-            raise FatalError(
-                f"cannot write to {self._settings.folder}: {error.strerror or error}; make room or repair the disk, "
-                "then start this controller again"
-            ) from error
+            raise CannotWriteError(self._settings.folder, error) from error
         took = self._world.clock.monotonic() - began
         self.average_seconds += (took - self.average_seconds) * NEWEST_SYNC_WEIGHT
 

@@ -27,5 +27,20 @@ class DamagedFileError(FatalError):
     """A durable file cannot be trusted; the message says which, what is wrong and how to rejoin."""
 
 
+class CannotWriteError(FatalError):
+    """The disk took nothing more; what reached it is known only after a restart has read it again.
+
+    Args:
+        folder: where was written.
+        error: what the operating system said.
+    """
+
+    def __init__(self, folder: str, error: OSError) -> None:
+        super().__init__(
+            f"cannot write to {folder}: {error.strerror or error}; make room or repair the disk, then start this "
+            "controller again"
+        )
+
+
 class QuorumBusyError(Exception):
     """Too many commands wait for replication; try again later."""

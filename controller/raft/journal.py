@@ -39,6 +39,8 @@ from understudy.runtime.disk import Disk
 MAX_ENTRIES_PER_RECORD = 256
 """Times the longest command, this stays below the longest record."""
 GROWTH_BYTES = 1 << 18
+SNAPSHOT_NAME = "raft.snapshot"
+"""The file beside the log that holds the state at one index; it never exists without the log."""
 FIRST_COMMAND = b"\x01"
 
 _NUMBER = struct.Struct("<Q")
@@ -103,6 +105,11 @@ class Journal(JournalInterface):  # type: ignore[misc]
                 self._file.sync()
                 self._allocated_bytes = self.end_bytes
         else:
+            snapshot = os.path.join(os.path.dirname(path), SNAPSHOT_NAME)
+            if disk.exists(snapshot):
+                raise self._damaged(
+                    f"the log is missing although its snapshot {snapshot} is there: the disk lost a file"
+                )
             if disk.exists(path + ".new"):
                 disk.remove(path + ".new")  # a first start that lost power before it had promised anything
             self.entries.append((FIRST_COMMAND, 1, 0))
@@ -113,7 +120,11 @@ class Journal(JournalInterface):  # type: ignore[misc]
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _damaged(self, what: str) -> DamagedFileError:
-        return DamagedFileError(f"{self.path}: {what}; {rejoin_advice(os.path.dirname(self.path), self.member)}")
+        return DamagedFileError(f"{self.path}: {what}; {self.advice()}")
+
+    def advice(self) -> str:
+        """Return how this member comes back when its disk cannot be trusted."""
+        return rejoin_advice(os.path.dirname(self.path), self.member)
 
     def _recover(self, data: bytes) -> None:
         if data[: len(MAGIC)] != MAGIC:

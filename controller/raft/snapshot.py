@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from understudy.controller.raft.errors import DamagedFileError
+from understudy.controller.raft.errors import CannotWriteError, DamagedFileError
 from understudy.controller.raft.journal import rejoin_advice
 from understudy.controller.raft.pinned import SerializerState
 from understudy.controller.raft.records import Entry
@@ -92,11 +92,17 @@ class SnapshotStore:
         return last, before
 
     def install(self, data: bytes) -> None:
-        """Verify and durably store a file received from the leader. Blocking. Raises ``ValueError`` when damaged."""
+        """Verify and durably store a file received from the leader. Blocking.
+
+        *Errors*: ``ValueError`` when it is damaged, :class:`CannotWriteError`.
+        """
         _parse(data)
         self._pending = None
         self._status = SerializerState.NOT_SERIALIZING
-        self._write(data)
+        try:
+            self._write(data)
+        except OSError as error:
+            raise CannotWriteError(os.path.dirname(self.path), error) from error
 
     @property
     def pending(self) -> bool:
