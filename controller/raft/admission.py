@@ -61,6 +61,7 @@ class Admission:
             journal.last_index(),
             settings.features,
             members=_told(settings.addresses),
+            term=journal.term,
         )
 
     def admit(self, consensus: Consensus, hello: Hello) -> Welcome | Refusal:
@@ -75,7 +76,9 @@ class Admission:
         problem = _pin(consensus.journal, hello.source, hello.incarnation)
         if problem:
             return Refusal(problem, False)
-        lost = consensus.lost_entries(hello.source, hello.last_index)
+        # whoever knows a newer term may have given up entries for its leader: this one just does not know it yet
+        deposed = hello.term > consensus.core.term()
+        lost = 0 if deposed else consensus.lost_entries(hello.source, hello.last_index)
         if lost:
             return Refusal(
                 f"the log of {hello.source} ends at {hello.last_index} but it had confirmed entries up to {lost}: its "

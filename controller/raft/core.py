@@ -254,6 +254,12 @@ class Core(SyncObj):  # type: ignore[misc]
         """Count nothing as held by *peer* any longer."""
         self._SyncObj__raftMatchIndex[self.nodes[peer]] = 0
 
+    def vote_for_leader(self) -> None:
+        """Vote for the leader of this term, if nobody was voted for in it."""
+        leader = self.leader()
+        if leader is not None and self._SyncObj__votedForNodeId is None:
+            self._SyncObj__setCurrentTerm(self.term(), leader)
+
     def step_down(self, term: int) -> None:
         """Become a follower, in *term* if that is newer."""
         if term > self.term():

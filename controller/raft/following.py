@@ -75,10 +75,10 @@ class Following:
             return False
         if term == core.term():
             if core.role() == LEADER:
-                raise FatalError(f"member {peer} leads term {term} too: two leaders in one term")
+                raise self._contradiction(f"member {peer} leads term {term} too: two leaders in one term")
             leader = core.leader()
             if leader is not None and leader not in (peer, self._member):
-                raise FatalError(f"members {leader} and {peer} both lead term {term}")
+                raise self._contradiction(f"members {leader} and {peer} both lead term {term}")
         self.heard_at = now
         self.echo = message.sequence
         return True
@@ -110,7 +110,7 @@ class Following:
                 self._acknowledge(peer, matched + 1, reset=False, success=True)
                 return
             if matched < last and matched < max(self._core.commit_index(), self._core.applied_index()):
-                raise FatalError(f"leader {peer} contradicts committed entry {matched + 1}")
+                raise self._contradiction(f"leader {peer} contradicts committed entry {matched + 1}")
             if known:
                 new_entries, previous = new_entries[known:], matched
                 previous_term = entries[matched - first][2]
@@ -153,7 +153,15 @@ class Following:
         target = self._join_target
         if target is not None and target[0] == self._core.term() and self._core.commit_index() >= target[1]:
             self._journal.set_voter()
+            # the disk that was lost may have voted in this term; nobody but its leader can have been elected in it
+            self._core.vote_for_leader()
             self._emit("voter", f"caught up to index {target[1]}: this member votes from now on")
+
+    def _contradiction(self, what: str) -> FatalError:
+        return FatalError(
+            f"{self._journal.path}: {what}; some member's disk was lost, or put back from an older copy, without a "
+            f"word to the others: find out whose; if it is this one's, {self._journal.advice()}"
+        )
 
     def _hear(self, peer: str, term: int, commit: int) -> None:
         self._core.hear(peer, dialect.heartbeat(term, commit))

@@ -36,6 +36,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
         features: newest feature version *source* can apply.
         protocol: of this module.
         members: who belongs to the quorum, as *source* is configured; empty when it does not say.
+        term: newest term *source* knows of; 0 when it does not say.
     """
 
     cluster: Text
@@ -46,6 +47,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
     features: Index
     protocol: Index = PROTOCOL_VERSION
     members: Text = ""
+    term: Index = 0
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
