@@ -38,6 +38,8 @@ from understudy.runtime.world import World
 log = get_logger("controller.raft.links")
 
 MAX_QUEUED_BYTES = 64 << 20
+MAX_SENT_AT_ONCE_BYTES = 1 << 20
+"""A peer that takes less than this within ``SEND_SECONDS`` is given up; a snapshot is many times as long."""
 GREETING_SECONDS = 2.0
 CONNECT_SECONDS = 1.0
 SEND_SECONDS = 4.0
@@ -224,8 +226,7 @@ class Links:
                     if not outgoing.frames:
                         outgoing.more = trio.Event()
                         await outgoing.more.wait()
-                    data = b"".join(outgoing.frames)
-                    outgoing.frames.clear()
+                    data = _take(outgoing.frames, MAX_SENT_AT_ONCE_BYTES)
                     with trio.fail_after(SEND_SECONDS):
                         await stream.send_all(data)
                     outgoing.queued_bytes -= len(data)
@@ -320,6 +321,16 @@ class Links:
         if self._said.get(peer) != reason:
             self._said[peer] = reason
             log.warning("no link", member=self._member, peer=peer, reason=reason)
+
+
+def _take(frames: deque[memoryview], limit_bytes: int) -> bytes:
+    """Take frames from the left, at least one, until they are *limit_bytes* long."""
+    taken = [frames.popleft()]
+    length = len(taken[0])
+    while frames and length < limit_bytes:
+        length += len(frames[0])
+        taken.append(frames.popleft())
+    return b"".join(taken)
 
 
 async def _one_body(stream: _Stream, limit_bytes: int) -> bytes:
