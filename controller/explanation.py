@@ -53,7 +53,8 @@ def _heard(liveness: Liveness, broker_name: str, broker_id: int, now: float) -> 
 
 def _next_step(group: Group, live: dict[int, Live], chosen: int | None, unclean_allowed: bool) -> str:
     name = group.broker_name
-    if not group.replicas:
+    if not group.replicas or group.master_epoch == 0:
+        # nothing was acknowledged to anybody yet, so nothing can be lacking
         return "start a broker of this group; the first one to ask becomes master"
     if group.master_id is not None and group.master_id in live:
         others = [broker_id for broker_id in group.sync_state_set if broker_id != group.master_id and broker_id in live]

@@ -68,6 +68,8 @@ class ReplicatedMetadata:
                 if self._world.clock.monotonic() >= deadline:
                     raise self._unknown() from None
             except QuorumBusyError as error:
+                if unknown:
+                    raise self._unknown() from None
                 self._idle.append((client, sequence))
                 raise CommandError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]system busy, {error}") from None
             except CommandRefusedError as error:
