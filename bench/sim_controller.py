@@ -28,7 +28,7 @@ from understudy.testkit.seeds import SeedOutcome, play_quietly, play_seeds, proc
 from understudy.testkit.sim_quorum import Outcome
 from understudy.testkit.sim_quorum_controllers import ControllersOutcome
 from understudy.testkit.sim_quorum_controllers_history import BEHIND, run_controllers_seed
-from understudy.testkit.sim_quorum_faults import CALM_FAULTS, DISK_FAULTS, FAULTS
+from understudy.testkit.sim_quorum_faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
 from understudy.testkit.sim_quorum_history import run_quorum_seed
 
 
@@ -97,6 +97,16 @@ def _without_pre_vote() -> None:
     consensus.Consensus.may_campaign = may_campaign
 
 
+def _without_saved_sessions() -> None:
+    original = sessions.ReplicatedState.restore
+
+    def restore(self: Any, data: bytes) -> None:
+        original(self, data)
+        self._rows.clear()
+
+    sessions.ReplicatedState.restore = restore
+
+
 def _without_sync_state_set() -> None:
     def elect(in_sync: Any, replicas: Any, *rest: Any) -> Any:
         return original(replicas, replicas, *rest)
@@ -123,6 +133,7 @@ ABLATIONS: dict[str, Callable[[], None]] = {
     "catch-up": _without_catch_up,
     "stickiness": _without_stickiness,
     "pre-vote": _without_pre_vote,
+    "saved-sessions": _without_saved_sessions,
     "sync-state-set": _without_sync_state_set,
     "master-epoch": _without_master_epoch,
 }
@@ -130,7 +141,7 @@ OF_CONTROLLERS = ("sync-state-set", "master-epoch")
 """What is decided above the quorum: looked for in histories of whole controllers."""
 
 
-PROFILES = {"mixed": FAULTS, "calm": CALM_FAULTS, "disks": DISK_FAULTS}
+PROFILES = {"mixed": FAULTS, "calm": CALM_FAULTS, "disks": DISK_FAULTS, "stalls": STALL_FAULTS}
 # These rules matter only under some kinds of faults, which a mixture draws too rarely for a short run.
 FOCUS = {
     "prefix": ("replay",),

@@ -3,6 +3,7 @@
 The checkers look for:
 
 * two leaders in one term, an election while a lease is valid
+* a member that votes for two others in one term, whatever happened to it in between
 * a member that holds less than it confirmed to its leader
 * a leader that is replaced although a majority could follow it, where nothing else happened
 
@@ -23,7 +24,7 @@ from understudy.controller.raft.core import Timing
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.facts import Event
 from understudy.controller.raft.member import QuorumMember
-from understudy.controller.raft.messages import PeerMessage
+from understudy.controller.raft.messages import PeerMessage, Vote, VoteRequest
 from understudy.controller.raft.sessions import Machine
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.clock import VirtualClock
@@ -67,12 +68,17 @@ class Outcome:
 
 
 class RecordingMember(QuorumMember):
-    """The production member, with what it heard kept for replay."""
+    """The production member, with what it heard kept for replay, and votes looked at as they arrive."""
 
     heard: deque[tuple[str, PeerMessage]]
+    quorum: SimQuorum
 
     def deliver(self, peer: str, message: PeerMessage) -> None:
         self.heard.append((peer, message))
+        if isinstance(message, Vote):
+            self.quorum.check_vote(peer, message.term, self.settings.member)
+        elif isinstance(message, VoteRequest):
+            self.quorum.check_vote(peer, message.term, peer)  # who stands has voted for itself
         super().deliver(peer, message)
 
 
@@ -98,7 +104,7 @@ class QuorumHost:
         self.machine = self.quorum.make_machine()
         settings = self.quorum.settings(self.name)
         member = RecordingMember(self.world, settings, self.machine, self.quorum.observe)
-        member.heard = self.heard
+        member.heard, member.quorum = self.heard, self.quorum
         self.member = member
         self.stopped = ""
         self._scope, self._gone = trio.CancelScope(), trio.Event()
@@ -170,6 +176,7 @@ class SimQuorum:
         self.expects_stops = False
         self.timing = Timing()
         self.leaders: dict[int, str] = {}
+        self.votes: dict[tuple[str, int], str] = {}
         self.expected_leader = ""
         #: Clients write nothing while this is set.
         self.quiet = False
@@ -204,6 +211,12 @@ class SimQuorum:
                 # whoever votes has not heard a leader for longer than any lease lasts
                 if host.name != event.member and host.member is not None and host.member.facts().lease:
                     self.violation(f"{event.member} was elected in term {event.term} during the lease of {host.name}")
+
+    def check_vote(self, voter: str, term: int, candidate: str) -> None:
+        """Look whether *voter* voted for somebody else in *term*."""
+        first = self.votes.setdefault((voter, term), candidate)
+        if first != candidate:
+            self.violation(f"{voter} voted for {first} and for {candidate} in term {term}")
 
     def check_confirmed(self) -> None:
         """Look whether a member holds less than its leader was told."""

@@ -27,7 +27,7 @@ from understudy.controller.commands import (
     decode_outcome,
 )
 from understudy.controller.configuration import ControllerConfig
-from understudy.controller.metadata import Metadata
+from understudy.controller.metadata import Group, Metadata
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.server import Controller
 from understudy.controller.stub_broker import StubBroker, StubSettings
@@ -70,6 +70,11 @@ class WatchedMetadata(Metadata):
         result = super().apply(index, now_ms, features, payload)
         self._cluster.check(index, command, former, self, decode_outcome.decode(result))
         return result
+
+    def restore(self, data: bytes) -> None:
+        super().restore(data)
+        for group in self.groups.values():
+            self._cluster.check_master(group)
 
 
 class ControllerHost:
@@ -245,10 +250,7 @@ class SimControllers:
         seen = (name, group.master_id, group.master_epoch)
         if self.applied.setdefault(index, seen) != seen:
             self.violation(f"log entry {index} gave {seen} here and {self.applied[index]} elsewhere")
-        if group.master_id is not None:
-            first = self.masters.setdefault((name, group.master_epoch), group.master_id)
-            if first != group.master_id:
-                self.violation(f"two masters in epoch {group.master_epoch} of {name}: {first} and {group.master_id}")
+        self.check_master(group)
         if former is None:
             return
         if group.master_epoch < former[1] or group.set_epoch < former[2]:
@@ -259,6 +261,14 @@ class SimControllers:
                 self.violation(f"{name}: master {group.master_id} comes from outside the set {former[3]}")
         if isinstance(command, AlterSyncStateSet) and outcome.code == 0:
             self.outcome.counts["set changes applied"] += 1
+
+    def check_master(self, group: Group) -> None:
+        """Look whether *group* had another master in this epoch, here or elsewhere."""
+        if group.master_id is not None:
+            name, epoch = group.broker_name, group.master_epoch
+            first = self.masters.setdefault((name, epoch), group.master_id)
+            if first != group.master_id:
+                self.violation(f"two masters in epoch {epoch} of {name}: {first} and {group.master_id}")
 
     def active(self) -> ControllerHost | None:
         """Return the controller that leads, if exactly one believes so."""

@@ -30,6 +30,8 @@ FAULTS = (
 
 DISK_FAULTS = ("lose_disk_behind", "lose_disk", "power", "isolate_leader")
 """Disks are lost, also at the worst moment: while others are behind, and just before the leader dies."""
+STALL_FAULTS = ("slow_disk", "slow_disk_of_leader", "kill", "isolate_leader", "cut_link", "compact")
+"""Disks that take longer for a sync than an election takes, while others go on."""
 CALM_FAULTS = ("isolate_follower", "cut_from_leader", "deaf_to_leader", "restart_follower")
 """A majority can follow the leader all the time: there is no cause for another one."""
 
@@ -71,6 +73,12 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
         network.cut(name, source.choice(others))
         await trio.sleep(source.uniform(0.4, 2.5))
         network.heal()
+    elif fault in ("slow_disk", "slow_disk_of_leader"):
+        leading = quorum.leading()
+        disk = (leading[0] if fault == "slow_disk_of_leader" and leading else hosts[name]).disk
+        usual, disk.sync_seconds = disk.sync_seconds, source.choice([0.1, 0.5, 1.5])
+        await trio.sleep(source.uniform(0.4, 4))
+        disk.sync_seconds = usual
     elif fault == "clock_jump":
         hosts[name].clock.jump(source.choice([-3_600_000, -5000, 5000, 3_600_000]))
     elif fault == "replay":
