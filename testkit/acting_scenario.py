@@ -34,6 +34,7 @@ from understudy.testkit.history import Verdict
 from understudy.testkit.ring import CONTAINERS, GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.seeds import FAULT
 from understudy.testkit.sim_cluster import NAME_SERVER_PORT, SimCluster
+from understudy.testkit.topic_fields import topic_fields
 
 _LOOK_SECONDS = 0.01
 _LEAD_SECONDS = 3.0
@@ -186,19 +187,10 @@ class Run:
     # --- the topic ---------------------------------------------------------------------------------------------
 
     async def _make_topic(self) -> None:
-        ext = {
-            "topic": TOPIC,
-            "defaultTopic": "TBW102",
-            "readQueueNums": "2",
-            "writeQueueNums": "2",
-            "perm": "6",
-            "topicFilterType": "SINGLE_TAG",
-            "order": "false",
-        }
         for group in GROUPS:
             master = self._broker(group, 0)
             assert master is not None
-            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
             await self._client.invoke(master.identity.address, command, 5_000)
 
     # --- the fault ---------------------------------------------------------------------------------------------

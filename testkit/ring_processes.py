@@ -24,6 +24,7 @@ from understudy.runtime.json_dialect import loads
 from understudy.testkit.java_tools import LAUNCHER
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ring import CONTAINERS, brokers_of
+from understudy.testkit.topic_fields import topic_fields
 
 HOST, CLUSTER, NAME_SERVER = "127.0.0.1", "drill", "n1"
 _LOOK_SECONDS = 0.005
@@ -246,16 +247,7 @@ class ProcessRing:
 
     async def make_topic(self, topic: str, queues: int = 2) -> None:
         """Create *topic* in every group. Raises :class:`DrillError`."""
-        ext = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
-            "perm": "6",
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "false",
-        }
+        ext = {**topic_fields(topic, queues), "topicSysFlag": "0"}
 
         async def made(address: str) -> bool:
             return await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext) is not None

@@ -15,6 +15,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import dumps, loads
+from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
 MAPPINGS = "/data/broker-a-1/config/topicQueueMapping.json"
@@ -135,10 +136,7 @@ def test_mappings_that_are_no_table_are_not_taken() -> None:
 
 async def delete_and_make_again(pair: Pair, topic: str = "orders") -> None:
     assert (await pair.ask(pair.master, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})).code == 0
-    row = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
-    answer = await pair.ask(
-        pair.master, RequestCode.UPDATE_AND_CREATE_TOPIC, {**row, "topicFilterType": "SINGLE_TAG", "order": "false"}
-    )
+    answer = await pair.ask(pair.master, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic, 4))
     assert answer.code == 0, answer.remark
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.topic_fields import topic_fields
 
 JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
 
@@ -117,19 +119,16 @@ def await_true(condition: Callable[[], bool], limit_s: float, what: str) -> floa
         time.sleep(0.1)
 
 
+def routed(group: MixedGroup, topic: str) -> bool:
+    """Whether the name server has the topic: a broker may answer that it is made before it has told anybody."""
+    return ask(group.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
+
+
 def send(group: MixedGroup, topic: str, count: int, **properties: str) -> list[str]:
     """Make the topic on the master and send messages to it; return the status of each."""
-    ext = {
-        "topic": topic,
-        "defaultTopic": "TBW102",
-        "readQueueNums": "2",
-        "writeQueueNums": "2",
-        "perm": "6",
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-    }
+    ext = {**topic_fields(topic), "topicSysFlag": "0"}
     assert ask(group.master, RequestCode.UPDATE_AND_CREATE_TOPIC, ext).code == 0
+    await_true(functools.partial(routed, group, topic), 30, f"the name server knows {topic}")
 
     async def run() -> list[str]:
         async with open_producer(real_world(), group.namesrv, "writers") as producer:
