@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from test_container_failover import TOPIC, Ring, open_ring, run, until
-from test_container_partitions import acting
+from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, open_ring, run
 
 from understudy.broker.broker import Broker
 from understudy.container.role_services import RoleServices
@@ -21,6 +20,7 @@ from understudy.remoting.connection import Connection
 from understudy.runtime.json_dialect import loads
 from understudy.testkit.ring import GROUPS
 from understudy.testkit.sim_connection import SimStream
+from understudy.testkit.waiting import until
 
 SYNC_SECONDS = 1.0
 PUSHED = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
@@ -47,7 +47,7 @@ async def change_name_server(ring: Ring, line: str) -> None:
     assert answer.code == 0, answer.remark
 
 
-@pytest.mark.covers("R25")
+@pytest.mark.covers("R24", "R25")
 @pytest.mark.parametrize("notify", ["true", "false"])
 @pytest.mark.parametrize("compatible", ["true", "false"])
 def test_without_the_push_a_slave_begins_and_ends_within_one_look_at_its_group(notify: str, compatible: str) -> None:
@@ -142,20 +142,6 @@ def test_heartbeats_that_arrive_as_something_else_cost_replicas_until_they_are_w
                 await trio.sleep(1)
 
     run(scenario)
-
-
-async def drop(ring: Ring, broker: Broker, server: str = "n1") -> None:
-    """Let a name server drop *broker* now."""
-    own = broker.identity
-    ext = {
-        "clusterName": own.cluster,
-        "brokerName": own.name,
-        "brokerAddr": own.address,
-        "brokerId": str(own.broker_id),
-    }
-    command = request(RequestCode.UNREGISTER_BROKER, ext)
-    answer = await ring.client.invoke(f"{ring.cluster.address(server)}:9876", command, 3_000)
-    assert answer.code == 0, answer.remark
 
 
 @pytest.mark.parametrize("compatible", ["true", "false"])
@@ -259,25 +245,6 @@ def test_the_greatest_offset_of_a_lost_masters_queues_is_answered_where_the_rout
 
 
 # --- a master that one of several name servers has lost ------------------------------------------------------------
-
-
-def members_at(ring: Ring, server: str) -> list[int]:
-    name_server = ring.cluster.host(server).name_server
-    assert name_server is not None
-    return sorted(name_server.table.groups["g0"].members)
-
-
-def cut_between(ring: Ring, one: str, two: str) -> Callable[[], None]:
-    """Cut the link between two hosts; return what mends it."""
-    pairs = [(ring.cluster.address(near), ring.cluster.address(far)) for near, far in ((one, two), (two, one))]
-    for pair in pairs:
-        ring.cluster.network.cut(*pair)
-
-    def mend() -> None:
-        for pair in pairs:
-            ring.cluster.network.mend(*pair)
-
-    return mend
 
 
 @pytest.mark.parametrize(("dropped_at", "compatible"), [("n1", "true"), ("n1", "false"), ("n2", "true")])

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from test_container_failover import TOPIC, open_ring, run, until
-from test_container_partitions import acting
+from container_ring import TOPIC, acting, open_ring, run
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.heartbeat import ConsumeFrom
@@ -18,6 +17,7 @@ from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.testkit.ring import GROUPS, broker_of
+from understudy.testkit.waiting import until
 
 ORDERED = PushConsumerOptions(ordered=True, consume_from=ConsumeFrom.FIRST_OFFSET)
 QUEUES = {MessageQueue(TOPIC, group, number) for group in GROUPS for number in (0, 1)}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
-from test_container_failover import Ring, records, run, until
+from container_ring import Ring, records, run
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.heartbeat import ConsumeFrom
@@ -21,6 +21,8 @@ from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.json_dialect import dumps, loads
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.topic_fields import topic_fields
+from understudy.testkit.waiting import until
 
 TOPIC = "orders"
 KEYS = {
@@ -69,11 +71,8 @@ def test_one_slave_is_enough_to_go_on_without_a_master_and_to_give_everything_ba
                 slave = hosted(cluster, "c2", "left")
                 for master in (hosted(cluster, "c1", "left"), hosted(cluster, "c2", "right")):
                     await until(lambda: not master.registration.isolated, 30)  # noqa: B023 - waited for in place
-                    ext = {
-                        "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "2",
-                        "perm": "6", "topicFilterType": "SINGLE_TAG", "order": "false",
-                    }  # fmt: skip
-                    assert (await ring.ask(master, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)).code == 0
+                    answer = await ring.ask(master, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
+                    assert answer.code == 0
                 await until(lambda: slave.topics.get(TOPIC) is not None, 10)
                 reader = cluster.client_world("reader")
                 options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, persist_ms=500)

@@ -7,53 +7,17 @@ from collections import Counter
 
 import pytest
 import trio
-from test_container_failover import TOPIC, Ring, open_ring, records, run, until
+from container_ring import HOSTS, TOPIC, acting, delivered, open_ring, records, run, send_delayed, send_raw
 
-from understudy.broker.broker import Broker
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.testkit.acting_faults import Accident, Fault
-from understudy.testkit.ring import GROUPS, broker_of
+from understudy.testkit.ring import GROUPS
 from understudy.testkit.sim_cluster import SimCluster
-
-HOSTS = ("c1", "c2", "c3", "n1")
-
-
-async def send_delayed(ring: Ring, count: int, level: int, *, pause_seconds: float = 0.0) -> dict[str, float]:
-    """Send to the master of g0; return keys and when they were sent."""
-    sent = {}
-    for number in range(count):
-        message = Message(TOPIC, b"%d" % number, {"DELAY": str(level)})
-        result = await ring.producer.send(message, queue=MessageQueue(TOPIC, "g0", number % 2))
-        sent[result.message_id] = trio.current_time()
-        await trio.sleep(pause_seconds)
-    return sent
-
-
-async def send_raw(ring: Ring, broker: Broker, body: bytes, properties: str) -> int:
-    """Send to *broker* whatever routes say; return its answer."""
-    values = ("p", TOPIC, "TBW102", "4", "0", "0", "1", "0", properties, "0", "false", "false")
-    command = request(RequestCode.SEND_MESSAGE_V2, dict(zip("abcdefghijkm", values, strict=True)), body)
-    return (await ring.client.invoke(broker.identity.address, command, 10_000)).code
-
-
-def delivered(ring: Ring) -> Counter[str]:
-    """Return how often each key lies in the topic, over all masters."""
-    return Counter(
-        record.properties["UNIQ_KEY"]
-        for group in GROUPS
-        if (master := broker_of(ring.cluster, group, 0)) is not None
-        for record in records(master)
-    )
-
-
-def acting(ring: Ring) -> list[Broker]:
-    slaves = [broker_of(ring.cluster, group, number) for group in GROUPS for number in (1, 2)]
-    return [each for each in slaves if each is not None and "schedule" in each.services.running()]
-
+from understudy.testkit.waiting import until
 
 # --- a master that hears nobody ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 import trio
-from test_container_failover import TOPIC, Ring, lock, open_ring, run, until
+from container_ring import TOPIC, Ring, lock, open_ring, run
 
 from understudy.broker.broker import Broker
 from understudy.ha.slave import HaState
@@ -22,6 +22,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, Dispatcher
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
+from understudy.testkit.waiting import until
 
 Heard = list[tuple[float, Command]]
 

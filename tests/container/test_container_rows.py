@@ -4,11 +4,10 @@ parked pulls hear of it, and copies count."""
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 import trio
-from test_container_failover import TOPIC, Ring, open_ring, run, until
+from container_ring import TOPIC, Ring, open_ring, route_of, run
 
 from understudy.broker.broker import Broker
 from understudy.broker.topics import TopicConfig
@@ -16,10 +15,10 @@ from understudy.container.log_topics import row_of, without_row
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request
+from understudy.remoting.command import request
 from understudy.remoting.errors import ConnectionLostError
-from understudy.runtime.json_dialect import loads
 from understudy.store.record import decode_records
+from understudy.testkit.waiting import until
 
 NEW = "brand-new"
 
@@ -44,13 +43,6 @@ async def pulled(ring: Ring, broker: Broker, topic: str, queue_id: int = 0) -> l
     answer = await ring.ask(broker, RequestCode.PULL_MESSAGE, pull_header(topic, 0, queue_id))
     assert answer.code == 0, answer.remark
     return [record.body for record in decode_records(answer.body)]
-
-
-async def route_of(ring: Ring, topic: str) -> dict[str, Any]:
-    question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-    answer: Command = await ring.client.invoke(ring.cluster.name_servers, question, 3_000)
-    assert answer.code == 0, answer.remark
-    return dict(loads(answer.body))
 
 
 @pytest.mark.covers("R315")

@@ -1,0 +1,145 @@
+"""Masters that nobody hears, slaves that say nothing, name servers that are gone: who isolates himself, and who not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+from container_ring import TOPIC, open_ring, run
+
+from understudy.container.role_services import RoleServices
+from understudy.testkit.ring import GROUPS
+from understudy.testkit.waiting import until
+
+
+@pytest.mark.parametrize("how", ["suspended", "cut off"])
+def test_a_master_that_was_away_comes_back_through_pre_online(how: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 5)
+            await trio.sleep(5)
+            # given a master that nobody hears for longer than its timeout
+            ring.cluster.partition(["c1"], ["c2", "c3", "n1"])
+            await until(lambda: "schedule" in slave.services.running(), 30)
+            # and commits that its slave takes meanwhile
+            await ring.commit(slave, 40)
+            # when it goes on where it was
+            if how == "suspended":
+                ring.cluster.host("c1").clock.jump(20_000)
+            ring.cluster.heal()
+            await until(lambda: master.registration.isolated, 10)
+            await until(lambda: not master.registration.isolated, 30)
+            # then it has the commits before anybody could find it, and the slave has stopped
+            assert master.offsets.query("readers", TOPIC, 0) == 40
+            await until(lambda: "schedule" not in slave.services.running(), 5)
+            assert "ms" in (await ring.info(master))["preOnline"]
+
+    run(scenario)
+
+
+def test_a_silent_slave_delays_the_return_only_until_it_is_dropped() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            await ring.commit(ring.broker("g0", 0), 5)
+            await trio.sleep(5)
+            await ring.cluster.kill("c1")
+            await until(lambda: "schedule" in ring.broker("g0", 1).services.running(), 5)
+            # given a second slave that knows more than the master, and a first one that has just lost its power
+            await ring.cluster.kill("c2", power=True)
+            await ring.commit(ring.broker("g0", 2), 30)
+            # when the master comes back while the name server still lists the dead slave
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            assert 1 in ring.cluster.host("n1").name_server.table.groups["g0"].members  # type: ignore[union-attr]
+            took = await until(lambda: not master.registration.isolated, 40)
+            # then it is online soon after that slave was dropped, with what the living one knew
+            assert took < 15
+            assert master.offsets.query("readers", TOPIC, 0) == 30
+            assert isinstance(master.role, RoleServices)
+            assert master.role.report is not None
+            assert [each.broker_id for each in master.role.report.slaves] == [2]
+
+    run(scenario)
+
+
+def test_without_any_name_server_masters_go_on_and_come_back_by_themselves() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            # when the only name server is away for longer than every timeout
+            await ring.cluster.kill("n1")
+            for _ in range(60):
+                await trio.sleep(0.5)
+                # then the master's delayed messages go on and no slave acts
+                assert "schedule" in master.services.running()
+                assert "schedule" not in slave.services.running()
+            # and everybody is back a few seconds after the name server
+            await ring.cluster.restart("n1")
+            server = ring.cluster.host("n1").name_server
+            assert server is not None
+
+            def complete() -> bool:
+                return all(sorted(server.table.groups[name].members) == [0, 1, 2] for name in GROUPS)
+
+            await until(lambda: set(GROUPS) <= set(server.table.groups) and complete(), 15)
+            await trio.sleep(10)
+            assert complete()
+            assert not master.registration.isolated
+            assert "schedule" in master.services.running()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "periods",
+    [
+        {"syncBrokerMemberGroupPeriod": "15000"},
+        {
+            "brokerHeartbeatInterval": "300",
+            "brokerNotActiveTimeoutMillis": "1000",
+            "syncBrokerMemberGroupPeriod": "300",
+        },
+    ],
+)
+def test_no_setting_makes_an_undisturbed_broker_isolate_itself(periods: dict[str, str]) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, periods) as ring:
+            brokers = [ring.broker(group, broker_id) for group in GROUPS for broker_id in range(3)]
+            reports = [broker.role.report for broker in brokers if isinstance(broker.role, RoleServices)]
+            await trio.sleep(32)
+            assert len(reports) == 9
+            assert reports == [broker.role.report for broker in brokers if isinstance(broker.role, RoleServices)]
+            assert not any(broker.registration.isolated for broker in brokers)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("where", ["at the acting slave", "at the master"])
+def test_a_deliberate_reset_wins_wherever_it_was_made(where: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 50)
+            await trio.sleep(5)
+            # given an administrator who sets a group back on one side while the other one goes on
+            if where == "at the master":
+                ring.cluster.partition(["c1"], ["c2", "c3"])
+                master.offsets.assign_reset("readers", TOPIC, 0, 7)
+                await trio.sleep(1)
+            await ring.cluster.kill("c1", power=True)
+            ring.cluster.heal()
+            await until(lambda: "schedule" in slave.services.running(), 40)
+            await ring.commit(slave, 60)
+            if where == "at the acting slave":
+                slave.offsets.assign_reset("readers", TOPIC, 0, 7)
+            # when the master comes back
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await until(lambda: not master.registration.isolated, 30)
+            # then the group is where the administrator put it, on both sides
+            assert master.offsets.query("readers", TOPIC, 0) == 7
+            await until(lambda: slave.offsets.committed[f"{TOPIC}@readers"][0] == 7, 10)
+
+    run(scenario)
