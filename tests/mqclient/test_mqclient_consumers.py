@@ -3,98 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import trio
+from mqclient_rig import FIRST, TOPIC, Basket, master, send_numbered, settle
 
-from understudy.mqclient.admin import groups, messages, topics
-from understudy.mqclient.admin.cluster import cluster_info
-from understudy.mqclient.admin.topics import TopicSettings
+from understudy.mqclient.admin import groups, messages
 from understudy.mqclient.allocation import BY_CIRCLE
-from understudy.mqclient.errors import BrokerError, InvalidMessageError, RouteNotFoundError, SendFailedError
+from understudy.mqclient.errors import RouteNotFoundError, SendFailedError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer, open_producer
-from understudy.mqclient.pull import PullStatus
-from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
 from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
-from understudy.mqclient.queue import MessageQueue, dead_letter_topic, retry_topic
+from understudy.mqclient.queue import MessageQueue, retry_topic
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.window import WindowLimits
-from understudy.runtime.world import World, real_world
+from understudy.runtime.world import World
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import eventually, until
-
-FIRST = ConsumeFrom.FIRST_OFFSET
-TOPIC = "Orders"
-
-
-class Basket:
-    """A listener that keeps what it gets, after asking *verdict*; wakes those who wait for a number of messages."""
-
-    def __init__(
-        self, verdict: Callable[[ReceivedMessage, ConsumeContext], ConsumeResult | None] | None = None
-    ) -> None:
-        self.got: list[ReceivedMessage] = []
-        self._verdict = verdict
-        self._changed = trio.Event()
-
-    async def __call__(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
-        result = self._verdict(batch[0], context) if self._verdict else None
-        if result is not ConsumeResult.LATER:
-            self.got += batch
-            self._changed.set()
-            self._changed = trio.Event()
-        return result
-
-    @property
-    def bodies(self) -> list[str]:
-        return [got.body.decode() for got in self.got]
-
-    async def wait(self, count: int, seconds: float = 20) -> None:
-        with trio.fail_after(seconds):
-            while len(self.got) < count:
-                await self._changed.wait()
-
-
-@pytest.fixture
-async def world() -> World:
-    return real_world()
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    async with LocalCluster() as running:
-        yield running
-
-
-@pytest.fixture
-async def producer(cluster: LocalCluster, world: World) -> AsyncIterator[Producer]:
-    async with open_producer(world, cluster.namesrv_address, "pg") as opened:
-        await topics.save_topic(opened.session, await master(opened), TopicSettings(TOPIC, 4, 4))
-        await eventually(lambda: topics.exists(opened.session, TOPIC))
-        yield opened
-
-
-async def master(producer: Producer) -> str:
-    info = await cluster_info(producer.session)
-    return info.masters_of("DefaultCluster")[0]
-
-
-async def settle(consumer: PushConsumer, topic: str = TOPIC) -> None:
-    """Wait until the consumer holds a queue of *topic*."""
-    await until(lambda: any(queue.topic == topic for queue in consumer.queues))
-
-
-async def send_numbered(producer: Producer, count: int, *, queue_id: int | None = None) -> list[str]:
-    bodies = [f"m{number}" for number in range(count)]
-    for body in bodies:
-        queue = MessageQueue(TOPIC, "broker-a", queue_id) if queue_id is not None else None
-        await producer.send(message(TOPIC, body.encode(), tag="TagA" if int(body[1:]) % 2 else "TagB"), queue=queue)
-    return bodies
 
 
 async def test_every_message_is_consumed_once(cluster: LocalCluster, producer: Producer, world: World) -> None:
@@ -161,79 +90,6 @@ async def test_order_is_kept_within_a_queue(cluster: LocalCluster, producer: Pro
         await basket.wait(30)
     assert bodies == basket.bodies
     assert refused["m7"] == 3
-
-
-async def test_an_ordered_message_that_never_succeeds_becomes_a_dead_letter(
-    cluster: LocalCluster, producer: Producer, world: World
-) -> None:
-    await send_numbered(producer, 3, queue_id=0)
-
-    def verdict(got: ReceivedMessage, context: ConsumeContext) -> ConsumeResult | None:
-        context.suspend_ms = 10
-        return ConsumeResult.LATER if got.body == b"m1" else None
-
-    basket = Basket(verdict)
-    options = PushConsumerOptions(consume_from=FIRST, ordered=True, max_reconsume_times=2)
-    async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, basket, options):
-        await basket.wait(2)
-    assert basket.bodies == ["m0", "m2"]
-    dead = await dead_letters(cluster, world, "cg")
-    assert [got.body for got in dead] == [b"m1"]
-
-
-async def dead_letters(cluster: LocalCluster, world: World, group: str) -> list[ReceivedMessage]:
-    options = PullConsumerOptions(consume_from=FIRST)
-    async with open_pull_consumer(world, cluster.namesrv_address, "dlq_reader", options) as reader:
-        await eventually(lambda: topics.exists(reader.session, dead_letter_topic(group)))
-        await reader.assign(await reader.topic_queues(dead_letter_topic(group)))
-        return await reader.poll(5_000)
-
-
-async def test_failed_messages_come_again_and_end_as_dead_letters(
-    cluster: LocalCluster, producer: Producer, world: World
-) -> None:
-    tries = Counter[bytes]()
-
-    def verdict(got: ReceivedMessage, context: ConsumeContext) -> ConsumeResult | None:
-        tries[got.body] += 1
-        if got.body == b"raises" and got.reconsume_times == 0:
-            context.delay_level = 1
-            raise RuntimeError("the first try fails")
-        if got.body == b"hopeless":
-            context.delay_level = -1
-            return ConsumeResult.LATER
-        return None
-
-    basket = Basket(verdict)
-    for body in (b"fine", b"raises", b"hopeless"):
-        await producer.send(message(TOPIC, body))
-    options = PushConsumerOptions(consume_from=FIRST)
-    async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, basket, options):
-        await basket.wait(2)
-        dead = await dead_letters(cluster, world, "cg")
-    again = next(got for got in basket.got if got.body == b"raises")
-    assert (again.topic, again.stored_topic, again.reconsume_times) == (TOPIC, retry_topic("cg"), 1)
-    assert tries == {b"fine": 1, b"raises": 2, b"hopeless": 1}
-    assert [got.body for got in dead] == [b"hopeless"]
-
-
-async def test_a_listener_that_hangs_is_cancelled_and_tried_again(
-    cluster: LocalCluster, producer: Producer, world: World
-) -> None:
-    done = trio.Event()
-
-    async def listener(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
-        context.delay_level = 1
-        if batch[0].reconsume_times == 0:
-            await trio.sleep_forever()
-        done.set()
-
-    await producer.send(message(TOPIC, b"slow"))
-    options = PushConsumerOptions(consume_from=FIRST, consume_timeout_ms=50)
-    async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, listener, options):
-        with trio.fail_after(20):
-            await done.wait()
-    assert done.is_set()
 
 
 async def test_members_share_the_queues_and_take_over(cluster: LocalCluster, producer: Producer, world: World) -> None:
@@ -382,47 +238,6 @@ async def test_operators_see_and_move_a_consumer(cluster: LocalCluster, producer
         await send_numbered(producer, 4)
         await basket.wait(13 + 12 + 4)
     assert Counter(basket.bodies)["m11"] == 2
-
-
-async def test_polling_shares_seeks_and_commits(cluster: LocalCluster, producer: Producer, world: World) -> None:
-    await send_numbered(producer, 20)
-    options = PullConsumerOptions(consume_from=FIRST)
-    servers = cluster.namesrv_address
-    async with open_pull_consumer(world, servers, "pull", options) as consumer:
-        await consumer.subscribe({TOPIC: "*"})
-        got: list[ReceivedMessage] = []
-        with trio.fail_after(20):
-            while len(got) < 20:
-                got += await consumer.poll(1_000)
-        await consumer.commit()
-        stored = [await consumer.committed(queue) for queue in consumer.queues]
-        queue = next(queue for queue in consumer.queues if queue == got[0].queue)
-        await consumer.seek(queue, 0)
-        again = await consumer.poll(5_000)
-    assert sum(offset or 0 for offset in stored) == 20
-    assert again[0].queue_offset == 0 and again[0].queue == queue
-
-
-async def test_assigned_queues_are_read_whoever_else_reads_them(
-    cluster: LocalCluster, producer: Producer, world: World
-) -> None:
-    await send_numbered(producer, 6, queue_id=3)
-    options = PullConsumerOptions(consume_from=FIRST, hold_ms=100)
-    queue = MessageQueue(TOPIC, "broker-a", 3)
-    async with open_pull_consumer(world, cluster.namesrv_address, "assign", options) as consumer:
-        await consumer.assign([queue], "TagA")
-        assert [got.body for got in await consumer.poll()] == [b"m1", b"m3", b"m5"]
-        consumer.pause([queue])
-        consumer.resume([queue])
-        with pytest.raises(InvalidMessageError, match="assigned by hand already"):
-            await consumer.subscribe({TOPIC: "*"})
-        with pytest.raises(InvalidMessageError, match="assign or subscribe first"):
-            await consumer.seek(MessageQueue(TOPIC, "broker-a", 0), 0)
-        assert (await consumer.pull(queue, 2)).messages[0].body == b"m2"
-        assert (await consumer.pull(queue, 6)).status is PullStatus.NOTHING_NEW
-        assert (await consumer.pull(queue, 99)).status is PullStatus.OFFSET_ILLEGAL
-        with pytest.raises(BrokerError):
-            await consumer.pull(MessageQueue(TOPIC, "broker-a", 77), 0)
 
 
 async def test_consumers_and_producers_survive_a_restart_of_the_broker(cluster: LocalCluster, world: World) -> None:
