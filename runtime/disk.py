@@ -87,6 +87,10 @@ class Mapping(Protocol):
         """Block until bytes [*offset*, *offset* + *length*) are durable (whole pages around them are written)."""
         ...
 
+    def read_ahead(self, on: bool) -> None:
+        """Have the system read more than what is asked for from the disk, as it does by default, or not."""
+        ...
+
     def close(self) -> None:
         """Give the mapping back. Memory still referenced by slices lives until they are gone."""
         ...
@@ -230,6 +234,9 @@ class RealMapping:
             os.fdatasync(fd)
         finally:
             os.close(fd)
+
+    def read_ahead(self, on: bool) -> None:
+        self._map.madvise(mmap.MADV_NORMAL if on else mmap.MADV_RANDOM)
 
     def close(self) -> None:
         # Slices handed to connections may still be alive; then the memory goes when the last of them goes.

@@ -31,6 +31,7 @@ class MappedFiles:
         self._disk = disk
         self._maximum = max(1, maximum)
         self._files: dict[str, tuple[Mapping, Owner, int]] = {}
+        self._read_ahead = True
 
     def __len__(self) -> int:
         return len(self._files)
@@ -48,7 +49,15 @@ class MappedFiles:
             while len(self._files) >= self._maximum:
                 self._give_back(next(iter(self._files)))
             entry = self._files[path] = (self._disk.map(path, size), owner, start)
+            if not self._read_ahead:
+                entry[0].read_ahead(False)
         return entry[0].view
+
+    def read_ahead(self, on: bool) -> None:
+        """Have the system read ahead in these files and in those to come, or not."""
+        self._read_ahead = on
+        for mapping, _, _ in self._files.values():
+            mapping.read_ahead(on)
 
     def drop(self, path: str) -> None:
         """Give one file back; one that is not mapped is fine."""

@@ -291,6 +291,10 @@ class MessageStore:
         else:
             self._core.refusals.add(_FENCED)
 
+    def read_ahead(self, on: bool) -> None:
+        """Have the system read more of the log from the disk than was asked for, as it does by default, or not."""
+        self._core.segments.read_ahead(on)
+
     def runtime_info(self) -> dict[str, str]:
         """Return figures for the broker's runtime info, with the reference's key names."""
         core = self._core

@@ -104,6 +104,10 @@ class Segments:
             self.items.append(Segment(found[start], start, size))
         self._starts = starts
 
+    def read_ahead(self, on: bool) -> None:
+        """Have the system read ahead in the files, or not."""
+        self._mapped.read_ahead(on)
+
     @property
     def min_offset(self) -> int:
         """First byte of the first file; -1 without files."""

@@ -91,6 +91,9 @@ class SimMapping:
         self._disk.check_sync()
         self._inode.sync()
 
+    def read_ahead(self, on: bool) -> None:
+        """Nothing: all of it is in memory."""
+
     def close(self) -> None:
         self.view.release()
 

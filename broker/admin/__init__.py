@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from understudy.broker.admin import (
     assignment,
+    cold_data,
     configuration,
     connections,
     groups,
@@ -42,6 +43,7 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         relays,
         maintenance,
         assignment,
+        cold_data,
         replication,
         roles,
     ):

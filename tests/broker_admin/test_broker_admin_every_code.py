@@ -87,6 +87,10 @@ SERVED = {
     400: 1,
     401: 1,
     402: 0,
+    2001: 0,
+    2002: 0,
+    2003: 0,
+    2004: 1,
     # replication
     60: 0,
     61: 0,
@@ -113,7 +117,6 @@ NOT_SERVED = {
     "replication by epochs": {1007, 1008},
     "static topics": {513},
     "users and permissions": set(range(3001, 3011)),
-    "cold data": {2001, 2002, 2003, 2004},
 }
 UNSERVED_CODES = set().union(*NOT_SERVED.values())
 
