@@ -9,7 +9,7 @@ from understudy.mqadmin.options import flag, needed, value
 from understudy.mqadmin.read_back import read_back
 from understudy.mqadmin.text import millis_text
 from understudy.mqclient.admin import cluster
-from understudy.mqclient.errors import ClientError
+from understudy.mqclient.errors import BrokerError, ClientError
 
 _CLUSTER_ROW = "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %11s  %-12s  %-8s  %10s"
 _CLUSTER_HEAD = "%-22s  %-22s  %-4s  %-22s %-16s  %16s  %30s  %-22s  %-11s  %-12s  %-8s  %-10s"
@@ -17,6 +17,7 @@ _MORE_ROW = "%-16s  %-32s %14s %14s %14s %14s"
 _IN = "%9.2f(%s,%sms)"
 _OUT = "%9.2f(%s,%sms|%s,%sms)"
 _TIMER = "%d-%d(%.1fw, %.1f, %.1f)"
+_NO_BROKER_FILE = "addBroker properties empty"  # all that containers say of it
 
 
 @command(
@@ -78,7 +79,7 @@ def _number(figures: dict[str, str], name: str) -> float:
 
 def _base_line(context: Context, identity: tuple[str, str, int, str], figures: dict[str, str]) -> str:
     earliest = _number(figures, "earliestMessageTimeStamp")
-    hours = (context.session.world.clock.wall_ms() - earliest) / 3_600_000 if earliest else 0.0
+    hours = (context.session.world.clock.wall_ms() - earliest) / 3_600_000 if earliest > 0 else 0.0  # -1: no message
     load = _IN % (
         _number(figures, "putTps"),
         figures.get("sendThreadPoolQueueSize", ""),
@@ -187,8 +188,8 @@ async def update_broker_config(context: Context) -> Any:
     addresses = await (context.brokers() if everyone else context.masters())
     for address in addresses:
         await cluster.update_broker_config(context.session, address, {name: text})
+        await read_back(context, address, cluster.broker_config, name, text)
         context.output.line(f"update broker config success, {address}")
-    await read_back(context, addresses, cluster.broker_config, name, text)
     return {address: {name: text} for address in addresses}
 
 
@@ -199,7 +200,13 @@ async def update_broker_config(context: Context) -> Any:
     needed("b", "brokerConfigPath", "the broker's configuration file, as the container sees it"),
 )
 async def add_broker(context: Context) -> Any:
-    await cluster.add_broker(context.session, context.values["c"], context.values["b"])
+    try:
+        await cluster.add_broker(context.session, context.values["c"], context.values["b"])
+    except BrokerError as error:
+        if error.remark != _NO_BROKER_FILE:
+            raise
+        place = f"{context.values['b']} on the machine of {context.values['c']}"
+        raise CommandFailedError(f"{error}: {place} cannot be read, or has no key=value line") from error
     context.output.line(f"add broker to {context.values['c']} success")
     return {"container": context.values["c"], "configPath": context.values["b"]}
 

@@ -67,6 +67,8 @@ async def producer_connection(context: Context) -> Any:
 @command("producer", "List all producers of a broker.", needed("b", "broker", "host:port of the broker"))
 async def producer(context: Context) -> Any:
     found = await groups.all_producers(context.session, context.values["b"])
+    if not found:
+        context.output.line(f"no producer is connected to {context.values['b']}")
     for group, members in found.items():
         if not members:
             context.output.line(f"producer group ({group}) instances are empty")

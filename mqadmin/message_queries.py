@@ -34,7 +34,10 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 async def query_msg_by_id(context: Context) -> Any:
     values = context.values
     found = []
-    for message_id in filter(None, (part.strip() for part in values["i"].split(","))):
+    message_ids = [part.strip() for part in values["i"].split(",") if part.strip()]
+    if not message_ids:
+        raise UsageError("option -i names no message")
+    for message_id in message_ids:
         matches = await messages.find_by_id(context.session, values["t"], message_id)
         if not matches:
             raise CommandFailedError(f"topic {values['t']} has no message {message_id}")

@@ -73,11 +73,14 @@ def _json(result: SendResult) -> dict[str, Any]:
 async def send_msg_status(context: Context) -> Any:
     producer = context.producer(ProducerOptions(attempts=1, compress_above_bytes=0))
     body = b"x" * context.values.number("s", 128)
+    count = context.values.number("c", 50)
+    if count < 1:
+        raise UsageError(f"option -c needs at least one message, not {count}")
     clock = context.session.world.clock
     # The first send opens the connection; it is not measured.
     await producer.send(message(context.values["b"], b"first"))
     rows = []
-    for _ in range(context.values.number("c", 50)):
+    for _ in range(count):
         began = clock.monotonic()
         result = await producer.send(message(context.values["b"], body))
         took_ms = round((clock.monotonic() - began) * 1000)

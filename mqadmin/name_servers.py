@@ -33,8 +33,8 @@ async def update_namesrv_config(context: Context) -> Any:
     addresses = cluster.name_servers(context.session)
     for address in addresses:
         await cluster.update_name_server_config(context.session, address, {name: text})
+        await read_back(context, address, cluster.name_server_config, name, text)
     context.output.line(f"update name server config success!\n{name} : {text}")
-    await read_back(context, addresses, cluster.name_server_config, name, text)
     return {address: {name: text} for address in addresses}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.members import queue_owners
-from understudy.mqadmin.options import needed, value
+from understudy.mqadmin.options import UsageError, needed, value
 from understudy.mqadmin.text import front, seconds_text, version_text
 from understudy.mqclient.admin import cluster, groups
 from understudy.mqclient.errors import ClientError
@@ -120,11 +120,14 @@ async def _group_progress(context: Context, group: str) -> dict[str, Any]:
 )
 async def broker_consume_stats(context: Context) -> Any:
     level = context.values.number("l", 0)
+    timeout_ms = context.values.number("t", 50_000)
+    if timeout_ms < 1:
+        raise UsageError(f"option -t needs at least one millisecond, not {timeout_ms}")
     body = await groups.broker_consume_stats(
         context.session,
         context.values["b"],
         ordered=context.values.truth("o", False),
-        timeout_ms=context.values.number("t", 50_000),
+        timeout_ms=timeout_ms,
     )
     context.output.line(
         _BROKER_STATS_ROW

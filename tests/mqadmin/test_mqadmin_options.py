@@ -112,6 +112,13 @@ def test_help_lists_all_commands(capsys: pytest.CaptureFixture[str]) -> None:
         (["updateTopic", "-b", "127.0.0.1:1", "-t", "T", "-p", "9"], 2, "option -p is 2, 4 or 6"),
         (["updateTopicList", "-b", "127.0.0.1:1", "-f", "/nowhere"], 1, "/nowhere cannot be read"),
         (["removeBroker", "-c", "127.0.0.1:1", "-b", "x"], 1, "write cluster:name:id"),
+        (
+            ["brokerConsumeStats", "-b", "127.0.0.1:1", "-t", "-1"],
+            2,
+            "option -t needs at least one millisecond, not -1",
+        ),
+        (["queryMsgById", "-n", "x:1", "-t", "t", "-i", " , "], 2, "option -i names no message"),
+        (["sendMsgStatus", "-n", "x:1", "-b", "b", "-c", "0"], 2, "option -c needs at least one message, not 0"),
         (["updateOrderConf", "-n", "x:1", "-m", "put", "-t", "t", "-v", "a:4;b"], 2, "not 'a:4;b'"),
         (["resetOffsetByTime", "-n", "x:1", "-g", "g", "-t", "t", "-s", "noon"], 2, "not 'noon'"),
     ],
