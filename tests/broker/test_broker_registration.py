@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
+import trio.lowlevel
+import trio.testing
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.broker.identity import Identity
+from understudy.broker.registration import Registration
+from understudy.broker.topics import TopicTable
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -18,6 +24,7 @@ from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
+from understudy.remoting.errors import ConnectionLostError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import loads
@@ -118,3 +125,36 @@ async def test_brokers_are_one_group_by_their_name() -> None:
         answer = await client.invoke(cluster.namesrv_address, request(RequestCode.GET_BROKER_CLUSTER_INFO), 3000)
         groups = {name: set(row["brokerAddrs"]) for name, row in loads(answer.body)["brokerAddrTable"].items()}
         assert {"broker-a": {"0", "1"}, "broker-b": {"1"}} == groups
+
+
+class ClosingClient:
+    """Connections that end as soon as something is asked: there is somebody at the address, but no name server."""
+
+    def __init__(self) -> None:
+        self.on_close: list[Callable[[str, object], None]] = []
+        self.asked: list[float] = []
+
+    async def invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
+        self.asked.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        for callback in self.on_close:
+            callback(address, self)
+        raise ConnectionLostError(address, "bad frame")
+
+
+async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_retry_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    options, _ = BrokerOptions.from_properties(
+        {"namesrvAddr": "127.0.0.1:80", "brokerIP1": "127.0.0.1", "storePathRootDir": "/tmp/nowhere"}
+    )
+    world, client = real_world(), ClosingClient()
+    identity = Identity("C", "broker-a", 0, "127.0.0.1", 10911, "127.0.0.1:10912", "127.0.0.1")
+    topics = TopicTable(world.clock.wall_ms)
+    registration = Registration(world, options, identity, topics, client)  # type: ignore[arg-type]  # asked only
+    await registration.servers.refresh()
+    with trio.move_on_after(60):
+        await registration.run()
+    pauses = [later - earlier for earlier, later in itertools.pairwise(client.asked)]
+    assert len(pauses) >= 9
+    assert min(pauses) >= 5
