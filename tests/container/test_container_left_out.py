@@ -1,0 +1,108 @@
+"""A master that went on without a slave: what that slave alone knows is taken over once it can be reached."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, open_ring, run
+
+from understudy.broker.broker import Broker
+from understudy.container.preonline.merge import Place, Reason, Row, merge, places, unmoved
+from understudy.remoting.codes import RequestCode
+from understudy.runtime.json_dialect import loads
+from understudy.testkit.waiting import until
+
+
+async def left_out(ring: Ring, master: Broker, slave: Broker) -> None:
+    """Let *master* be dropped while *slave* cannot be reached; return when it serves again without it."""
+    await drop(ring, master, "n1")
+    await until(lambda: slave in acting(ring), 1, 0.001)
+    for group in ("readers", "moved", "sought", "unknown"):
+        await ring.commit(slave, 17, group)
+    slave.offsets.assign_reset("reset", TOPIC, 0, 3)
+    await until(lambda: master.registration.isolated, 3)
+    await trio.sleep(4)
+    assert (await ring.info(master))["preOnline"].startswith("under way: ")
+    await until(lambda: 0 in members_at(ring, "n1"), 20)
+    await until(lambda: acting(ring) == [], 2)
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["the link comes back", "its process starts anew meanwhile"])
+def test_what_a_slave_was_told_that_was_left_out_is_taken_over_where_nobody_has_moved_since(restarts: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            # given four groups, and a master that was dropped and came back without its first slave
+            for group in ("readers", "moved", "sought", "reset"):
+                await ring.commit(master, 10, group)
+            await trio.sleep(2.1)
+            mend = cut_between(ring, "c1", "c2")
+            await left_out(ring, master, slave)
+            # and groups that moved at the master since, one forward, one back
+            await ring.commit(master, 12, "moved")
+            await ring.commit(master, 4, "sought")
+            await trio.sleep(10)
+            assert master.offsets.query("readers", TOPIC, 0) == 10
+            # when the slave can be reached again
+            if restarts:
+                await ring.cluster.kill("c2")
+                await ring.cluster.restart("c2")
+            mend()
+            await until(lambda: master.offsets.query("readers", TOPIC, 0) == 17, 15)
+            # then what it knew is taken over, but for what somebody has moved
+            there = {group: master.offsets.query(group, TOPIC, 0) for group in ("moved", "sought", "reset", "unknown")}
+            assert there == {"moved": 12, "sought": 4, "reset": 3, "unknown": 17}
+            # and the report of that return tells it
+            report = loads((await ring.ask(master, RequestCode.GET_PRE_ONLINE_REPORT)).body)
+            assert "slave 1 was heard later" in report["trouble"]
+            rows = {row["key"].partition("@")[2]: row for row in report["rows"] if row["slaveId"] == 1}
+            assert (rows["readers"]["before"], rows["readers"]["slave"], rows["readers"]["merged"]) == (10, 17, 17)
+            assert rows["moved"]["why"] == rows["sought"]["why"] == Reason.MOVED.value
+            # and the group is complete, with nobody asking any more
+            await ring.online()
+            assert "late take-over" not in master.services.running()
+            assert members_at(ring, "n1") == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_a_master_that_is_dropped_again_takes_over_in_pre_online_what_is_still_missing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 10)
+            await trio.sleep(2.1)
+            mend = cut_between(ring, "c1", "c2")
+            await left_out(ring, master, slave)
+            assert "late take-over" in master.services.running()
+            # when it is dropped again and the link comes back meanwhile
+            await drop(ring, master, "n1")
+            await until(lambda: master.registration.isolated, 2, 0.001)
+            mend()
+            await until(lambda: 0 in members_at(ring, "n1"), 20)
+            # then there is one report, of a whole return
+            assert master.offsets.query("readers", TOPIC, 0) == 17
+            report = loads((await ring.ask(master, RequestCode.GET_PRE_ONLINE_REPORT)).body)
+            assert [each["brokerId"] for each in report["slaves"]] == [1, 2]
+            assert "late take-over" not in master.services.running()
+
+    run(scenario)
+
+
+def test_only_places_that_stand_where_they_stood_move() -> None:
+    before = places({"t@g": {0: 5, 1: 5, 2: 5, 3: 5}})
+    own = places({"t@g": {0: 5, 1: 6, 2: 3}, "t@new": {0: 2}})
+    other = places({"t@g": {0: 9, 1: 9, 2: 9, 3: 9}, "t@new": {0: 8}, "t@other": {0: 1}})
+    rows = {(row.key, row.queue_id): row for row in unmoved(merge(own, other), before)}
+    assert {place: row.merged.offset for place, row in rows.items()} == {
+        ("t@g", 0): 9,
+        ("t@g", 1): 6,  # went on
+        ("t@g", 2): 3,  # was sought back
+        # queue 3 was removed meanwhile
+        ("t@new", 0): 2,  # began here meanwhile
+        ("t@other", 0): 1,
+    }
+    assert rows["t@g", 1] == Row("t@g", 1, Place(0, 6), Place(0, 9), Place(0, 6), Reason.MOVED)
+    assert not rows["t@g", 2].changed
