@@ -13,6 +13,8 @@ from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
 
 RAFT_PORT_DISTANCE = 10_000
+MAX_NAME_BYTES = 100
+"""Of a group or a member: both stand in each greeting between members, which is short."""
 FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 
@@ -162,6 +164,7 @@ def read_peers(config: ControllerConfig) -> Peers:
     if config.controller_type.lower() not in ("dledger", "jraft"):
         kind = printable(config.controller_type)
         raise ConfigError(f"controllerType={kind} is neither DLedger nor jRaft", "controllerType")
+    _check_length("controllerDLegerGroup", config.controller_d_leger_group)
     api = _members("controllerDLegerPeers", config.controller_d_leger_peers)
     if own not in api:
         known = ", ".join(api)
@@ -193,6 +196,11 @@ def read_peers(config: ControllerConfig) -> Peers:
     return Peers(own, api, {member: raft[member] for member in api}, tuple(warnings))
 
 
+def _check_length(key: str, name: str) -> None:
+    if len(name.encode()) > MAX_NAME_BYTES:
+        raise ConfigError(f"{key}: {printable(name[:20])}... is longer than {MAX_NAME_BYTES} bytes", key)
+
+
 def _raft_port(port: int) -> int:
     return port + RAFT_PORT_DISTANCE if port + RAFT_PORT_DISTANCE < 65_536 else port - RAFT_PORT_DISTANCE
 
@@ -206,6 +214,7 @@ def _members(key: str, text: str) -> dict[str, tuple[str, int]]:
         host, colon, port = address.rpartition(":")
         if not (member and dash and host and colon and port.isdigit() and 0 < int(port) < 65_536):
             raise ConfigError(f"{key}: {part!r} is not of the form id-host:port", key)
+        _check_length(key, member)
         if member in members:
             raise ConfigError(f"{key}: id {member} is given twice", key)
         if (host, int(port)) in members.values():

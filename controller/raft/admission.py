@@ -11,13 +11,13 @@ from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.messages import Hello, Refusal, Welcome
 from understudy.controller.raft.settings import QuorumSettings
 
-_TOLD_CHARACTERS = 200
+_TOLD_BYTES = 200
 
 
 def _told(members: Iterable[str]) -> str:
     """Return the names in one order, or a digest of them where a greeting has no room for all."""
     names = ",".join(sorted(members))
-    return names if len(names) <= _TOLD_CHARACTERS else hashlib.sha256(names.encode()).hexdigest()
+    return names if len(names.encode()) <= _TOLD_BYTES else hashlib.sha256(names.encode()).hexdigest()
 
 
 def check_members(journal: Journal, members: Iterable[str]) -> None:

@@ -42,12 +42,14 @@ class MemberSecurity:
         for context in (self._accepting, self._dialling):
             try:
                 context.load_cert_chain(files.certificate, files.key)
-                context.load_verify_locations(files.authority)
-            except (OSError, ssl.SSLError) as error:
+            except OSError as error:
                 raise SecurityError(
-                    f"cannot use certificate {files.certificate}, key {files.key} and authority "
-                    f"{files.authority}: {error}"
+                    f"cannot use certificate {files.certificate} with key {files.key}: {_reason(error)}"
                 ) from None
+            try:
+                context.load_verify_locations(files.authority)
+            except OSError as error:
+                raise SecurityError(f"cannot use authority {files.authority}: {_reason(error)}") from None
             context.verify_mode = ssl.CERT_REQUIRED
             context.minimum_version = ssl.TLSVersion.TLSv1_2
 
@@ -71,6 +73,13 @@ class MemberSecurity:
         except ssl.CertificateError as error:
             raise SecurityError(f"no mutual TLS with {member or stream.peer}: {error}") from None
         return TlsStream(secured, stream)
+
+
+def _reason(error: OSError) -> str:
+    """Return what is wrong; of what is no file in PEM format the TLS library says nothing a reader could use."""
+    if isinstance(error, ssl.SSLError):
+        return f"it is damaged, not in PEM format, or does not fit ({error.reason or error})"
+    return error.strerror or str(error)
 
 
 class TlsStream:
