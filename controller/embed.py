@@ -15,7 +15,7 @@ from understudy.remoting.dispatch import Dispatcher
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
-from understudy.runtime.program import one_line, single_cause
+from understudy.runtime.program import first_cause, one_line, single_cause
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.world import World
 
@@ -45,6 +45,8 @@ class EmbeddedController:
     async def run(self) -> None:
         """Serve until cancelled; a controller that must stop is reported and leaves the name server running.
 
+        So does one whose disk cannot be read or written.
+
         *Errors*: ``ListenError`` and ``DiskLockedError``, which are mistakes of whoever starts the process.
         """
         try:
@@ -56,9 +58,9 @@ class EmbeddedController:
     async def _run(self) -> None:
         try:
             await self.controller.run()
-        except* (FatalError, SecurityError) as errors:
+        except* (FatalError, SecurityError, OSError) as errors:
             log.error(
-                "embedded controller stopped; routes go on, elections do not", reason=one_line(single_cause(errors))
+                "embedded controller stopped; routes go on, elections do not", reason=one_line(first_cause(errors))
             )
         await trio.sleep_forever()
 

@@ -1,0 +1,91 @@
+"""A controller inside a name server, and names that go into the greetings between members."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trustme
+
+from understudy.controller.configuration import MAX_NAME_BYTES, ControllerConfig, read_peers
+from understudy.controller.embed import open_controller
+from understudy.controller.raft.admission import Admission
+from understudy.controller.raft.journal import Journal
+from understudy.controller.raft.messages import MAX_HELLO_BYTES, encode_frame
+from understudy.controller.raft.security import MemberSecurity, SecurityError, TlsFiles
+from understudy.controller.raft.settings import QuorumSettings
+from understudy.runtime.ports import free_ports
+from understudy.runtime.properties import ConfigError, parse_properties
+from understudy.runtime.world import real_world
+from understudy.testkit.waiting import until
+
+
+@pytest.mark.covers("R124")
+async def test_a_disk_that_cannot_be_used_leaves_the_name_server_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_the_way, (port,) = tmp_path / "store", free_ports(1)
+    in_the_way.write_text("a file")
+    text = (
+        f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerDLegerSelfId=n0\n"
+        f"controllerStorePath={in_the_way}\ncontrollerLogFile=off\n"
+    )
+    embedded = open_controller(real_world(), parse_properties(text))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(embedded.run)
+        await until(lambda: "embedded controller stopped" in caplog.text)
+        assert not nursery.cancel_scope.cancel_called
+        nursery.cancel_scope.cancel()
+    (line,) = [record.getMessage() for record in caplog.records if "embedded controller stopped" in record.getMessage()]
+    assert "routes go on, elections do not" in line
+    assert f"{in_the_way}/lock cannot be used: Not a directory" in line
+
+
+@pytest.mark.parametrize("letter", ["x", "\u00e4"])
+def test_names_that_fit_no_greeting_are_said_at_the_start(letter: str, tmp_path: Path) -> None:
+    length = MAX_NAME_BYTES // len(letter.encode())
+    group, members = letter * length, [letter * (length - 1) + number for number in "012"]
+    peers = ";".join(f"{member}-10.0.0.{number}:9878" for number, member in enumerate(members, 1))
+    config = ControllerConfig(
+        controller_d_leger_group=group, controller_d_leger_peers=peers, controller_d_leger_self_id=members[0]
+    )
+    addresses = read_peers(config).raft
+    journal = Journal(real_world().disk, str(tmp_path / "raft.log"), group, members[0], "f" * 24)
+    hello = Admission(QuorumSettings(group, members[0], addresses, "/s")).greeting_for(members[1], journal)
+    assert len(encode_frame(hello)) <= MAX_HELLO_BYTES
+    journal.close()
+
+    with pytest.raises(ConfigError, match=f"controllerDLegerGroup: {letter * 20}... is longer than 100 bytes"):
+        read_peers(attrs.evolve(config, controller_d_leger_group=group + "x"))
+    with pytest.raises(ConfigError, match=f"controllerDLegerPeers: {letter * 20}... is longer than 100 bytes"):
+        read_peers(attrs.evolve(config, controller_d_leger_peers=letter + peers))
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("certificate", "cannot use certificate {0}/certificate with key {0}/key: "),
+        ("key", "cannot use certificate {0}/certificate with key {0}/key: "),
+        ("authority", "cannot use authority {0}/authority: "),
+    ],
+)
+@pytest.mark.parametrize("how", ["missing", "garbage"])
+def test_files_for_tls_that_cannot_be_used_are_named(broken: str, said: str, how: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("n0")
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "certificate"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "key"))
+    authority.cert_pem.write_to_path(str(tmp_path / "authority"))
+    files = TlsFiles(*(str(tmp_path / name) for name in ("certificate", "key", "authority")))
+    MemberSecurity(files)
+    if how == "missing":
+        (tmp_path / broken).unlink()
+    else:
+        (tmp_path / broken).write_text("garbage")
+    with pytest.raises(SecurityError) as refused:
+        MemberSecurity(files)
+    reason = "No such file or directory" if how == "missing" else "it is damaged, not in PEM format, or does not fit ("
+    assert str(refused.value).startswith(said.format(tmp_path) + reason)
+    assert "\n" not in str(refused.value)
