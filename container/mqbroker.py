@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import trio
 
 from understudy.broker.config import BrokerOptions
+from understudy.broker.storage import BrokerStartError
 from understudy.container import command_line
 from understudy.container.escape.bridge import Bridge
 from understudy.container.hosted import host_broker
@@ -81,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_program(
         "mqbroker",
         lambda: serve(real_world(), options),
-        refusals=(ListenError, DiskLockedError, ConfigError, TableDamagedError),
+        refusals=(ListenError, DiskLockedError, ConfigError, TableDamagedError, BrokerStartError),
     )
 
 

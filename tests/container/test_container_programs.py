@@ -205,6 +205,21 @@ def test_a_folder_held_by_another_broker_is_one_line(tmp_path: Path, start: obje
     assert 0 == first.finish(signal.SIGTERM)[0]
 
 
+def test_a_start_with_torn_tables_is_one_line(tmp_path: Path, start: object) -> None:
+    file = conf(tmp_path)
+    first = start("mqbroker", "-c", file)  # type: ignore[operator]
+    first.wait_for("boot success")
+    assert 0 == first.finish(signal.SIGTERM)[0]
+    config = tmp_path / "store" / "broker" / "config"
+    for path in config.glob("topics.json*"):
+        path.write_bytes(b"{torn")
+    code, errors = start("mqbroker", "-c", file).finish()  # type: ignore[operator]
+    assert 1 == code
+    (line,) = [line for line in errors.splitlines() if line.startswith("mqbroker: ")]
+    assert f"{config}/topics.json" in line and "No readable copy is left" in line
+    assert "Traceback" not in errors
+
+
 def test_a_missing_configuration_file_is_one_line(tmp_path: Path, start: object) -> None:
     for program in ("mqbroker", "mqbrokercontainer"):
         code, errors = start(program, "-c", str(tmp_path / "none.conf")).finish()  # type: ignore[operator]
