@@ -42,9 +42,14 @@ class Candidacy:
 
     def ask(self, term: int, now: float, log_end: tuple[int, int], until: float) -> None:
         """Begin a round that asks who would vote in *term*, with answers until *until*."""
-        if self._asked is not None:
-            self._asked.outcome, self._asked.ended = "no majority would vote", now
+        former = self._asked
         self._asked, self._asked_until = ElectionRound(term, now, *log_end), until
+        if former is not None:
+            former.outcome, former.ended = "no majority would vote", now
+            if former.term == term and self.rounds[-1] is former:
+                # a member that is cut off asks in vain for days: that must not push out the elections before
+                self._asked.attempt = former.attempt + 1
+                self.rounds.pop()
         self._asked.pre_votes[self._member] = facts.ACCEPT
         self._keep(self._asked)
 

@@ -28,6 +28,7 @@ class ElectionRound:
         votes: answer per member to the real request.
         outcome: running, won, lost (a leader or a newer term appeared), timed out, or why it was called off.
         forced: started because the leader handed over.
+        attempt: how often votes for this term were asked for in a row, this time included.
     """
 
     term: int
@@ -39,6 +40,7 @@ class ElectionRound:
     outcome: str = "running"
     forced: bool = False
     ended: float | None = None
+    attempt: int = 1
 
     def describe(self, members: list[str]) -> str:
         """Return the round as one readable line."""
@@ -47,9 +49,10 @@ class ElectionRound:
             return " ".join(f"{member}={given.get(member, 'no answer')}" for member in members)
 
         asked = "handover by the leader" if self.forced else f"pre-vote[{answers(self.pre_votes)}]"
+        again = "" if self.attempt == 1 else f" attempt={self.attempt}"
         took = "" if self.ended is None else f" after {(self.ended - self.started) * 1000:.0f} ms"
         return (
-            f"election round term={self.term} log=({self.last_index},{self.last_term}) {asked} "
+            f"election round term={self.term} log=({self.last_index},{self.last_term}){again} {asked} "
             f"vote[{answers(self.votes)}] accepted={sum(v == ACCEPT for v in self.votes.values())}/{len(members)} "
             f"outcome={self.outcome}{took}"
         )

@@ -163,3 +163,23 @@ def test_a_repeated_command_is_known_after_a_snapshot_took_the_place_of_the_log(
     assert state.apply(3, encode_envelope((COMMAND, 1, "client", 7, 0, b"x"))) == (0, b"1")
     assert state.apply(4, encode_envelope((COMMAND, 1, "client", 6, 0, b"x")))[0] == 1
     assert machine.counters == {"x": 1}
+
+
+def test_a_member_that_is_cut_off_keeps_the_rounds_of_the_elections_before() -> None:
+    member = Member(a_disk())
+    for peer in member.peers:
+        member.consensus.welcomed(peer, True, 1)
+    member.turn(1.0)
+    member.turn(1.01, ("n1", PreVoteAnswer(1, 0, True, "ACCEPT")))
+    member.turn(1.02, ("n1", Vote(1)))
+    for tenths in range(11, 1000):
+        member.turn(tenths / 10)
+    facts = member.consensus.facts(100.0)
+    assert (facts.role, facts.term) == ("FOLLOWER", 1)
+    won, vain = facts.rounds
+    assert (won.term, won.outcome, won.attempt) == (1, "won", 1)
+    assert vain.term == 2
+    assert vain.attempt > 100
+    assert f"election round term=2 log=(2,1) attempt={vain.attempt} pre-vote[n0=ACCEPT n1=no answer" in vain.describe(
+        ["n0", "n1", "n2"]
+    )
