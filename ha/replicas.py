@@ -52,7 +52,7 @@ def reported(replica: Replica, offset: int, master_max_offset: int) -> Replica:
     """
     if offset > master_max_offset:
         raise AheadError(
-            f"the slave's log ends at {offset}, {offset - master_max_offset} bytes after the master's "
+            f"the slave's log reaches {offset}, {offset - master_max_offset} bytes after the master's end "
             f"({master_max_offset}): one of them lost data or belongs to another group. Compare both logs; to follow "
             "this master, move the slave's store away and let it copy the log again"
         )

@@ -12,6 +12,7 @@ from understudy.ha import wire
 from understudy.ha.continuity import MismatchError, check_continues
 from understudy.ha.healing import Look, Outcome, Step, next_step
 from understudy.ha.hole_filling import HoleFilling
+from understudy.ha.overlap import Overlap, end_of
 from understudy.ha.settings import ContinuedLog, HaParameters
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
@@ -215,17 +216,28 @@ class HaSlave:
             log.warning("writing what is missing from the first hole of the log on", hole=hole, end=healing.end)
         line = _Line(stream, self._world.clock.monotonic())
         anew = self._begins_anew and self._is_empty()
+        overlap = self._overlap() if healing is None else None
         first = store.max_physical_offset if healing is None else healing.position
+        if overlap is not None:
+            first = overlap.position
         await self._report(line, 0 if anew else first)  # at once; the reference waits for its first heartbeat
+        asked_at = line.last_write
         while True:
             heard = line.heard
             frames = await self._frames(line)
             if isinstance(frames, str):
-                if frames == _CLOSED and not heard:
-                    self._closed_at_once(line.reported)
+                if frames == _CLOSED and (overlap is not None or not heard):
+                    self._closed_at_once(line.reported if overlap is None else overlap.end)
                 return frames
             if not heard and frames[0].offset != first:
                 wire.refuse_master_handshake(frames[0])
+            if overlap is not None:
+                frames = overlap.take(frames, line.last_read - asked_at)
+                if not frames:
+                    if line.reported < overlap.end:
+                        await self._report(line, overlap.end)  # a master that has less refuses it
+                    continue
+                overlap = None
             end = store.max_physical_offset if healing is None else healing.position
             check_continues(frames, end, known=healing is not None or not self._is_empty())
             if healing is not None:
@@ -271,6 +283,11 @@ class HaSlave:
         line.reported = offset
         line.last_write = self._world.clock.monotonic()
         self._last_write_ms = self._world.clock.wall_ms()
+
+    def _overlap(self) -> Overlap | None:
+        """Return the end of our log for a comparison, unless there is none or damage in it."""
+        damaged = self._store.hole is not None
+        return None if damaged or self._is_empty() else end_of(self._store, self._settings.file_bytes)
 
     def _is_empty(self) -> bool:
         """Return whether our log holds no byte, wherever it ends: a power loss can leave an empty file."""

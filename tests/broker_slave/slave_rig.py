@@ -80,6 +80,14 @@ def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
     return sorted(found)
 
 
+def log_of(broker: Broker) -> bytes:
+    """Return the whole log of *broker*, which begins at 0."""
+    found = bytearray()
+    while len(found) < broker.store.max_physical_offset:
+        found += broker.store.slice(len(found), broker.store.max_physical_offset - len(found))
+    return bytes(found)
+
+
 def run(scenario: Callable[[random.Random], Awaitable[T]], seed: int = 1) -> T:
     return run_seed(scenario, seed)
 

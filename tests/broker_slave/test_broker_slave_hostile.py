@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 import trio
-from slave_rig import Pair, bodies, open_pair, run
+from slave_rig import Pair, bodies, log_of, open_pair, run
 
-from understudy.broker.broker import Broker
 from understudy.mqclient.message import Message
 from understudy.runtime.background import open_background
 from understudy.testkit.waiting import until
@@ -32,13 +31,6 @@ OF_MASTERS: dict[str, Callable[[int], bytes]] = {
     "text of another protocol": lambda end: b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "an answer of controller mode": lambda end: struct.pack(">iiqi", 1, 28, end, 3) + bytes(28),
 }
-
-
-def log_of(broker: Broker) -> bytes:
-    found = bytearray()
-    while len(found) < broker.store.max_physical_offset:
-        found += broker.store.slice(len(found), broker.store.max_physical_offset - len(found))
-    return bytes(found)
 
 
 async def in_step(pair: Pair) -> None:
