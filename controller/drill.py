@@ -3,8 +3,9 @@
     understudy drill controller [--java LAUNCHER] [--controllers java] [--keep]
 
 Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
-found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault. With
-``--controllers java`` the real controllers are played instead, so that the times can be compared.
+found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault; TOLD is when
+the new master's notification arrived there. With ``--controllers java`` the real controllers are played instead, so
+that the times can be compared.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from understudy.controller.drill_processes import (
     properties,
     spaced_ports,
 )
+from understudy.controller.request_relay import RELAYED_HOST, Relays
 from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.remoting.client import RemotingClient, open_client
@@ -33,7 +35,6 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
-from understudy.runtime.ports import free_ports
 from understudy.runtime.world import World, real_world
 
 GROUP = "broker-a"
@@ -63,11 +64,14 @@ class Drill:
         self.real_controllers = real_controllers
         self.world = world
         self.processes = Processes(folder)
-        ports = free_ports(2 * len(MEMBERS) + 1)
+        ports = spaced_ports(2 * len(MEMBERS) + 3)
         self.api = dict(zip(MEMBERS, ports[:3], strict=True))
         self.raft = dict(zip(MEMBERS, ports[3:6], strict=True))
         self.name_server = ports[6]
+        self.broker_ports = ports[7:]
         self.brokers: dict[int, tuple[trio.CancelScope, StubBroker]] = {}
+        #: In front of Java brokers, so that both kinds of controllers are seen to tell them of their roles.
+        self.relays = Relays(world, {RequestCode.NOTIFY_BROKER_ROLE_CHANGED})
         self._fault_at = 0.0
 
     # -- what is said --------------------------------------------------------------------------------------------
@@ -118,8 +122,8 @@ class Drill:
         await self.until("an active controller", seen, seconds)
         return found[-1]
 
-    async def group(self, among: Sequence[str]) -> tuple[int | None, int, list[int]] | None:
-        """Return master, epoch and sync state set as the active controller has them; ``None`` without one."""
+    async def group(self, among: Sequence[str]) -> tuple[int | None, int, list[int], int] | None:
+        """Return master, epoch, sync state set and the master's port as the active controller has them, if any."""
         leader = await self.leader(among)
         answer = None if leader is None else await self.ask(leader, 1004, {"brokerName": GROUP})
         if answer is None or answer.code != 0:
@@ -127,7 +131,8 @@ class Drill:
         fields = answer.ext or {}
         master = fields.get("masterBrokerId")
         members = list(loads(answer.body)["syncStateSet"])
-        return (None if master is None else int(master)), int(fields["masterEpoch"]), members
+        port = int((fields.get("masterAddress") or ":0").rpartition(":")[2])
+        return (None if master is None else int(master)), int(fields["masterEpoch"]), members, port
 
     async def until(self, what: str, seen: Callable[[], object], seconds: float) -> None:
         with trio.move_on_after(seconds):
@@ -135,6 +140,9 @@ class Drill:
                 result = seen()
                 if await result if hasattr(result, "__await__") else result:
                     return
+                ended = self.processes.ended()
+                if ended:
+                    raise DrillError(f"{', '.join(ended)} ended; see {self.folder}/{ended[0]}.out")
                 await self.world.clock.sleep(0.01)
         raise DrillError(f"{what} did not appear within {seconds:g} s; see {self.folder}")
 
@@ -173,7 +181,8 @@ class Drill:
     def _start_java_broker(self, number: int, port: int) -> None:
         controllers = ";".join(f"127.0.0.1:{port}" for port in self.api.values())
         store = self.folder / f"store{number}"
-        settings = java_broker_settings(GROUP, port, f"127.0.0.1:{self.name_server}", controllers, store)
+        name_server = f"127.0.0.1:{self.name_server}"
+        settings = java_broker_settings(GROUP, port, name_server, controllers, store, RELAYED_HOST)
         path = self.folder / f"broker{number}.conf"
         path.write_text(properties(settings))
         home = str(self.folder / f"home{number}")
@@ -200,8 +209,9 @@ class Drill:
             path = self.folder / "namesrv.conf"
             path.write_text(f"listenPort={self.name_server}\n")
             self.processes.start("namesrv", [sys.executable, "-m", "understudy.namesrv.main", "-c", str(path)])
-        ports = free_ports(2) if self.launcher is None else [port - port % 10 for port in spaced_ports()]
-        number_of_id: dict[int, int] = {}
+        ports = self.broker_ports
+        if self.launcher is not None:
+            await self.relays.start(nursery, ports)
         for number, port in enumerate(ports):
             self.start_broker(nursery, number, port)
             count = number + 1
@@ -211,9 +221,8 @@ class Drill:
                 return group is not None and group[0] is not None and len(group[2]) == count
 
             await self.until(f"sync state set of {count}", joined, 180)
-            number_of_id[count] = number  # brokers start one by one, so ids follow their order
         await self._lose_active_controller()
-        await self._lose_master(nursery, ports, number_of_id)
+        await self._lose_master(nursery, ports)
         await self._lose_majority()
 
     async def _lose_active_controller(self) -> None:
@@ -233,13 +242,12 @@ class Drill:
         await self.why(leader)
         self.start_controller(active)
 
-    async def _lose_master(self, nursery: trio.Nursery, ports: list[int], number_of_id: dict[int, int]) -> None:
+    async def _lose_master(self, nursery: trio.Nursery, ports: list[int]) -> None:
         group = await self.group(MEMBERS)
         master = group[0] if group is not None else None
         if group is None or master is None:
             raise DrillError("the group has no master before the drill's second fault")
-        epoch = group[1]
-        number = number_of_id[master]
+        epoch, number = group[1], ports.index(group[3])
         await self.kill_broker(number)
         self.fault(f"broker {master}, master of {GROUP}, is killed")
 
@@ -249,11 +257,10 @@ class Drill:
 
         await self.until("a new master", replaced, 60)
         self.happened("DECIDED", _text(await self.group(MEMBERS)))
-        if self.launcher is None:
-            other = next(broker for n, (_, broker) in self.brokers.items() if n != number)
-            await self.until("the new master's notification", lambda: other.master_epoch > epoch, 10)
-            change = other.changes[-1]
-            self.say(f"{change.at - self._fault_at:9.3f} s  TOLD      broker {other.broker_id} was {change.how}")
+        other = 1 - number
+        await self.until("the new master's notification", lambda: self._told(other, ports[other], epoch), 10)
+        at, how = self._told(other, ports[other], epoch) or (0.0, "")
+        self.say(f"{at - self._fault_at:9.3f} s  TOLD      the new master was {how}")
         leader = await self.wait_leader(MEMBERS)
         await self.why(leader)
         self.start_broker(nursery, number, ports[number])
@@ -264,6 +271,14 @@ class Drill:
 
         await self.until("the old master in the sync state set", back, 120)
         self.happened("REJOINED", f"broker {master} is in the sync state set again: {_text(await self.group(MEMBERS))}")
+
+    def _told(self, number: int, port: int, epoch: int) -> tuple[float, str] | None:
+        """Return when a broker learned of a role later than *epoch* (monotonic seconds), and how, if it has."""
+        if self.launcher is None:
+            changes = self.brokers[number][1].changes
+            return next(((change.at, change.how) for change in changes if change.master_epoch > epoch), None)
+        words = (asked for asked in self.relays.asked if asked.port == port)
+        return next(((word.at, "pushed") for word in words if int(word.ext["masterEpoch"]) > epoch), None)
 
     async def _lose_majority(self) -> None:
         active = await self.wait_leader(MEMBERS)
@@ -288,7 +303,7 @@ class Drill:
         self.happened("RESTORED", f"{leader} is active, {_text(await self.group(MEMBERS))}")
 
 
-def _text(group: tuple[int | None, int, list[int]] | None) -> str:
+def _text(group: tuple[int | None, int, list[int], int] | None) -> str:
     if group is None:
         return "unknown"
     return f"master {group[0]} epoch {group[1]} sync state set {group[2]}"
@@ -328,6 +343,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         print(f"drill: {error}", file=sys.stderr)
+        options.keep = True  # there is something to look at
         return 1
     finally:
         if not options.keep:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import signal
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from understudy.runtime.ports import free_ports
-
 _CHECK_LIMIT_SECONDS = 60
+_FIRST_PORT, _LAST_PORT, _SPACE = 12_000, 20_000, 10
 
 
 class Processes:
@@ -23,6 +24,10 @@ class Processes:
         with (self.folder / f"{name}.out").open("ab") as output:
             self._running[name] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
+    def ended(self) -> list[str]:
+        """Return those that ended although nobody killed them."""
+        return [name for name, process in self._running.items() if process.poll() is not None]
+
     def kill(self, name: str) -> None:
         process = self._running.pop(name)
         process.send_signal(signal.SIGKILL)
@@ -33,10 +38,31 @@ class Processes:
             self.kill(name)
 
 
-def spaced_ports() -> list[int]:
-    """Return two ports ten apart and more, because a Java broker listens on its neighbours too."""
-    first, second = sorted(free_ports(2))
-    return [first, second if second - first > 20 else second + 40]
+def spaced_ports(count: int) -> list[int]:
+    """Return free ports ten apart, because a Java broker listens on its neighbours too.
+
+    They lie below those that the system gives to outgoing connections: of such a one it could have given away the port
+    of a process that starts, or starts again, later. Raises ``OSError`` when there are not so many.
+    """
+    blocks = list(range(_FIRST_PORT, _LAST_PORT, _SPACE))
+    start = random.randrange(len(blocks))  # another drill at the same time begins elsewhere
+    found: list[int] = []
+    for first in blocks[start:] + blocks[:start]:
+        if all(_is_free(port) for port in range(first, first + _SPACE)):
+            found.append(first + _SPACE // 2)
+            if len(found) == count:
+                return found
+    raise OSError(f"there are no {count} times {_SPACE} free ports between {_FIRST_PORT} and {_LAST_PORT}")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
 
 
 def find_launcher(given: str | None) -> Path | None:
@@ -78,7 +104,9 @@ def controller_settings(member: str, api: Mapping[str, int], raft: Mapping[str, 
     }
 
 
-def java_broker_settings(group: str, port: int, name_servers: str, controllers: str, store: Path) -> dict[str, str]:
+def java_broker_settings(
+    group: str, port: int, name_servers: str, controllers: str, store: Path, shown_host: str = "127.0.0.1"
+) -> dict[str, str]:
     """Return the settings of a real broker in controller mode, its periods shortened.
 
     Args:
@@ -86,14 +114,16 @@ def java_broker_settings(group: str, port: int, name_servers: str, controllers: 
         port: where it listens; its neighbours are taken, too.
         name_servers, controllers: addresses, separated by semicolons.
         store: its folder.
+        shown_host: what it names as its own address; it listens at 127.0.0.1 only.
     """
     return {
         "brokerClusterName": "drill",
         "brokerName": group,
         "brokerId": "-1",
         "brokerRole": "SLAVE",
-        "brokerIP1": "127.0.0.1",
+        "brokerIP1": shown_host,
         "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
         "listenPort": str(port),
         "namesrvAddr": name_servers,
         "enableControllerMode": "true",

@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 import trio
 
+from understudy.controller.drill_processes import spaced_ports
 from understudy.mqclient.api import (
     ConsumeFrom,
     Producer,
@@ -120,7 +121,7 @@ class Installation:
 @contextmanager
 def installation(folder: Path) -> Iterator[Installation]:
     # a broker listens on its port and on those beside it
-    ports = free_ports(10)
+    ports = spaced_ports(10)
     made = Installation(
         folder,
         ports[:3],

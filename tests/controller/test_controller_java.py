@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import trio
-from controller_processes import BIN, Installation, ask, free_ports, installation, received, send_many, until_true
-from controller_relay import RELAYED_HOST, Relays
+from controller_processes import BIN, Installation, ask, installation, received, send_many, until_true
+from controller_relay import asked_by
 
 from understudy.controller import drill
-from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties
+from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties, spaced_ports
+from understudy.controller.request_relay import RELAYED_HOST, Relays
 from understudy.mqclient.api import open_producer, real_world
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
@@ -30,7 +31,7 @@ def test_java_brokers_register_elect_and_fail_over(capsys: pytest.CaptureFixture
     assert drill.main(["--java", str(launcher)]) == 0
     said = capsys.readouterr().out
     assert "two Java brokers" in said
-    for step in ("LEADER", "METADATA", "DECIDED", "REJOINED", "REFUSED", "RESTORED"):
+    for step in ("LEADER", "METADATA", "DECIDED", "TOLD", "REJOINED", "REFUSED", "RESTORED"):
         assert step in said
 
 
@@ -40,9 +41,7 @@ class JavaGroup:
     def __init__(self, made: Installation, launcher: Path) -> None:
         self.made = made
         self.launcher = launcher
-        self.ports = [port - port % 10 for port in sorted(free_ports(2))]
-        if self.ports[1] - self.ports[0] < 30:
-            self.ports[1] = self.ports[0] + 40
+        self.ports = spaced_ports(2)
 
     def start(self, number: int) -> None:
         store = self.made.folder / f"store{number}"
@@ -100,7 +99,7 @@ ALTER, ELECT, REGISTER, HEARTBEAT, NEXT_ID, APPLY_ID = 1001, 1002, 1003, 904, 10
 
 def check_first_requests(relays: Relays, address: str, since: int, *, fresh: bool) -> None:
     """The broker that started last at *address* registered at the controllers and had its role before anything else."""
-    asked = relays.of(address, since)
+    asked = asked_by(relays, address, since)
     codes = [each.code for each in asked]
     to_controllers = [code for code in codes if code in (ALTER, ELECT, REGISTER, HEARTBEAT, NEXT_ID, APPLY_ID)]
     assert to_controllers[0] == (NEXT_ID if fresh else REGISTER)
@@ -167,7 +166,7 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
         made.shown_host = RELAYED_HOST
         made.start_servers()
         group = JavaGroup(made, launcher)
-        relays = Relays()
+        relays = Relays(real_world())
         async with open_client(real_world()) as client, trio.open_nursery() as nursery:
             await relays.start(nursery, [*made.name_servers, *made.api.values()])
 
