@@ -2,74 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import trio
-from controller_processes import BIN, free_ports
+from controller_processes import free_ports
+from controller_tools import both_tools
 
 from understudy.controller.configuration import ControllerConfig, read_config
 from understudy.controller.server import Controller
 from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.mqclient.api import real_world
 from understudy.runtime.properties import parse_properties
-from understudy.testkit.java_tools import LAUNCHER, missing
+from understudy.testkit.java_tools import missing
 from understudy.testkit.waiting import until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
-
-
-class BothTools:
-    """The real mqadmin in one JVM for all its commands, and ours in a process each."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        #: The real tool wants one; whoever answers at all will do.
-        self.name_server = ""
-
-    async def real(self, command: str) -> list[str]:
-        """Return what the real tool prints, without blank lines."""
-        return await trio.to_thread.run_sync(self._run, command)
-
-    def _run(self, command: str) -> list[str]:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{command} -n {self.name_server}\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        assert not answer["timed_out"], answer
-        return _lines(answer["output"] + answer["errors"])
-
-    @staticmethod
-    async def ours(command: str) -> list[str]:
-        """Return what our tool prints, without blank lines."""
-        words = [str(BIN / "mqadmin"), *command.split()]
-        done = await trio.run_process(words, capture_stdout=True, capture_stderr=True, check=False)
-        return _lines(done.stdout.decode() + done.stderr.decode())
-
-    async def same(self, command: str) -> list[str]:
-        """Run a command with both tools and return what both print."""
-        real, ours = await self.real(command), await self.ours(command)
-        assert ours == real
-        return real
-
-
-def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.splitlines() if line.strip()]
-
-
-@contextmanager
-def both_tools() -> Iterator[BothTools]:
-    with subprocess.Popen(
-        [LAUNCHER, "admin-batch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        try:
-            yield BothTools(process)
-        finally:
-            process.kill()
 
 
 def config_of(number: int, ports: list[int], folder: Path) -> ControllerConfig:
