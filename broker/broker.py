@@ -322,6 +322,8 @@ class Broker:
 
     def settings_changed(self) -> None:
         """Tell services that wait for nothing else that a key of the configuration may have another value."""
+        if hasattr(self, "store"):
+            self.store.change_settings(store_settings(self.options.store))
         if hasattr(self, "registration"):
             self.registration.servers.changed()
 

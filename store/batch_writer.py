@@ -39,8 +39,12 @@ class BatchWriter:
         self._wall_ms = core.clock.wall_ms
         self._store_host = core.store_host
         self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
-        self._max_body = core.config.max_message_size
         self._indexing = core.config.message_index_enable
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Take what may change while the store is open from its settings."""
+        self._max_body = self._core.config.max_message_size
 
     def append_batch(
         self,

@@ -6,6 +6,28 @@ import attrs
 
 ASYNC_FLUSH = "ASYNC_FLUSH"
 SYNC_FLUSH = "SYNC_FLUSH"
+LIVE = (
+    "flush_interval_commit_log_ms",
+    "flush_commit_log_least_pages",
+    "flush_commit_log_thorough_interval_ms",
+    "file_reserved_time_hours",
+    "delete_when",
+    "disk_max_used_space_ratio",
+    "disk_space_clean_forcibly_ratio",
+    "disk_space_warning_level_ratio",
+    "clean_file_forcibly_enable",
+    "clean_resource_interval_ms",
+    "delete_file_batch_max",
+    "max_message_size",
+    "max_filter_message_size",
+    "max_transfer_bytes_in_memory",
+    "max_transfer_count_in_memory",
+    "max_transfer_bytes_on_disk",
+    "max_transfer_count_on_disk",
+    "access_message_in_memory_max_ratio",
+    "max_msgs_num_batch",
+)
+"""Settings that count at once when they change while the store is open; the others belong to its files."""
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
@@ -97,6 +119,10 @@ class StoreConfig:
     enable_multi_dispatch: bool = False
     mapped_queue_files_max: int = 256
     mapped_log_files_max: int = 32
+
+    def with_live(self, other: StoreConfig) -> StoreConfig:
+        """Return these settings with what *other* says for those in :data:`LIVE`."""
+        return attrs.evolve(self, **{name: getattr(other, name) for name in LIVE})
 
     def delay_levels_ms(self) -> list[int]:
         """Return the delay of level 1, 2, ... in milliseconds. Raises ``ValueError`` naming the bad part."""

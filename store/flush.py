@@ -86,20 +86,20 @@ class Flusher:
             nursery.start_soon(self._mark_loop)
 
     async def _flush_loop(self) -> None:
-        core, config = self._core, self._core.config
-        least_bytes = config.flush_commit_log_least_pages * PAGE_BYTES
-        thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
+        core = self._core
         last_flush = core.clock.monotonic()
         while True:
             if core.flushed >= core.log.end:
                 await self._sleep_until_work()
                 last_flush = core.clock.monotonic()
                 continue
+            config = core.config
             if not core.sync_flush and not self._waiters:
                 self._urgent = trio.Event()
                 with core.clock.move_on_after(config.flush_interval_commit_log_ms / 1000):
                     await self._urgent.wait()
-                due = core.clock.monotonic() - last_flush >= thorough_s
+                due = core.clock.monotonic() - last_flush >= config.flush_commit_log_thorough_interval_ms / 1000
+                least_bytes = config.flush_commit_log_least_pages * PAGE_BYTES
                 if core.log.end - core.flushed < least_bytes and not due and not self._waiters:
                     continue
             if not await self.flush():
@@ -107,8 +107,7 @@ class Flusher:
             last_flush = core.clock.monotonic()
 
     async def _mark_loop(self) -> None:
-        core, config = self._core, self._core.config
-        thorough_s = config.flush_commit_log_thorough_interval_ms / 1000
+        core = self._core
         last_durable = core.clock.monotonic()
         while True:
             if self._durable_end == core.dispatched:
@@ -118,7 +117,7 @@ class Flusher:
             await core.clock.sleep(LIVE_MARK_MS / 1000)
             core.marks.write_live(core.mark())
             self.on_progress()
-            if core.clock.monotonic() - last_durable >= thorough_s:
+            if core.clock.monotonic() - last_durable >= core.config.flush_commit_log_thorough_interval_ms / 1000:
                 await self.make_durable()
                 last_durable = core.clock.monotonic()
 

@@ -291,6 +291,13 @@ class MessageStore:
         else:
             self._core.refusals.add(_FENCED)
 
+    def change_settings(self, config: StoreConfig) -> None:
+        """Have what *config* says in force where that is possible while the store is open (``config.LIVE``)."""
+        self._core.config = self._core.config.with_live(config)
+        self._writer.settings_changed()
+        self._batch_writer.settings_changed()
+        self._reader.settings_changed()
+
     def read_ahead(self, on: bool) -> None:
         """Have the system read more of the log from the disk than was asked for, as it does by default, or not."""
         self._core.segments.read_ahead(on)

@@ -18,12 +18,16 @@ class Reader:
 
     def __init__(self, core: StoreCore) -> None:
         self._core = core
-        config = core.config
+        #: A plain slave does not correct a consumer's offset; its master knows better.
+        self.correct_offsets = True
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Take what may change while the store is open from its settings."""
+        config = self._core.config
         memory = config.memory_bytes or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         self._near_bytes = memory * config.access_message_in_memory_max_ratio // 100
         self._scan_units = config.max_filter_message_size // UNIT_BYTES
-        #: A plain slave does not correct a consumer's offset; its master knows better.
-        self.correct_offsets = True
 
     def get(
         self,

@@ -52,9 +52,13 @@ class Writer:
         self._store_host = core.store_host
         self._fixed = {length: FIXED[length, len(core.store_host)] for length in (8, 20)}
         self._store_flag = FLAG_STORE_HOST_V6 if len(core.store_host) == 20 else 0
-        self._max_body = core.config.max_message_size
         self._indexing = core.config.message_index_enable
         self._disk_full = False
+        self.settings_changed()
+
+    def settings_changed(self) -> None:
+        """Take what may change while the store is open from its settings."""
+        self._max_body = self._core.config.max_message_size
 
     def append(
         self,

@@ -32,13 +32,15 @@ START_ONLY = frozenset(
         "brokerClusterName",
         "brokerId",
         "brokerName",
+        "brokerRole",
+        "flushDiskType",
         "haListenPort",
         "listenPort",
         "storePathCommitLog",
         "storePathRootDir",
     }
 )
-"""Who and where a broker is: a running one cannot become another."""
+"""Who and where a broker is, and what it promises senders: a running one cannot become another."""
 
 
 def register(broker: Broker, server: RemotingServer) -> None:

@@ -206,7 +206,7 @@ def test_inert_are_exactly_the_keys_that_nothing_reads() -> None:
     only_shown = {
         *("bitMapLengthConsumeQueueExt", "expectConsumerNumUseFilter", "maxErrorRateOfBloomFilter", "rocketmqHome"),
         *("duplicationEnable", "enableDLegerCommitLog", "enableLmq", "endTransactionPoolQueueCapacity"),
-        "isInBrokerContainer",
+        *("isInBrokerContainer", "cgColdReadThreshold", "globalColdReadThreshold"),
     }
     broker_folder = Path(inert_keys.__file__).parent
     sources = [

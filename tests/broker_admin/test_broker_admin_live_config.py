@@ -43,7 +43,16 @@ async def test_black_listed_keys(key: str) -> None:
     assert rig.options.broker.traceOn is True
 
 
-@pytest.mark.parametrize("line", [b"listenPort=1", b"brokerName=other", b"storePathRootDir=/elsewhere"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"listenPort=1",
+        b"brokerName=other",
+        b"storePathRootDir=/elsewhere",
+        b"brokerRole=SLAVE",
+        b"flushDiskType=SYNC_FLUSH",
+    ],
+)
 async def test_what_a_broker_is_cannot_change_while_it_runs(line: bytes) -> None:
     rig = Rig()
     before = rig.options.properties()

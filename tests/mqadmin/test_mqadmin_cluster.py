@@ -217,6 +217,9 @@ async def test_configuration_is_shown_and_changed(shell: Shell) -> None:
     config = await shell.data(f"getBrokerConfig -b {shell.broker}")
     assert config[shell.broker]["traceOn"] == "false"
     assert "Master: " in await shell.text("getBrokerConfig -c DefaultCluster")
+    await shell.text(f"updateBrokerConfig -b {shell.broker} -k maxMessageSize -v 10")
+    with pytest.raises(ClientError, match="the message is illegal"):
+        await shell.text("sendMessage -t Limited -p 12345678901")
     await shell.text("updateNamesrvConfig -k enableTopicList -v true")
     assert (await shell.data("getNamesrvConfig"))[shell.servers]["enableTopicList"] == "true"
     await shell.text("updateKvConfig -s space -k name -v text")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 import trio
 from store_fixtures import (
@@ -86,6 +87,38 @@ async def test_expired_files_go_with_their_queue_and_index_entries(autojump_cloc
     async with running_store(world, config) as store:
         assert store.min_queue_offset(TOPIC, 0) == first
         assert store.max_queue_offset(TOPIC, 0) == FOUR_FILES + 1
+
+
+async def test_settings_change_while_the_store_is_open(autojump_clock: object) -> None:
+    # given files that are younger than the reserved time
+    world = simulated_world()
+    config = small_config(delete_when="", clean_resource_interval_ms=60_000)
+    async with running_store(world, config) as store:
+        fill(store)
+        files = log_files(world)
+        await trio.sleep(3_600 * 2)
+        put(store, TOPIC, b"young")
+        store.delete_expired_files()
+        await trio.sleep(130)
+        assert log_files(world) == files
+        # when an operator shortens the time, then the old ones go
+        store.change_settings(attrs.evolve(config, file_reserved_time_hours=1))
+        store.delete_expired_files()
+        await trio.sleep(130)
+        assert log_files(world) == files[-1:]
+        # and the other limits count at once, too; what belongs to the files stays
+        store.change_settings(
+            attrs.evolve(config, max_message_size=10, max_transfer_count_in_memory=1, folder="/other")
+        )
+        with pytest.raises(PutRejected) as refused:
+            put(store, TOPIC, bytes(11))
+        assert refused.value.status is PutStatus.MESSAGE_ILLEGAL
+        last = store.max_queue_offset(TOPIC, 0)
+        put(store, TOPIC, b"a")
+        put(store, TOPIC, b"b")
+        assert bodies_of(store.get(TOPIC, 0, last, 32, 1 << 20)) == [b"a"]
+    async with running_store(world, config) as store:
+        assert bodies_of(store.get(TOPIC, 0, last, 32, 1 << 20)) == [b"a", b"b"]
 
 
 async def test_a_reader_keeps_what_it_holds_of_a_deleted_file(autojump_clock: object) -> None:
