@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Iterable
@@ -39,6 +38,7 @@ def registration_body(rows: Iterable[TopicConfig], version: DataVersion, perm_ma
 
 def compressed_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int) -> bytes:
     """Return the compressed body of REGISTER_BROKER; it cannot tell of order and system flags of topics."""
+    import json  # few name servers are told so, and every other start would import it
 
     def sized(data: bytes) -> bytes:
         return _INT.pack(len(data)) + data

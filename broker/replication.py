@@ -9,16 +9,19 @@ Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from understudy.broker.config import BrokerOptions
 from understudy.ha import replicas
 from understudy.ha.master import HaMaster
-from understudy.ha.slave import HaSlave
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import Listener
 from understudy.runtime.supervisor import Supervisor
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from understudy.ha.slave import HaSlave
 
 log = get_logger("broker.replication")
 
@@ -151,6 +154,8 @@ class Replication:
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
         elif self._options.store.brokerRole == "SLAVE":
+            from understudy.ha.slave import HaSlave  # a master starts without it
+
             # The store of a slave has one writer: what comes from the master.
             store.set_writable(False)
             store.set_correct_offsets(self._options.store.offsetCheckInSlave)

@@ -11,7 +11,7 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 import trio
@@ -20,7 +20,6 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import Machine
 from understudy.container.broker_files import AddBrokerError, broker_options, name_server_keys, read_broker_file
 from understudy.container.config import ContainerOptions
-from understudy.container.escape.bridge import Bridge
 from understudy.container.hosted import BrokerIdentity, HostedBroker, Started, host_broker
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
@@ -29,6 +28,9 @@ from understudy.runtime.program import one_line, single_cause
 from understudy.runtime.properties import Properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
+
+if TYPE_CHECKING:
+    from understudy.container.escape.bridge import Bridge
 
 log = get_logger("container")
 
@@ -73,7 +75,7 @@ class BrokerContainer:
         self._changing = trio.Lock()
         self._nursery: trio.Nursery | None = None
         self._client: RemotingClient | None = None
-        self.bridge = Bridge(self._running_masters, self._running_broker)
+        self._bridge: Bridge | None = None
 
     # --- what there is -----------------------------------------------------------------------------------------
 
@@ -100,6 +102,13 @@ class BrokerContainer:
 
     def _running_broker(self, name: str) -> Broker | None:
         return next((each.broker for each in self.brokers() if each.serves and each.identity.name == name), None)
+
+    def _shared_bridge(self) -> Bridge:
+        from understudy.container.escape.bridge import Bridge
+
+        if self._bridge is None:
+            self._bridge = Bridge(self._running_masters, self._running_broker)
+        return self._bridge
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
@@ -212,7 +221,7 @@ class BrokerContainer:
                 raise AddBrokerError(f"{identity} has already been added to current broker container")
             if self._nursery is None:
                 raise AddBrokerError("the container is stopping")
-            broker = host_broker(self.world, options, self._client, self.bridge)
+            broker = host_broker(self.world, options, self._client, self._shared_bridge)
             hosted = HostedBroker(identity, broker)
             self._failed.pop(identity, None)
             kind = "slave" if options.store.brokerRole == "SLAVE" else "master"

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import attrs
 import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
-from understudy.container.escape.bridge import Bridge
 from understudy.container.role_services import RoleServices
 from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import World
+
+if TYPE_CHECKING:
+    from understudy.container.escape.bridge import Bridge
 
 
 @attrs.frozen(order=True)
@@ -25,12 +30,14 @@ class BrokerIdentity:
         return f"{self.cluster}_{self.name}_{self.broker_id}"
 
 
-def host_broker(world: World, options: BrokerOptions, client: RemotingClient | None, bridge: Bridge) -> Broker:
+def host_broker(
+    world: World, options: BrokerOptions, client: RemotingClient | None, bridge: Callable[[], Bridge]
+) -> Broker:
     """Make a broker whose role is looked after, whoever hosts it.
 
     Args:
         world, options, client: of the broker.
-        bridge: takes what it may not store itself while it acts for its master.
+        bridge: returns what takes what it may not store itself while it acts for its master; the same each time.
     """
     if options.broker.enableControllerMode:  # the controller gives the role
         return Broker(world, options, client=client)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.storage import BrokerStartError
 from understudy.container import command_line
-from understudy.container.escape.bridge import Bridge
 from understudy.container.hosted import host_broker
 from understudy.remoting.client import open_client
 from understudy.runtime.disk import DiskLockedError
@@ -19,6 +20,9 @@ from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
+
+if TYPE_CHECKING:
+    from understudy.container.escape.bridge import Bridge
 
 IMPORTANT_KEYS = (
     "namesrvAddr",
@@ -86,11 +90,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
+def _bridge() -> Bridge:
+    from understudy.container.escape.bridge import Bridge
+
+    # Alone, there is no master beside it: what escapes goes to another machine.
+    return Bridge(list, lambda name: None)
+
+
 async def serve(world: World, options: BrokerOptions) -> None:
     """Run one broker until cancelled and print the reference's boot line when it is up."""
     async with open_client(world) as client, trio.open_nursery() as nursery:
-        # Alone, there is no master beside it: what escapes goes to another machine.
-        broker = host_broker(world, options, client, Bridge(list, lambda name: None))
+        broker = host_broker(world, options, client, functools.cache(_bridge))
         await nursery.start(broker.run)
         servers = options.broker.namesrvAddr
         tail = f" and name server is {servers}" if servers else ""

@@ -7,9 +7,10 @@ differs, so no event can be missed and none can leave half a role behind.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -18,13 +19,14 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.storage import config_path
 from understudy.container.absence import Moment, gap_ms, limit_ms
 from understudy.container.acting import Decision, Service, Situation, acts, services
-from understudy.container.escape.bridge import Bridge
 from understudy.container.log_topics import LogTopics
-from understudy.container.preonline.late import LateTakeOver
-from understudy.container.preonline.report import FILE_NAME, Report
-from understudy.container.preonline.service import PreOnline
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
+
+if TYPE_CHECKING:
+    from understudy.container.escape.bridge import Bridge
+    from understudy.container.preonline.report import Report
+    from understudy.container.preonline.service import PreOnline
 
 log = get_logger("container.role")
 
@@ -32,6 +34,8 @@ STARTED = "the process has started"
 DROPPED = "every name server that answers had dropped this master"
 LOG_TOPICS = "topics of the log"
 LATE = "late take-over"
+OF_A_FAILOVER = ("escape.bridge", "preonline.late", "preonline.report", "preonline.service")
+"""Modules that only a broker with ``enableSlaveActingMaster`` needs; a fifteenth of what the others import."""
 LOOKS_PER_LIMIT = 4
 """How often the clocks are looked at within the time that must not pass unnoticed."""
 
@@ -41,7 +45,7 @@ class RoleServices:
 
     Args:
         broker: its parts exist, nothing of it runs yet.
-        bridge: takes the due messages of a slave that acts.
+        bridge: returns what takes the due messages of a slave that acts, the same each time.
 
     Attributes:
         decisions: what runs and what does not, with reasons; empty before :meth:`run`.
@@ -50,7 +54,7 @@ class RoleServices:
         acting_since_ms: wall time since which a slave acts, ``None`` while it does not.
     """
 
-    def __init__(self, broker: Broker, bridge: Bridge) -> None:
+    def __init__(self, broker: Broker, bridge: Callable[[], Bridge]) -> None:
         self._broker = broker
         self._bridge = bridge
         self._log_topics = LogTopics(broker)
@@ -74,6 +78,8 @@ class RoleServices:
             broker.slave_sync.on_synced.append(self._look)
         broker.registration.withheld = self.isolated
         if self._watched:
+            for module in OF_A_FAILOVER:  # now, not in its middle
+                importlib.import_module(f"understudy.container.{module}")
             broker.registration.away = self._out_of_touch
             broker.member_group.on_contact.append(self._contact)
         broker.member_group.on_view.append(self._look)
@@ -112,6 +118,8 @@ class RoleServices:
         report, disk = self.report, self._broker.world.disk
         if report is not None and report.slaves:
             return await disk.in_thread(report.to_json)
+        from understudy.container.preonline.report import FILE_NAME
+
         path = config_path(self._broker.options.store, FILE_NAME)
         return (await disk.in_thread(lambda: load_table(disk, path))).data
 
@@ -194,6 +202,9 @@ class RoleServices:
         return self._watched and options.store.totalReplicas > 1 and not options.broker.skipPreOnline
 
     async def _go_online(self) -> None:
+        from understudy.container.preonline.late import LateTakeOver
+        from understudy.container.preonline.service import PreOnline
+
         services = self._broker.services
         await services.stop(LATE)
         self._returning = returning = PreOnline(self._broker, self._cause, self._patience_seconds)
@@ -338,5 +349,5 @@ class RoleServices:
             return False
         # Bounded by the bridge. A put that is cut in the middle would be done twice.
         with trio.CancelScope(shield=True):
-            return await self._bridge.redeliver(self._broker, message, self.acting_since_ms)
+            return await self._bridge().redeliver(self._broker, message, self.acting_since_ms)
         return False  # nobody cancels this scope

@@ -77,7 +77,8 @@ def key_of(field: attrs.Attribute[Any]) -> str:
 @functools.cache
 def fields_of(section: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[Any]]:
     """Return the fields of a class of settings by key, their types resolved."""
-    attrs.resolve_types(section)
+    if any(isinstance(field.type, str) for field in attrs.fields(section)):
+        attrs.resolve_types(section)
     return {key_of(field): field for field in attrs.fields(section)}
 
 

@@ -32,6 +32,8 @@ NEVER = {
     "understudy.testkit",
 }
 BROKER = {"understudy.broker", "understudy.container", "understudy.ha", "understudy.mqclient", "understudy.store"}
+FAILOVER = {"understudy.container.escape.bridge", "understudy.container.preonline.service", "understudy.mqclient"}
+OF_A_SLAVE = {"understudy.ha.slave"}
 CONTROLLER = {"pysyncobj", "understudy.controller", "understudy.namesrv"}
 LIBRARIES = {
     "_cffi_backend",  # with trio, where it is installed
@@ -99,8 +101,8 @@ def settings_of(program: str, folder: Path) -> str:
     [
         ("understudy.namesrv.main", NEVER | BROKER | {"json", "pysyncobj", "understudy.controller"}),
         ("understudy.controller.main", NEVER | BROKER | {"understudy.namesrv.server"}),
-        ("understudy.container.mqbroker", NEVER | CONTROLLER),
-        ("understudy.container.mqbrokercontainer", NEVER | CONTROLLER),
+        ("understudy.container.mqbroker", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
+        ("understudy.container.mqbrokercontainer", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
     ],
 )
 def test_a_server_imports_nothing_big_that_it_does_not_need(program: str, unneeded: set[str], tmp_path: Path) -> None:
