@@ -9,6 +9,7 @@ from process to process.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from typing import Any, TypeVar
 import trio
 import trio._core._run as scheduler
 import trio.testing
+
+from understudy.remoting import command
 
 T = TypeVar("T")
 
@@ -42,6 +45,7 @@ def run_seed(scenario: Callable[[random.Random], Awaitable[T]], seed: int) -> T:
         scenario: called with a generator seeded by *seed*; hand parts of it to network, disks and faults.
         seed: the whole run; the same seed gives the same run, event for event.
     """
+    command._opaque = itertools.count()  # how many bytes its digits take must not depend on earlier runs
     with deterministic_scheduling(seed):
         clock = trio.testing.MockClock(autojump_threshold=0)
         return trio.run(scenario, random.Random(seed), clock=clock)

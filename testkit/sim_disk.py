@@ -301,7 +301,7 @@ class SimDisk:
     def usage(self, path: str) -> DiskUsage:
         used = self.used_bytes
         if used is None:
-            used = sum(PAGE_BYTES * len(inode.platter) for inode in self._files.values())
+            used = PAGE_BYTES * sum(inode.platter_pages for inode in self._files.values())
         used = min(used, self.total_bytes)
         return SimUsage(self.total_bytes, used, self.total_bytes - used)
 

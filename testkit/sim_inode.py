@@ -7,8 +7,9 @@ import random
 
 PAGE_BYTES = 4096
 SECTOR_BYTES = 512
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 16 * PAGE_BYTES
 _ZERO_PAGE = bytes(PAGE_BYTES)
+_ZERO_CHUNK = bytes(_CHUNK_BYTES)
 
 
 class Inode:
@@ -18,9 +19,12 @@ class Inode:
         self._buffer: mmap.mmap | None = None
         self.cache = memoryview(bytearray())
         self.length = 0
-        self.platter: dict[int, bytes] = {}
         self.platter_length = 0
+        # Chunks of the platter that hold anything but zeros; compared as a whole, for few of them change between syncs.
+        self._platter: dict[int, bytes] = {}
         self.modified_ms = 0
+        #: How many pages of the platter hold anything but zeros.
+        self.platter_pages = 0
 
     def reserve(self, length: int) -> None:
         """Make room for *length* bytes. A file that is mapped cannot grow beyond its room."""
@@ -48,17 +52,12 @@ class Inode:
 
     def changed_pages(self) -> list[int]:
         """Return the numbers of the pages whose cached bytes are not those on the platter."""
-        changed = []
-        end = max(self.length, self.platter_length)
-        for start in range(0, end, _CHUNK_BYTES):
-            first = start // PAGE_BYTES
-            count = -(-(min(end, start + _CHUNK_BYTES) - start) // PAGE_BYTES)
-            numbers = range(first, first + count)
-            chunk = self.cache[start : start + _CHUNK_BYTES]
-            if not any(number in self.platter for number in numbers) and chunk == bytes(len(chunk)):
-                continue
-            changed += [number for number in numbers if self.page(number) != self.platter.get(number, _ZERO_PAGE)]
-        return changed
+        return [
+            number * (_CHUNK_BYTES // PAGE_BYTES) + start // PAGE_BYTES
+            for number, now, then in self._changed_chunks()
+            for start in range(0, _CHUNK_BYTES, PAGE_BYTES)
+            if now[start : start + PAGE_BYTES] != then[start : start + PAGE_BYTES]
+        ]
 
     def page(self, number: int) -> bytes:
         """Return the cached bytes of one page, zeros beyond the end."""
@@ -67,12 +66,12 @@ class Inode:
 
     def sync(self) -> None:
         """Copy the page cache to the platter."""
-        for number in self.changed_pages():
-            page = self.page(number)
-            if page == _ZERO_PAGE:
-                self.platter.pop(number, None)
+        for number, now, then in self._changed_chunks():
+            self.platter_pages += _pages(now) - _pages(then)
+            if now == _ZERO_CHUNK:
+                del self._platter[number]
             else:
-                self.platter[number] = page
+                self._platter[number] = now
         self.platter_length = self.length
 
     def copy(self) -> Inode:
@@ -80,7 +79,8 @@ class Inode:
         other = Inode()
         other.set_length(self.length)
         other.cache[: self.length] = self.cache[: self.length]
-        other.platter, other.platter_length = dict(self.platter), self.platter_length
+        other._platter, other.platter_length = dict(self._platter), self.platter_length
+        other.platter_pages = self.platter_pages
         other.modified_ms = self.modified_ms
         return other
 
@@ -88,25 +88,48 @@ class Inode:
         """Return what is left of the file."""
         other = Inode()
         length = self.length if chance.random() < 0.5 else self.platter_length
-        pages = dict(self.platter)
+        other.set_length(length)
+        for number, chunk in self._platter.items():
+            other._overwrite(number * _CHUNK_BYTES, chunk)
         for number in self.changed_pages():
             fate = chance.random()
             new = self.page(number)
             if fate < 0.4:
                 continue
             if fate >= 0.8:
-                old = pages.get(number, _ZERO_PAGE)
+                old = self._platter_page(number)
                 sectors = [
                     (new if chance.random() < 0.5 else old)[at : at + SECTOR_BYTES]
                     for at in range(0, PAGE_BYTES, SECTOR_BYTES)
                 ]
                 new = b"".join(sectors)
-            pages[number] = new
-        other.set_length(length)
-        for number, page in pages.items():
-            start = number * PAGE_BYTES
-            if start < length:
-                other.cache[start : min(start + PAGE_BYTES, length)] = page[: length - start]
+            other._overwrite(number * PAGE_BYTES, new)
         other.sync()
         other.modified_ms = self.modified_ms
         return other
+
+    def _changed_chunks(self) -> list[tuple[int, bytes, bytes]]:
+        """Return number, cached bytes and bytes on the platter of each chunk that differs, in full length."""
+        changed = []
+        for start in range(0, max(self.length, self.platter_length), _CHUNK_BYTES):
+            number = start // _CHUNK_BYTES
+            now = bytes(self.cache[start : min(start + _CHUNK_BYTES, self.length)]).ljust(_CHUNK_BYTES, b"\0")
+            then = self._platter.get(number, _ZERO_CHUNK)
+            if now != then:
+                changed.append((number, now, then))
+        return changed
+
+    def _platter_page(self, number: int) -> bytes:
+        start = number * PAGE_BYTES
+        chunk = self._platter.get(start // _CHUNK_BYTES, _ZERO_CHUNK)
+        return chunk[start % _CHUNK_BYTES : start % _CHUNK_BYTES + PAGE_BYTES]
+
+    def _overwrite(self, start: int, data: bytes) -> None:
+        """Put *data* into the cache, as far as it lies within the length."""
+        if start < self.length:
+            self.cache[start : min(start + len(data), self.length)] = data[: self.length - start]
+
+
+def _pages(chunk: bytes) -> int:
+    """Return how many pages of *chunk* hold anything but zeros."""
+    return sum(chunk[start : start + PAGE_BYTES] != _ZERO_PAGE for start in range(0, len(chunk), PAGE_BYTES))

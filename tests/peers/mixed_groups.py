@@ -124,6 +124,10 @@ def routed(group: MixedGroup, topic: str) -> bool:
     return ask(group.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
 
 
+def is_routed(namesrv: str, topic: str) -> bool:
+    return ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
+
+
 def send(group: MixedGroup, topic: str, count: int, **properties: str) -> list[str]:
     """Make the topic on the master and send messages to it; return the status of each."""
     ext = {**topic_fields(topic), "topicSysFlag": "0"}

@@ -41,13 +41,22 @@ def needs_peers(arguments: list[str]) -> bool:
 
 
 def workers(arguments: list[str]) -> list[str]:
-    """Returns pytest's options that spread the whole suite over the processors, by file, unless told otherwise."""
+    """Returns pytest's options that spread the whole suite over the processors, by file, unless told otherwise.
+
+    Tests with processes of their own wait for a third of their time: one worker more than processors uses it.
+    """
     if any(
         argument.startswith(("-n", "--numprocesses", "--dist", "-x", "--pdb", "--last-failed"))
         for argument in arguments
     ):
         return []
-    return ["-n", str(min(len(os.sched_getaffinity(0)), MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    return [
+        "-n",
+        str(min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS)),
+        "--dist",
+        "loadfile",
+        "--no-loadscope-reorder",
+    ]
 
 
 def install_peers() -> None:
@@ -76,6 +85,8 @@ def main(arguments: list[str]) -> None:
     if not names_paths(arguments):
         os.chdir(ROOT)
         arguments = [*workers(arguments), *arguments]
+    # Each of the hundreds of processes that tests start would compile the whole program for itself.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     options = ["--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml"), "-o", f"faulthandler_timeout={HANG_DUMP_S}"]
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *options, *arguments])
 
