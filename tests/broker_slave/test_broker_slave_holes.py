@@ -195,12 +195,8 @@ def test_a_master_that_dies_while_it_heals_a_slave_takes_nothing_with_it(seed: i
 @pytest.mark.parametrize("seed", range(6))
 def test_after_power_losses_the_logs_are_equal(seed: int, flush: str) -> None:
     async def scenario(source: random.Random) -> None:
-        # few files: a start that finds no recovery mark looks at the last ten
-        large = {"mappedFileSizeCommitLog": str(256 * 1024)}
         async with open_pair(
-            source,
-            {**large, "haTransferWholeLog": "true", "flushDiskType": "SYNC_FLUSH"},
-            {**large, "flushDiskType": flush},
+            source, {**WHOLE, "flushDiskType": "SYNC_FLUSH"}, {**SMALL, "flushDiskType": flush}
         ) as pair:
             over = False
 
