@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -13,7 +15,8 @@ from trio.testing import MockClock
 
 from understudy.ha import wire
 from understudy.ha.healing import Look, Outcome, Step, next_step
-from understudy.testkit.sim_network import SimNetwork
+from understudy.runtime.network import ByteStream
+from understudy.testkit.sim_network import SimListener, SimNetwork
 
 MASTER = "m:10912"
 
@@ -25,6 +28,19 @@ def with_hole(data: bytes, hole: int, length: int, base: int = 0) -> Log:
     log.hole = hole
     log.missing = set(range(hole, hole + length))
     return log
+
+
+@asynccontextmanager
+async def slave_of_the_test(
+    network: SimNetwork, missing: int
+) -> AsyncIterator[tuple[bytes, Log, SimListener, ByteStream]]:
+    """Run a slave that misses so many bytes from 3000 on, whose master is the test; yield what the master has, the
+    slave's log, where the slave connects, and its first connection."""
+    data = random.Random(1).randbytes(9000)
+    theirs = with_hole(data, 3000, missing)
+    async with slave_of(network, theirs):
+        listener = await played_master(network)
+        yield data, theirs, listener, await listener.accept()
 
 
 # --- the decisions ---------------------------------------------------------------------------------------------
@@ -170,12 +186,8 @@ async def test_a_hole_at_the_beginning_of_the_log_is_filled_only_when_the_master
 async def test_a_connection_that_ends_while_it_is_looked_at_costs_nothing(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
-    data = random.Random(1).randbytes(9000)
-    theirs = with_hole(data, 3000, 400)
-    before = bytes(theirs.data)
-    async with slave_of(network, theirs):
-        listener = await played_master(network)
-        stream = await listener.accept()
+    async with slave_of_the_test(network, 400) as (data, theirs, listener, stream):
+        before = bytes(theirs.data)
         await stream.send_all(frame_of(data, 3000, 5000))
         assert wire.report(3000) == await stream.receive_some(8)
         await stream.aclose()
@@ -190,12 +202,8 @@ async def test_a_master_that_has_lost_it_meanwhile_costs_nothing(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
     # given a master that had everything a moment ago and lost it
-    data = random.Random(1).randbytes(9000)
-    theirs = with_hole(data, 3000, 400)
-    before = bytes(theirs.data)
-    async with slave_of(network, theirs):
-        listener = await played_master(network)
-        stream = await listener.accept()
+    async with slave_of_the_test(network, 400) as (data, theirs, listener, stream):
+        before = bytes(theirs.data)
         await stream.send_all(frame_of(data, 3000, 9000))
         stream = await listener.accept()
         assert wire.report(3000) == await stream.receive_some(8)
@@ -208,11 +216,7 @@ async def test_a_master_that_dies_while_it_heals_leaves_more_than_there_was(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
     # given a master that dies when half of what is missing was written, and another one with other bytes after it
-    data = random.Random(1).randbytes(9000)
-    theirs = with_hole(data, 3000, 4000)
-    async with slave_of(network, theirs):
-        listener = await played_master(network)
-        stream = await listener.accept()
+    async with slave_of_the_test(network, 4000) as (data, theirs, listener, stream):
         await stream.send_all(frame_of(data, 3000, 9000))
         stream = await listener.accept()
         await stream.send_all(frame_of(data, 3000, 5000))
