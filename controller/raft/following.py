@@ -92,9 +92,7 @@ class Following:
         """Take entries or a heartbeat of the accepted leader *peer*."""
         entries = self._journal.entries
         first, last = entries[0][1], entries[-1][1]
-        for position, entry in enumerate(message.entries):
-            if entry[1] != message.previous_index + 1 + position:
-                raise FatalError(f"member {peer} sent entries that are not contiguous")
+        _check_entries(peer, message)
         previous = message.previous_index
         new_entries, previous_term = message.entries, message.previous_term
         if first <= previous <= last and entries[previous - first][2] == previous_term:
@@ -173,3 +171,15 @@ class Following:
     def _acknowledge(self, peer: str, next_index: int, *, reset: bool, success: bool) -> None:
         answer = Acknowledgement(self._core.term(), next_index, reset, success, self.echo, self._journal.voter)
         self._outbox.append((peer, answer))
+
+
+def _check_entries(peer: str, message: Append) -> None:
+    """Refuse what no member of this quorum ever sends, before any of it is written down."""
+    index, term = message.previous_index, message.previous_term
+    for command, entry_index, entry_term in message.entries:
+        index += 1
+        if entry_index != index:
+            raise FatalError(f"member {peer} sent entries that are not contiguous")
+        if not command or not term <= entry_term <= message.term:
+            raise FatalError(f"member {peer} sent entry {index} of term {entry_term}, which no leader writes")
+        term = entry_term
