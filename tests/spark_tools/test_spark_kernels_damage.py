@@ -10,17 +10,17 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from understudy.spark_tools import faults  # noqa: E402
-from understudy.spark_tools.kernels import chain  # noqa: E402
-from understudy.spark_tools.kernels.commitlog import walk  # noqa: E402
-from understudy.spark_tools.kernels.compare import first_difference  # noqa: E402
-from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage  # noqa: E402
-from understudy.spark_tools.kernels.window import MAGIC_BLANK, Chunk, Window  # noqa: E402
-from understudy.spark_tools.layout import LogFile  # noqa: E402
-from understudy.spark_tools.synthetic import encode_record  # noqa: E402
+from understudy.spark_tools import faults
+from understudy.spark_tools.kernels import chain
+from understudy.spark_tools.kernels.commitlog import walk
+from understudy.spark_tools.kernels.compare import first_difference
+from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage
+from understudy.spark_tools.kernels.window import MAGIC_BLANK, Chunk, Window
+from understudy.spark_tools.layout import LogFile
+from understudy.spark_tools.synthetic import encode_record
 
 FILE_BYTES = 16384
 
