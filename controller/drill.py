@@ -243,6 +243,12 @@ class Drill:
         self.start_controller(active)
 
     async def _lose_master(self, nursery: trio.Nursery, ports: list[int]) -> None:
+        async def whole() -> bool:
+            now = await self.group(MEMBERS)
+            return now is not None and len(now[2]) == len(ports)
+
+        # a slave that a busy machine held up may have left it: nobody could follow then
+        await self.until("both brokers in the sync state set", whole, 120)
         group = await self.group(MEMBERS)
         master = group[0] if group is not None else None
         if group is None or master is None:
@@ -265,11 +271,7 @@ class Drill:
         await self.why(leader)
         self.start_broker(nursery, number, ports[number])
 
-        async def back() -> bool:
-            now = await self.group(MEMBERS)
-            return now is not None and len(now[2]) == 2
-
-        await self.until("the old master in the sync state set", back, 120)
+        await self.until("the old master in the sync state set", whole, 120)
         self.happened("REJOINED", f"broker {master} is in the sync state set again: {_text(await self.group(MEMBERS))}")
 
     def _told(self, number: int, port: int, epoch: int) -> tuple[float, str] | None:
