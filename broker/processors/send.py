@@ -16,7 +16,7 @@ from understudy.broker import delay, names
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import Admission, TopicPlan
-from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe
+from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -276,7 +276,7 @@ class SendProcessor:
             first,
         )
         answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
-        if self._waits and pairs.get("WAIT", "true") == "true":
+        if self._waits and wants_wait(pairs):
             return self._park(end, connection, command, answer, answer_ext, copies)
         return answer
 
@@ -297,7 +297,7 @@ class SendProcessor:
 
     def _copies_needed(self, properties: str) -> int:
         """Return how many copies a send needs. Raises :class:`CommandError` when too few replicas are in sync."""
-        if "WAIT\x01false" in properties:
+        if "WAIT\x01false" in properties and "\x02WAIT\x01false\x02" in f"\x02{properties}\x02":
             return 1
         copies = self._broker.replication.copies_needed()
         if copies is None:

@@ -6,6 +6,7 @@ looked up in a small table, so that a usual message costs two searches and one l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -65,4 +66,9 @@ class CommonProperties:
 def describe(pairs: dict[str, str]) -> Common:
     """Return what the store and the sender's answer depend on."""
     tags = pairs.get("TAGS")
-    return Common(tags, tags_hash(tags) if tags else 0, pairs.get("WAIT", "true") == "true")
+    return Common(tags, tags_hash(tags) if tags else 0, wants_wait(pairs))
+
+
+def wants_wait(pairs: Mapping[str, str]) -> bool:
+    """Return whether the sender of a message with these properties wants to wait until it is safe."""
+    return pairs.get("WAIT", "true").lower() == "true"

@@ -258,6 +258,23 @@ async def test_synchronous_flush_answers_after_the_flush_in_order(tmp_path: Path
         assert rig.broker.store.flushed_offset > last
 
 
+async def test_only_the_property_itself_says_that_nobody_waits_for_copies(tmp_path: Path) -> None:
+    keys = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "totalReplicas": "2"}
+    async with open_rig(str(tmp_path), keys) as rig:
+        assert 0 == rig.send("T", b"x", properties(UNIQ_KEY=UNIQUE, WAIT="false")).code
+        assert 0 == rig.send("T", b"x", properties(A="b", WAIT="false")).code
+        rig.tell(310, send_header("T", properties(UNIQ_KEY=UNIQUE, MYWAIT="false")), b"x")
+        assert 1 == len(rig.broker.acknowledgements) and not rig.peer.replies
+
+
+@pytest.mark.parametrize("word", ["true", "True", "TRUE"])
+async def test_who_wants_to_wait_waits_however_it_is_spelled(tmp_path: Path, word: str) -> None:
+    async with open_rig(str(tmp_path), {"flushDiskType": "SYNC_FLUSH"}) as rig:
+        for text in (properties(UNIQ_KEY=UNIQUE, WAIT=word), properties(WAIT=word)):
+            rig.tell(310, send_header("T", text), b"x")
+        assert 2 == len(rig.broker.acknowledgements) and not rig.peer.replies
+
+
 async def test_more_waiting_sends_than_allowed_are_busy(tmp_path: Path) -> None:
     keys = {"flushDiskType": "SYNC_FLUSH", "sendThreadPoolQueueCapacity": "2"}
     async with open_rig(str(tmp_path), keys) as rig:
