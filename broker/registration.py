@@ -208,26 +208,36 @@ class Registration:
 
     async def _register_all(self, nursery: trio.Nursery, addresses: list[str]) -> None:
         """Register everything at *addresses*; note those that did not take it."""
-        rows = list(self._topics.rows.values())
         self._missed.intersection_update(self.name_servers)
         self._missed.difference_update(addresses)
         only_when_changed = not self._options.broker.forceRegister
+        # Written at once: the version must be that of the rows, for a name server takes no changes of one it has.
+        commands = {address: self._requests.register(self._topics.rows.values()) for address in addresses}
 
         async def register(address: str) -> None:
-            await self._register_at(address, self._requests.register(rows), only_when_changed)
+            await self._register_at(address, commands[address], only_when_changed)
 
         await self._tell_each(nursery, addresses, register)
 
     async def _announce(self, nursery: trio.Nursery, rows: list[TopicConfig]) -> None:
+        """Tell of *rows* alone; name servers that missed something before are told everything."""
+        addresses = self.name_servers
+        missed = self._missed.intersection(addresses)
+        self._missed.difference_update(missed)
+        everything = self._topics.rows.values()
+        commands = {
+            address: self._requests.register(everything if address in missed else rows) for address in addresses
+        }
+
         async def announce(address: str) -> None:
             if not self._options.broker.enableSingleTopicRegister:
-                await self._register_at(address, self._requests.register(rows), False)
+                await self._register_at(address, commands[address], False)
                 return
             async with trio.open_nursery() as parallel:
                 for row in rows:
                     parallel.start_soon(self._register_topic_at, address, row)
 
-        await self._tell_each(nursery, self.name_servers, announce)
+        await self._tell_each(nursery, addresses, announce)
 
     async def _tell_each(
         self, nursery: trio.Nursery, addresses: list[str], tell: Callable[[str], Awaitable[None]]

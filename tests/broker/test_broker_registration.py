@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.identity import Identity
 from understudy.broker.registration import Registration
-from understudy.broker.topics import TopicTable
+from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -29,7 +30,11 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
 from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
+from understudy.testkit.determinism import run_seed
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
+from understudy.testkit.sim_cluster import SimCluster
+
+TOPICS = ("one", "two", "three")
 
 
 class ListeningNameServer:
@@ -158,3 +163,24 @@ async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_re
     pauses = [later - earlier for earlier, later in itertools.pairwise(client.asked)]
     assert len(pauses) >= 9
     assert min(pauses) >= 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_of_several_topics_at_the_same_time_reach_a_name_server_that_goes_by_versions(seed: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            # given a name server, which takes changed rows only with a version that it does not have yet
+            name_server = await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "a"}])
+            topics = cluster.brokers("c1")["a"].topics
+            for queues in range(1, 30):
+                # when topics are changed while the registration of another one is being made
+                for topic in TOPICS:
+                    topics.update([TopicConfig(topic, queues, queues)])
+                    await trio.lowlevel.checkpoint()
+                await trio.sleep(0.1)
+                # then it has all of them
+                known = {topic: name_server.table.topics.queues[topic]["a"].write_queues for topic in TOPICS}
+                assert dict.fromkeys(TOPICS, queues) == known
+
+    run_seed(scenario, seed)
