@@ -57,6 +57,24 @@ async def test_answers_are_byte_true(case: dict[str, Any], autojump_clock: trio.
     assert bytes(b"".join([encode_frame(answer)])) == expected
 
 
+@pytest.mark.covers("R195")
+async def test_what_followers_say_of_the_leader_is_byte_true(autojump_clock: trio.testing.MockClock) -> None:
+    # captured from 5.4.0: member n0 of three, led by n1
+    expected = (
+        b'{"code":0,"extFields":{"controllerLeaderId":"n1","controllerLeaderAddress":"127.0.0.1:21311",'
+        b'"isLeader":"false","peers":"n0:127.0.0.1:21310;n1:127.0.0.1:21311;n2:127.0.0.1:21312;","group":"w2group"},'
+        b'"flag":1,"language":"JAVA","opaque":2665,"serializeTypeCurrentRPC":"JSON","version":493}'
+    )
+    desk = Desk()
+    desk.quorum.leading = False
+
+    answer = await desk.ask(1005)
+
+    answer.opaque, answer.version = 2665, 493
+    frame = bytes(b"".join([encode_frame(answer)]))
+    assert frame == (len(expected) + 4).to_bytes(4, "big") + len(expected).to_bytes(4, "big") + expected
+
+
 @pytest.mark.covers("R162", "R196", "R195")
 async def test_a_follower_answers_1005_and_refuses_the_rest(autojump_clock: trio.testing.MockClock) -> None:
     desk = Desk()
