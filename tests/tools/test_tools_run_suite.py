@@ -50,3 +50,21 @@ def test_a_missing_tool_is_the_reason_of_a_peer_that_is_not_there(
     # then both say what is missing
     assert "'node' is not on PATH" in peer_installation.find("node").reason
     assert "'node' is not on PATH" in peer_installation.install("node").reason
+
+
+def test_the_files_that_the_order_names_are_there(request: pytest.FixtureRequest) -> None:
+    tests = ROOT / "tests"
+    order = request.config.pluginmanager.get_plugin(str(tests / "conftest.py"))
+    assert order is not None
+    assert [] == [file for file in order.LONG_FILES if not (tests / file).is_file()]
+    for family in order.FAMILIES:
+        assert sum((tests / file).is_file() for file in family) >= 2
+
+
+@pytest.mark.parametrize(("processors", "workers"), [(1, 2), (2, 3), (16, 4)])
+def test_one_worker_more_than_processors_takes_files(
+    processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_suite.os, "sched_getaffinity", lambda pid: set(range(processors)))
+    assert ["-n", str(workers), "--dist", "loadfile"] == run_suite.workers(["-q"])[:4]
+    assert run_suite.workers(["-x"]) == []
