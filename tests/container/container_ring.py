@@ -11,8 +11,11 @@ from typing import Any, TypeVar
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.mqclient.message import Message
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
+from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer, open_producer
+from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
@@ -90,6 +93,20 @@ async def open_ring(
             await ring.topic_everywhere()
             await trio.sleep(4)  # slaves look at topics every three seconds
             yield ring
+
+
+@asynccontextmanager
+async def reading(ring: Ring) -> AsyncIterator[list[ReceivedMessage]]:
+    """Consume the topic from its beginning; yield the list that everything received is added to."""
+    received: list[ReceivedMessage] = []
+
+    async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        received.extend(batch)
+
+    world, servers = ring.cluster.client_world("reader"), ring.cluster.name_servers
+    options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+    async with open_push_consumer(world, servers, "readers", {TOPIC: "*"}, listen, options):
+        yield received
 
 
 def run(scenario: Callable[[random.Random], Awaitable[T]], seed: int = 1) -> T:

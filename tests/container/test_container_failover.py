@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import pytest
 import trio
-from container_ring import TOPIC, Ring, lock, open_ring, records, run
+from container_ring import TOPIC, Ring, lock, open_ring, reading, records, run
 
 from understudy.broker.inner import InnerMessage
 from understudy.container.escape.bridge import Bridge, Found
-from understudy.mqclient.heartbeat import ConsumeFrom
-from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
-from understudy.mqclient.message import Message, ReceivedMessage
-from understudy.mqclient.push_consumer import open_push_consumer
+from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.runtime.json_dialect import loads
 from understudy.store.record import Record
@@ -59,53 +55,43 @@ def test_exactly_one_slave_acts_while_its_master_is_dead() -> None:
 @pytest.mark.parametrize("also", [None, "c2"], ids=["to the master beside it", "to a master elsewhere"])
 def test_due_delayed_messages_of_an_acting_slave_arrive_once_with_their_identity(also: str | None) -> None:
     async def scenario(source: random.Random) -> None:
-        received: list[ReceivedMessage] = []
-
-        async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
-            received.extend(batch)
-
-        async with open_ring(source) as ring:
-            world, servers = ring.cluster.client_world("reader"), ring.cluster.name_servers
-            options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
-            async with open_push_consumer(world, servers, "readers", {TOPIC: "*"}, listen, options):
-                # given delayed messages of thirty seconds on the master of g0
-                keys = []
-                for number in range(32):
-                    queue = MessageQueue(TOPIC, "g0", number % 2)
-                    wanted = Message(TOPIC, b"%d" % number, {"DELAY": "4", "colour": "red"})
-                    keys.append((await ring.producer.send(wanted, queue=queue)).message_id)
-                # and some that wait for longer than the master will be away
-                far = MessageQueue(TOPIC, "g0", 0)
-                later = [
-                    await ring.producer.send(Message(TOPIC, b"later", {"DELAY": "6"}), queue=far) for _ in range(3)
-                ]
-                sent_at = trio.current_time()
-                await trio.sleep(1)
-                # when its container dies, and with it perhaps the one with the first slave
-                await ring.cluster.kill("c1")
-                if also is not None:
-                    await ring.cluster.kill(also)
-                acting = ring.broker("g0", 1 if also is None else 2)
-                await until(lambda: "schedule" in acting.services.running(), 20)
-                await trio.sleep(40)
-                # then each is received once, on time, from a master of another group, as it was sent
-                assert sorted(keys) == sorted(each.properties["UNIQ_KEY"] for each in received)
-                there = [record for group in GROUPS for record in escaped(ring, group)]
-                assert sorted(keys) == sorted(record.properties["UNIQ_KEY"] for record in there)
-                assert all(record.properties["colour"] == "red" for record in there)
-                assert all(30_000 <= record.store_ms - record.born_ms <= 34_000 for record in there)
-                assert {each.broker_name for each in received} == ({"g1"} if also is None else {"g2"})
-                assert records(acting) == []
-                # and the master that comes back does not deliver them again, but what is due only now
-                for name in filter(None, ("c1", also)):
-                    await ring.cluster.restart(name)
-                await ring.online()
-                await trio.sleep(35)
-                assert records(ring.broker("g0", 0)) == []
-                assert len(received) == 32
-                await until(lambda: len(received) == 35, 90)
-                assert 119 < trio.current_time() - sent_at < 123
-                assert {each.message_id for each in later} == {each.properties["UNIQ_KEY"] for each in received[32:]}
+        async with open_ring(source) as ring, reading(ring) as received:
+            # given delayed messages of thirty seconds on the master of g0
+            keys = []
+            for number in range(32):
+                queue = MessageQueue(TOPIC, "g0", number % 2)
+                wanted = Message(TOPIC, b"%d" % number, {"DELAY": "4", "colour": "red"})
+                keys.append((await ring.producer.send(wanted, queue=queue)).message_id)
+            # and some that wait for longer than the master will be away
+            far = MessageQueue(TOPIC, "g0", 0)
+            later = [await ring.producer.send(Message(TOPIC, b"later", {"DELAY": "6"}), queue=far) for _ in range(3)]
+            sent_at = trio.current_time()
+            await trio.sleep(1)
+            # when its container dies, and with it perhaps the one with the first slave
+            await ring.cluster.kill("c1")
+            if also is not None:
+                await ring.cluster.kill(also)
+            acting = ring.broker("g0", 1 if also is None else 2)
+            await until(lambda: "schedule" in acting.services.running(), 20)
+            await trio.sleep(40)
+            # then each is received once, on time, from a master of another group, as it was sent
+            assert sorted(keys) == sorted(each.properties["UNIQ_KEY"] for each in received)
+            there = [record for group in GROUPS for record in escaped(ring, group)]
+            assert sorted(keys) == sorted(record.properties["UNIQ_KEY"] for record in there)
+            assert all(record.properties["colour"] == "red" for record in there)
+            assert all(30_000 <= record.store_ms - record.born_ms <= 34_000 for record in there)
+            assert {each.broker_name for each in received} == ({"g1"} if also is None else {"g2"})
+            assert records(acting) == []
+            # and the master that comes back does not deliver them again, but what is due only now
+            for name in filter(None, ("c1", also)):
+                await ring.cluster.restart(name)
+            await ring.online()
+            await trio.sleep(35)
+            assert records(ring.broker("g0", 0)) == []
+            assert len(received) == 32
+            await until(lambda: len(received) == 35, 90)
+            assert 119 < trio.current_time() - sent_at < 123
+            assert {each.message_id for each in later} == {each.properties["UNIQ_KEY"] for each in received[32:]}
 
     run(scenario)
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import pytest
 import trio
-from container_ring import TOPIC, Ring, lock, open_ring, run
+from container_ring import TOPIC, Ring, lock, open_ring, reading, run
 
 from understudy.broker.broker import Broker
 from understudy.ha.slave import HaState
-from understudy.mqclient.heartbeat import ConsumeFrom
-from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
-from understudy.mqclient.message import Message, ReceivedMessage
-from understudy.mqclient.push_consumer import open_push_consumer
+from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
@@ -175,35 +172,27 @@ def log_of(broker: Broker, end: int) -> bytes:
 @pytest.mark.covers("R47", "R62")
 def test_escaped_messages_are_what_was_sent_and_are_not_delivered_again() -> None:
     async def scenario(source: random.Random) -> None:
-        received: list[ReceivedMessage] = []
-
-        async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
-            received.extend(batch)
-
-        async with open_ring(source) as ring:
-            world, servers = ring.cluster.client_world("reader"), ring.cluster.name_servers
-            options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
-            async with open_push_consumer(world, servers, "readers", {TOPIC: "*"}, listen, options):
-                # given
-                for number in range(8):
-                    properties = {"DELAY": "2", "TAGS": "paid", "KEYS": f"order-{number}", "colour": "rød"}
-                    message = Message(TOPIC, b"body %d" % number, properties)
-                    await ring.producer.send(message, queue=MessageQueue(TOPIC, "g0", 0))
-                await trio.sleep(1)
-                # when
-                await dead_master(ring)
-                await trio.sleep(12)
-                # then
-                assert sorted(b"body %d" % number for number in range(8)) == sorted(each.body for each in received)
-                for each in received:
-                    number = each.body.decode().split()[1]
-                    kept = {name: each.properties.get(name) for name in ("TAGS", "KEYS", "colour")}
-                    assert {"TAGS": "paid", "KEYS": f"order-{number}", "colour": "rød"} == kept
-                # and after the return nothing comes again
-                await ring.cluster.restart("c1")
-                await ring.online()
-                await trio.sleep(20)
-                assert len(received) == 8
+        async with open_ring(source) as ring, reading(ring) as received:
+            # given
+            for number in range(8):
+                properties = {"DELAY": "2", "TAGS": "paid", "KEYS": f"order-{number}", "colour": "rød"}
+                message = Message(TOPIC, b"body %d" % number, properties)
+                await ring.producer.send(message, queue=MessageQueue(TOPIC, "g0", 0))
+            await trio.sleep(1)
+            # when
+            await dead_master(ring)
+            await trio.sleep(12)
+            # then
+            assert sorted(b"body %d" % number for number in range(8)) == sorted(each.body for each in received)
+            for each in received:
+                number = each.body.decode().split()[1]
+                kept = {name: each.properties.get(name) for name in ("TAGS", "KEYS", "colour")}
+                assert {"TAGS": "paid", "KEYS": f"order-{number}", "colour": "rød"} == kept
+            # and after the return nothing comes again
+            await ring.cluster.restart("c1")
+            await ring.online()
+            await trio.sleep(20)
+            assert len(received) == 8
 
     run(scenario)
 
