@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from understudy.spark_tools.layout import Store, read_layout
+from understudy.spark_tools.main import main
 from understudy.spark_tools.plan import Change, describe_store, write_plan
 from understudy.spark_tools.synthetic import SyntheticStore
 
@@ -59,3 +60,14 @@ def table_bytes(stores: dict[str, Path]) -> dict[str, bytes | None]:
             path = root / "config" / table
             found[f"{name}/{table}"] = path.read_bytes() if path.exists() else None
     return found
+
+
+class Run:
+    """Runs commands and keeps what they said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, *arguments: object) -> int:
+        self.said = []
+        return main([str(argument) for argument in arguments], now_ms=CREATED_MS, say=self.said.append)

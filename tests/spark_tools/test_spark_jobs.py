@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,77 +12,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
-if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-    pytest.skip("Spark needs Java", allow_module_level=True)
 
-from pyarrow import dataset
 from spark_golden import unpack
 from spark_plans import CREATED_MS
+from spark_runs import NEW, OLD, START_MS, filled, named, plan_lines, rows, run
 
-from understudy.spark_tools import exits, rules, session, sources
-from understudy.spark_tools.jobs import reconcile as job
-from understudy.spark_tools.jobs.lag import backlogs
+from understudy.spark_tools import exits, rules, sources
 from understudy.spark_tools.kernels import tables
-from understudy.spark_tools.layout import Store
 from understudy.spark_tools.main import main
 from understudy.spark_tools.synthetic import SyntheticStore
-
-START_MS = 1_700_000_000_000
-OLD, NEW = (0, 1, START_MS), (0, 2, START_MS + 5_000)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    found = session.start("local[2]")
-    # small inputs: what a plan costs to make outweighs what it saves
-    for key, value in (
-        ("spark.sql.shuffle.partitions", "2"),
-        ("spark.sql.adaptive.enabled", "false"),
-        ("spark.sql.codegen.wholeStage", "false"),
-        ("spark.sql.codegen.factoryMode", "NO_CODEGEN"),
-    ):
-        found.conf.set(key, value)
-    yield found
-    found.stop()
-
-
-def run(*arguments: object) -> tuple[int, list[str]]:
-    said: list[str] = []
-    words = [str(argument) for argument in arguments]
-    return main([*words, "--master", "local[2]", "--quiet"], CREATED_MS, said.append), said
-
-
-def named(root: Path, *names: str) -> list[str]:
-    """Command-line options for the stores of these names below a folder."""
-    return [word for name in names for word in ("--store", f"{name}={root / name}")]
-
-
-def filled(root: Path, messages: int = 400, prefix: int = 0, **options: Any) -> SyntheticStore:
-    store = SyntheticStore(str(root), **options)
-    for number in range(messages):
-        store.append(
-            "Orders",
-            number % 4,
-            b"b" * (60 + number % 9),
-            store_timestamp=START_MS + number * 1_000,
-            uniq_key=f"{prefix:016X}{number:016X}",
-            tags=f"Tag{number % 3}",
-            keys=f"order-{number}",
-        )
-    return store
-
-
-def report(out: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((out / "report.json").read_text())
-    return loaded
-
-
-def rows(out: Path, title: str) -> list[list[Any]]:
-    return next(table["rows"] for table in report(out)["tables"] if table["title"] == title)
-
-
-def plan_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()][1:-1]
 
 
 def test_every_planted_offset_fault_is_found_and_no_other(spark: Any, tmp_path: Path) -> None:
@@ -427,102 +363,3 @@ def test_a_browser_renders_and_sorts_the_report_offline(spark: Any, tmp_path: Pa
     assert dumped.count("<svg") >= 2
     assert "Differ: 3 queues of groups" in dumped
     assert shot.stat().st_size > 10_000
-
-
-def table_of(root: Path, value: int) -> None:
-    path = root / "config" / "consumerOffset.json"
-    path.write_text(tables.dumps(tables.loads(path.read_bytes()) | {"offsetTable": {"Orders@g": {"0": value}}}))
-
-
-def kept_blocks(spark: Any) -> int:
-    return int(spark.sparkContext._jsc.getPersistentRDDs().size())
-
-
-def test_offsets_are_those_that_were_read_before_the_logs(spark: Any, tmp_path: Path) -> None:
-    """Given a broker that commits during the scan; then the offsets of before it are judged, and nothing stays kept."""
-    stores = [Store(name, str(tmp_path / name)) for name in "ab"]
-    for store in stores:
-        filled(Path(store.path)).save({"Orders@g": {0: 10}})
-    before = kept_blocks(spark)
-
-    shares, known, facts = job.reconcile(spark, stores)
-    assert shares.reading.pieces.getStorageLevel().useDisk
-    for store in stores:
-        table_of(Path(store.path), 99)
-    job.write_evidence(shares, known, facts, str(tmp_path / "evidence"))
-
-    (row,) = dataset.dataset(str(tmp_path / "evidence")).to_table().to_pylist()
-    assert (row["offsets"], row["class"]) == ([10, 10], rules.EQUAL)
-    assert kept_blocks(spark) == before
-
-
-def test_offsets_lost_with_an_executor_are_not_replaced_by_later_ones(spark: Any, tmp_path: Path) -> None:
-    """Given kept offsets that are gone; then the tables are read again, and one that changed is named."""
-    stores = [Store(name, str(tmp_path / name)) for name in "ab"]
-    for store in stores:
-        filled(Path(store.path)).save({"Orders@g": {0: 10}})
-    shares, known, facts = job.reconcile(spark, stores)
-    shares.reading.release()
-    table_of(tmp_path / "b", 99)
-
-    with pytest.raises(OSError, match=r"^consumerOffset\.json of b changed after an executor .* run this again$"):
-        job.write_evidence(shares, known, facts, str(tmp_path / "evidence"))
-
-
-def test_an_error_keeps_no_offsets(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stores = [Store("a", str(tmp_path / "a"))]
-    filled(tmp_path / "a").save({"Orders@g": {0: 10}})
-    before = kept_blocks(spark)
-    shares, known, facts = job.reconcile(spark, stores)
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(OSError, match="file"):
-        job.write_evidence(shares, known, facts, str(tmp_path / "file" / "evidence"))
-    assert kept_blocks(spark) == before
-
-    def broken(*_: object, **__: object) -> None:
-        assert kept_blocks(spark) == before + 1
-        raise OSError("the disk is gone")
-
-    monkeypatch.setattr(job, "scan", broken)
-    with pytest.raises(OSError, match="the disk is gone"):
-        job.reconcile(spark, stores)
-    assert kept_blocks(spark) == before
-
-
-def test_backlogs_and_verdicts_know_the_same_ranges(spark: Any, tmp_path: Path) -> None:
-    """Given an empty queue, one beyond the log, one without its first offsets and negative offsets; then both agree."""
-    store = SyntheticStore(str(tmp_path / "a"), log_file_bytes=4_096, queue_file_units=20)
-    for number in range(200):
-        store.append("Orders", number % 4, b"b" * 60, store_timestamp=START_MS + number)
-    offsets = {0: 5, 1: -3, 2: 70, 3: 0}
-    store.save({"Orders@g": offsets, "Empty@g": {0: 0}, "Beyond@g": {0: 25}, "None@g": {0: 1}})
-    logs = sorted((tmp_path / "a" / "commitlog").iterdir())
-    logs[0].unlink()
-    queues = tmp_path / "a" / "consumequeue"
-    for topic, content in (("Empty", b""), ("Beyond", ((1 << 40).to_bytes(8, "big") + bytes([0, 0, 0, 9, *bytes(8)])))):
-        (queues / topic / "0").mkdir(parents=True)
-        (queues / topic / "0" / f"{400:020d}").write_bytes((content * 20).ljust(400, b"\0"))
-    stores = [Store("a", str(tmp_path / "a"))]
-    shares, known, facts = job.reconcile(spark, stores)
-    job.write_evidence(shares, known, facts, str(tmp_path / "evidence"))
-    judged = {
-        (row["topic"], row["queue_id"]): (row["min_offsets"][0], row["max_offsets"][0], row["offsets"][0])
-        for row in dataset.dataset(str(tmp_path / "evidence")).to_table().to_pylist()
-    }
-
-    found = {(row.topic, row.queue_id): row for row in backlogs(spark, stores, facts, []).collect()}
-
-    assert found.keys() == judged.keys()
-    for place, (low, high, committed) in judged.items():
-        row = found[place]
-        assert (row.committed, row.end) == (committed, high or 0)
-        assert row.next_offset == max(committed, low or 0)
-        assert row.backlog == max(0, row.end - row.next_offset)
-    assert {place: bounds[:2] for place, bounds in judged.items() if place[0] != "Orders"} == {
-        ("Empty", 0): (20, 20),
-        ("Beyond", 0): (20, 20),
-        ("None", 0): (None, None),
-    }
-    assert 0 < judged["Orders", 0][0] < judged["Orders", 0][1] == 50
-    assert found["Orders", 1].backlog == 50 - judged["Orders", 1][0]

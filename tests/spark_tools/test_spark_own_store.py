@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from understudy.broker.groups import GroupConfig
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.runtime.world import real_world
-from understudy.spark_tools import exits, session
+from understudy.spark_tools import exits
 from understudy.spark_tools.admin import AdminClient
 from understudy.spark_tools.faults import log_part_faults, part_faults, small_file_parts
 from understudy.spark_tools.kernels.damage import DAMAGE
@@ -127,17 +125,6 @@ def test_a_store_of_our_broker_gives_no_false_alarm(written: tuple[Path, list[st
 
     assert found.commit_log
     assert [str(item) for item in alarms if item.severity == DAMAGE] == []
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    pytest.importorskip("pyspark")
-    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
-        pytest.skip("Spark needs Java")
-    found = session.start("local[2]")
-    found.conf.set("spark.sql.shuffle.partitions", "2")
-    yield found
-    found.stop()
 
 
 @pytest.mark.slow

@@ -17,12 +17,11 @@ pytest.importorskip("pyarrow")
 
 from spark_broker import SmallBroker
 from spark_golden import manifest, unpack
-from spark_plans import CREATED_MS, write_stores, write_test_plan
+from spark_plans import Run, write_stores, write_test_plan
 
 from understudy.spark_tools import exits
 from understudy.spark_tools.admin import AdminClient
 from understudy.spark_tools.kernels import tables
-from understudy.spark_tools.main import main
 from understudy.spark_tools.plan import Change
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -31,17 +30,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 KEY = ("T1", "g1", 0)
 OTHER = ("T1", "g2", 0)
 LIVE = {KEY: 5, OTHER: 1, ("T1", "g1", 1): 20}
-
-
-class Run:
-    """Runs commands and keeps what they said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def __call__(self, *arguments: object) -> int:
-        self.said = []
-        return main([str(argument) for argument in arguments], now_ms=CREATED_MS, say=self.said.append)
 
 
 @pytest.fixture

@@ -17,24 +17,12 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark_plans import CREATED_MS, TABLE, changes, table_bytes, write_stores, write_test_plan
+from spark_plans import CREATED_MS, TABLE, Run, changes, table_bytes, write_stores, write_test_plan
 
 from understudy.spark_tools import durable, exits, offline
 from understudy.spark_tools.kernels import tables
-from understudy.spark_tools.main import main
 from understudy.spark_tools.offline import OfflineApply
 from understudy.spark_tools.plan import load_plan, write_plan
-
-
-class Run:
-    """Runs commands and keeps what they said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def __call__(self, *arguments: object) -> int:
-        self.said = []
-        return main([str(argument) for argument in arguments], now_ms=CREATED_MS, say=self.said.append)
 
 
 @pytest.fixture
