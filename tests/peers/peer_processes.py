@@ -323,3 +323,10 @@ def run_tool(command: list[str], limit_s: float = 30) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=peer_environment())
     if done.returncode:
         raise PeerFailure(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
+
+
+def listed(cluster: PeerCluster, admin: AdminConsole) -> tuple[str, str, set[str]]:
+    """Wait until the real mqadmin lists the broker; return its row, all of the list, and the topics it sees."""
+    row = f"broker-a                0     {cluster.brokers['broker-a']}"
+    clusters = admin.await_printed(cluster.namesrv, "clusterList", row)
+    return row, clusters, set(admin.printed(cluster.namesrv, "topicList").split())

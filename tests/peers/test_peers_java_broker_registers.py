@@ -26,13 +26,10 @@ def java_broker_at_our_namesrv(
 def test_a_java_broker_is_listed_with_its_topics(java_broker_at_our_namesrv: PeerCluster, admin: AdminConsole) -> None:
     # given a Java broker that registered at its start; when the real mqadmin asks the name server
     cluster = java_broker_at_our_namesrv
-    row = f"broker-a                0     {cluster.brokers['broker-a']}"
-    clusters = admin.await_printed(cluster.namesrv, "clusterList", row)
-    topics = admin.printed(cluster.namesrv, "topicList")
+    row, clusters, topics = peer_processes.listed(cluster, admin)
     # then the broker is there under its name and address, and so are the topics it created for itself
     assert row in clusters
-    names = topics.split()
-    assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= set(names)
+    assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= topics
 
 
 @pytest.mark.slow

@@ -28,13 +28,10 @@ def test_our_broker_is_listed_by_the_java_name_server(
 ) -> None:
     # given our broker after its start; when the real mqadmin asks the real name server
     cluster = our_broker_at_java_namesrv
-    row = f"broker-a                0     {cluster.brokers['broker-a']}"
-    clusters = admin.await_printed(cluster.namesrv, "clusterList", row)
-    topics = admin.printed(cluster.namesrv, "topicList")
+    row, clusters, topics = peer_processes.listed(cluster, admin)
     # then the broker is there, alive and active, with its topics
     assert row in clusters
-    names = topics.split()
-    assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= set(names)
+    assert {"broker-a", "DefaultCluster", "TBW102", "rmq_sys_SYNC_BROKER_MEMBER_broker-a"} <= topics
 
 
 @pytest.mark.slow
