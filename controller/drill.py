@@ -104,6 +104,18 @@ class Drill:
         except RemotingError:
             return None
 
+    async def answered(self, member: str, code: int, ext: dict[str, str] | None = None) -> Command:
+        """Ask until there is an answer."""
+        found: list[Command] = []
+
+        async def asked() -> bool:
+            answer = await self.ask(member, code, ext)
+            found.extend([] if answer is None else [answer])
+            return answer is not None
+
+        await self.until(f"an answer of {member}", asked, 30)
+        return found[-1]
+
     async def leader(self, among: Sequence[str]) -> str | None:
         for member in among:
             answer = await self.ask(member, RequestCode.CONTROLLER_GET_METADATA_INFO)
@@ -148,14 +160,13 @@ class Drill:
 
     async def why(self, leader: str) -> None:
         """Print the newest decision of the active controller, and the explanation of the group."""
-        facts = await self.ask(leader, QUORUM_FACTS)
-        lines = [] if facts is None else facts.body.decode().splitlines()
+        lines = (await self.answered(leader, QUORUM_FACTS)).body.decode().splitlines()
         for kind in ("#Round", "#Election"):
             newest = [line.partition("\t")[2] for line in lines if line.startswith(kind)]
             if newest:
                 self.say(f"             {newest[-1]}")
-        explained = await self.ask(leader, EXPLAIN_MASTER, {"brokerName": GROUP})
-        for line in [] if explained is None else explained.body.decode().splitlines():
+        explained = await self.answered(leader, EXPLAIN_MASTER, {"brokerName": GROUP})
+        for line in explained.body.decode().splitlines():
             if line.startswith(("#Candidate", "#NextStep", "#Master\t")):
                 self.say(f"             {line}")
 
