@@ -184,6 +184,8 @@ async def test_a_controller_that_is_cancelled_while_its_disk_hangs_ends_too(
     disk = StuckDisk()
     with trio.CancelScope() as scope:
         async with open_log_file(disk, SystemClock(), config_of(tmp_path)):
+            while not disk.calls:  # a thread's progress takes real time, of which the clock of this test knows nothing
+                await trio.lowlevel.checkpoint()
             scope.cancel()
             await trio.sleep_forever()
     assert scope.cancelled_caught
