@@ -20,7 +20,7 @@ from understudy.mqclient.message import (
     Message,
     ReceivedMessage,
 )
-from understudy.mqclient.offsets import BrokerOffsets, FileOffsets
+from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.producer import Producer, ProducerOptions
 from understudy.mqclient.queue import retry_topic
 from understudy.mqclient.session import Session
@@ -47,7 +47,7 @@ class Consumption:
         group: str,
         listener: Listener,
         options: PushConsumerOptions,
-        offsets: BrokerOffsets | FileOffsets,
+        offsets: OffsetStore,
         nursery: trio.Nursery,
     ) -> None:
         self.statistics = ConsumeStatistics(session.world.clock)

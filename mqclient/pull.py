@@ -169,12 +169,6 @@ async def offset_at(session: Session, queue: MessageQueue, timestamp_ms: int, bo
     return int((answer.ext or {})["offset"])
 
 
-async def earliest_store_time_ms(session: Session, queue: MessageQueue) -> int:
-    """Return when the first message of *queue* was stored, -1 when it has none. Raises :class:`ClientError`."""
-    answer = await session.call(master_of(session, queue), RequestCode.GET_EARLIEST_MSG_STORETIME, queue_fields(queue))
-    return int((answer.ext or {})["timestamp"])
-
-
 def master_of(session: Session, queue: MessageQueue) -> str:
     """Return the address of the master of *queue*, or of the smallest id that is there."""
     group = session.broker(queue.broker_name)

@@ -9,7 +9,7 @@ from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.membership import Membership
-from understudy.mqclient.offsets import BrokerOffsets, FileOffsets
+from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
 from understudy.mqclient.queue import RETRY_PREFIX, MessageQueue
 from understudy.mqclient.session import Session
@@ -46,7 +46,7 @@ class Pulling:
         session: Session,
         membership: Membership,
         options: PushConsumerOptions,
-        offsets: BrokerOffsets | FileOffsets,
+        offsets: OffsetStore,
         submit: trio.MemorySendChannel[Batch],
     ) -> None:
         self.session = session

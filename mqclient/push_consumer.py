@@ -20,7 +20,7 @@ from understudy.mqclient.heartbeat import ConsumeType, MessageModel
 from understudy.mqclient.listener import Listener, PushConsumerOptions
 from understudy.mqclient.locks import QueueLocks
 from understudy.mqclient.membership import Membership
-from understudy.mqclient.offsets import BrokerOffsets, FileOffsets
+from understudy.mqclient.offsets import BrokerOffsets, FileOffsets, OffsetStore
 from understudy.mqclient.pulling import Pulling
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, bare_errors, open_session
@@ -50,7 +50,7 @@ class PushConsumer:
             session, group, ConsumeType.PASSIVELY, options.model, options.consume_from, options.strategy,
             options.rebalance_ms,
         )  # fmt: skip
-        self.offsets: BrokerOffsets | FileOffsets
+        self.offsets: OffsetStore
         if options.model is MessageModel.BROADCASTING:
             folder = f"{options.offset_folder}/{session.client_id}/{group}"
             self.offsets = FileOffsets(session.world.disk, folder)

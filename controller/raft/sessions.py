@@ -138,10 +138,6 @@ class ReplicatedState:
             # every member fails alike, so this is a replicated answer and never a member that stops alone
             return REFUSED, f"the command failed: {type(error).__name__}".encode()
 
-    def session_count(self) -> int:
-        """Return how many sessions are remembered."""
-        return len(self._rows)
-
     def snapshot(self) -> bytes:
         return _encoder.encode(_Saved(self.features, self.now_ms, self._rows, self.machine.snapshot()))
 

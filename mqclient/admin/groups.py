@@ -12,7 +12,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import parse_queue
 from understudy.mqclient.queue import MessageQueue, retry_topic
 from understudy.mqclient.session import Session, json_body
-from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.codes import RequestCode
 from understudy.runtime.json_dialect import dumps
 
 
@@ -72,17 +72,6 @@ async def delete_group(session: Session, address: str, group: str, *, clean_offs
     """Delete *group* on the broker at *address*, its progress too with *clean_offset*."""
     ext = {"groupName": group, "cleanOffset": clean_offset}
     await session.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)
-
-
-async def group_settings(session: Session, address: str, group: str) -> dict[str, Any] | None:
-    """Return the settings of *group* on the broker at *address*, ``None`` when it has none."""
-    answer = await session.call(
-        address,
-        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
-        {"group": group},
-        accept=(ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-    )
-    return json_body(answer) if answer.code == ResponseCode.SUCCESS else None
 
 
 async def consumer_connection(session: Session, group: str, address: str | None = None) -> dict[str, Any]:
