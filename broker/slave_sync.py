@@ -30,6 +30,7 @@ from understudy.broker.replica_tables import (
 )
 from understudy.broker.replication import Replication
 from understudy.broker.schedule import ScheduleProgress
+from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -105,6 +106,7 @@ class SlaveSync:
         self._seen: dict[int, DataVersion] = {}
         self._totals: dict[int, int] = {}
         self._seen_offsets: OffsetsAnswer | None = None
+        self._told = ToldOffsets()
         self._known_offsets = self._known_tables = ""
         self._tables_due = self._looking_since = 0.0
         self._pause = PROGRESS_PERIOD_MS / 1000
@@ -119,6 +121,8 @@ class SlaveSync:
         replication.master_changed.append(self._note_change)
 
     def _note_change(self) -> None:
+        if self._replication.master_address is None:
+            self._told.clear()  # when it comes back it takes over everything
         self._changed.set()
 
     async def run(self) -> None:
@@ -154,6 +158,7 @@ class SlaveSync:
         """
         now = self._clock.monotonic()
         await self._copy_offsets(master)
+        await self._tell_offsets(master)
         await self._copy_levels(master)
         if now >= self._tables_due:
             await self._copy_topics(master)
@@ -315,6 +320,28 @@ class SlaveSync:
             theirs = OffsetsAnswer({**self._seen_offsets.table, **theirs.table}, {}, theirs.version)
         self._seen_offsets, self._known_offsets = theirs, known
         self._pause = max(PROGRESS_PERIOD_MS / 1000, (self._clock.monotonic() - began) / LOAD_SHARE)
+
+    def note_commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember that a client committed here though the master is there: it is told with the next look at it."""
+        if self._replication.master_address not in (None, self._own_address):
+            key = f"{topic}@{group}"
+            self._told.note(key, queue_id, offset, self._at_master(key, queue_id))
+
+    def _at_master(self, key: str, queue_id: int) -> int:
+        seen = self._seen_offsets
+        return UNKNOWN if seen is None else seen.table.get(key, {}).get(queue_id, -1)
+
+    async def _tell_offsets(self, master: str) -> None:
+        for key, queue_id, offset in self._told.due(self._at_master):
+            topic, _, group = key.partition("@")
+            ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
+            try:
+                await self._ask(master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+            except SyncError as error:
+                log.warning("the master does not take a client's commit", master=master, place=key, why=error)
+                self._told.forget(key, queue_id)
+            else:
+                self._told.told(key, queue_id, offset)
 
     async def _copy_levels(self, master: str) -> None:
         answer = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET)

@@ -69,6 +69,8 @@ class OffsetProcessor:
             self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:
             self._broker.offsets.commit(group, topic, queue_id, offset)
+        if self._broker.slave_sync is not None:
+            self._broker.slave_sync.note_commit(group, topic, queue_id, offset)
         return response(command, ext={})
 
     def search(self, connection: Connection, command: Command) -> Command:

@@ -1,0 +1,85 @@
+"""What clients commit at a slave while its master is there."""
+
+from __future__ import annotations
+
+import random
+
+from slave_rig import open_pair, run
+
+from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
+from understudy.remoting.codes import RequestCode
+from understudy.testkit.waiting import until
+
+PLACE = ("orders@readers", 0)
+
+
+def due(told: ToldOffsets, at_master: int) -> list[int]:
+    return [offset for _, _, offset in told.due(lambda key, queue_id: at_master)]
+
+
+def test_the_master_is_told_what_is_further_than_it_knows() -> None:
+    for before in (-1, 3, UNKNOWN):
+        told = ToldOffsets()
+        told.note(*PLACE, 5, before)
+        # its own clients may have moved it meanwhile, but not so far
+        assert due(told, max(before, 4)) == [5]
+        # and until it has taken it, it is told again
+        assert due(told, max(before, 4)) == [5]
+        told.told(*PLACE, 5)
+        assert due(told, 5) == []
+
+
+def test_a_place_that_is_further_at_the_master_is_left_as_it_is() -> None:
+    told = ToldOffsets()
+    told.note(*PLACE, 5, 3)
+    assert due(told, 6) == []
+    assert due(told, 3) == [], "it was forgotten"
+
+
+def test_a_seek_back_at_the_master_is_not_undone() -> None:
+    told = ToldOffsets()
+    told.note(*PLACE, 5, 3)
+    assert due(told, 1) == []
+
+
+def test_what_a_client_commits_while_the_master_is_being_told_follows() -> None:
+    told = ToldOffsets()
+    told.note(*PLACE, 5, 3)
+    assert due(told, 3) == [5]
+    told.note(*PLACE, 7, 3)
+    told.told(*PLACE, 5)
+    assert due(told, 5) == [7]
+
+
+def test_what_the_master_refuses_is_given_up() -> None:
+    told = ToldOffsets()
+    told.note(*PLACE, 5, 3)
+    told.forget(*PLACE)
+    assert due(told, 3) == []
+    told.note(*PLACE, 5, 3)
+    told.clear()
+    assert due(told, 3) == []
+
+
+def test_a_commit_at_a_slave_reaches_its_master_and_no_place_goes_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            # given a slave that has what its master has
+            await pair.send(10)
+            await pair.commit(3)
+            await until(lambda: pair.slave.offsets.query("readers", "orders", 0) == 3, 10)
+
+            async def commit_at_slave(offset: int) -> None:
+                ext = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": str(offset)}
+                assert (await pair.ask(pair.slave, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+
+            # when a client with an old route commits at the slave, then the master has it soon
+            await commit_at_slave(5)
+            await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)
+            # when the master knows better, then it stays so, at both
+            await pair.commit(8)
+            await commit_at_slave(6)
+            await until(lambda: pair.slave.offsets.query("readers", "orders", 0) == 8, 5)
+            assert pair.master.offsets.query("readers", "orders", 0) == 8
+
+    run(scenario)
