@@ -25,7 +25,6 @@ from understudy.controller.drill_processes import (
     find_launcher,
     java_broker_settings,
     properties,
-    spaced_ports,
 )
 from understudy.controller.request_relay import RELAYED_HOST, Relays
 from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
@@ -35,10 +34,13 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
+from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import World, real_world
 
 GROUP = "broker-a"
 MEMBERS = ("n0", "n1", "n2")
+PORTS = 2 * len(MEMBERS) + 3
+"""Two of each controller, one of the name server, two of brokers."""
 
 
 class DrillError(Exception):
@@ -50,13 +52,20 @@ class Drill:
 
     Args:
         folder: for settings, data and output.
+        ports: :data:`PORTS` free ones, with free ones beside them.
         client: to ask controllers.
         launcher: starts Java brokers, or ``None`` for stubs.
         real_controllers: let *launcher* start the controllers, too.
     """
 
     def __init__(
-        self, folder: Path, client: RemotingClient, launcher: Path | None, world: World, real_controllers: bool = False
+        self,
+        folder: Path,
+        ports: Sequence[int],
+        client: RemotingClient,
+        launcher: Path | None,
+        world: World,
+        real_controllers: bool = False,
     ) -> None:
         self.folder = folder
         self.client = client
@@ -64,11 +73,10 @@ class Drill:
         self.real_controllers = real_controllers
         self.world = world
         self.processes = Processes(folder)
-        ports = spaced_ports(2 * len(MEMBERS) + 3)
         self.api = dict(zip(MEMBERS, ports[:3], strict=True))
         self.raft = dict(zip(MEMBERS, ports[3:6], strict=True))
         self.name_server = ports[6]
-        self.broker_ports = ports[7:]
+        self.broker_ports = list(ports[7:])
         self.brokers: dict[int, tuple[trio.CancelScope, StubBroker]] = {}
         #: In front of Java brokers, so that both kinds of controllers are seen to tell them of their roles.
         self.relays = Relays(world, {RequestCode.NOTIFY_BROKER_ROLE_CHANGED})
@@ -324,13 +332,14 @@ def _text(group: tuple[int | None, int, list[int], int] | None) -> str:
 
 async def _play(folder: Path, launcher: Path | None, real_controllers: bool) -> None:
     world = real_world()
-    async with open_client(world) as client, trio.open_nursery() as nursery:
-        drill = Drill(folder, client, launcher, world, real_controllers)
-        try:
-            await drill.play(nursery)
-        finally:
-            drill.processes.kill_all()
-        nursery.cancel_scope.cancel()
+    with PortBlocks(10) as blocks:
+        async with open_client(world) as client, trio.open_nursery() as nursery:
+            drill = Drill(folder, blocks.middles(PORTS), client, launcher, world, real_controllers)
+            try:
+                await drill.play(nursery)
+            finally:
+                drill.processes.kill_all()
+            nursery.cancel_scope.cancel()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

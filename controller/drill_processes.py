@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import signal
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _CHECK_LIMIT_SECONDS = 60
-_FIRST_PORT, _LAST_PORT, _SPACE = 12_000, 20_000, 10
 
 
 class Processes:
@@ -36,33 +33,6 @@ class Processes:
     def kill_all(self) -> None:
         for name in list(self._running):
             self.kill(name)
-
-
-def spaced_ports(count: int) -> list[int]:
-    """Return free ports ten apart, because a Java broker listens on its neighbours too.
-
-    They lie below those that the system gives to outgoing connections: of such a one it could have given away the port
-    of a process that starts, or starts again, later. Raises ``OSError`` when there are not so many.
-    """
-    blocks = list(range(_FIRST_PORT, _LAST_PORT, _SPACE))
-    start = random.randrange(len(blocks))  # another drill at the same time begins elsewhere
-    found: list[int] = []
-    for first in blocks[start:] + blocks[:start]:
-        if all(_is_free(port) for port in range(first, first + _SPACE)):
-            found.append(first + _SPACE // 2)
-            if len(found) == count:
-                return found
-    raise OSError(f"there are no {count} times {_SPACE} free ports between {_FIRST_PORT} and {_LAST_PORT}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True
 
 
 def find_launcher(given: str | None) -> Path | None:

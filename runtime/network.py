@@ -193,7 +193,9 @@ class TcpListener:
                 if not told and error.errno != errno.ECONNABORTED:
                     told = True
                     hint = _ACCEPT_HINTS.get(error.errno or 0, "give this machine more memory or fewer connections")
-                    log.warning("no connection can be accepted for now", port=self.address[1], why=error, hint=hint)
+                    log.warning(
+                        "no connection can be accepted at the moment", port=self.address[1], why=error, hint=hint
+                    )
                 await trio.sleep(0.1)  # out of descriptors or memory: give the process time to free some
                 continue
             try:

@@ -21,8 +21,8 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
+from understudy.runtime.port_blocks import PortBlocks
 from understudy.testkit.java_tools import LAUNCHER
-from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ring import CONTAINERS, brokers_of
 from understudy.testkit.topic_fields import topic_fields
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from understudy.controller.drill_processes import spaced_ports
 from understudy.mqclient.api import (
     ConsumeFrom,
     Producer,
@@ -24,6 +23,7 @@ from understudy.mqclient.api import (
 )
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
+from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.ports import free_ports
 
 BOOT_SECONDS = 60
@@ -41,6 +41,7 @@ class Installation:
     api: dict[str, int]
     raft: dict[str, int]
     broker: int
+    java_brokers: list[int]
     running: dict[str, subprocess.Popen[bytes]] = attrs.field(factory=dict)
     #: Where brokers and tools are sent to find a controller; the controllers themselves listen at 127.0.0.1.
     shown_host: str = "127.0.0.1"
@@ -122,20 +123,21 @@ class Installation:
 
 @contextmanager
 def installation(folder: Path) -> Iterator[Installation]:
-    # a broker listens on its port and on those beside it
-    ports = spaced_ports(10)
-    made = Installation(
-        folder,
-        ports[:3],
-        dict(zip(("n0", "n1", "n2"), ports[3:6], strict=True)),
-        dict(zip(("n0", "n1", "n2"), ports[6:9], strict=True)),
-        ports[9],
-    )
-    try:
-        yield made
-    finally:
-        for name in list(made.running):
-            made.kill(name)
+    with PortBlocks(10) as blocks:
+        ports = blocks.middles(12)
+        made = Installation(
+            folder,
+            ports[:3],
+            dict(zip(("n0", "n1", "n2"), ports[3:6], strict=True)),
+            dict(zip(("n0", "n1", "n2"), ports[6:9], strict=True)),
+            ports[9],
+            ports[10:],
+        )
+        try:
+            yield made
+        finally:
+            for name in list(made.running):
+                made.kill(name)
 
 
 def alone(folder: Path) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from controller_processes import BIN, BRIEF_LIFE, Installation, ask, installatio
 from controller_relay import asked_by
 
 from understudy.controller import drill
-from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties, spaced_ports
+from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties
 from understudy.controller.request_relay import RELAYED_HOST, Relays
 from understudy.mqclient.api import open_producer, real_world
 from understudy.remoting.client import RemotingClient, open_client
@@ -41,7 +41,7 @@ class JavaGroup:
     def __init__(self, made: Installation, launcher: Path) -> None:
         self.made = made
         self.launcher = launcher
-        self.ports = spaced_ports(2)
+        self.ports = made.java_brokers
 
     def start(self, number: int) -> None:
         store = self.made.folder / f"store{number}"

@@ -21,8 +21,8 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.json_dialect import loads
+from understudy.runtime.port_blocks import PortBlocks
 from understudy.testkit.java_tools import LAUNCHER, missing
-from understudy.testkit.port_blocks import PortBlocks
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 

@@ -38,9 +38,9 @@ from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.json_dialect import loads
+from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
 from understudy.testkit.acting_processes import RealRun
-from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ring_processes import ProcessRing
 
 TOPIC = "failover"

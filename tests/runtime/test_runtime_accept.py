@@ -44,7 +44,7 @@ async def test_a_lack_of_descriptors_is_waited_out_and_told_once(caplog: pytest.
     assert failures == []
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 1
-    assert "no connection can be accepted for now" in lines[0] and "ulimit -n" in lines[0]
+    assert "no connection can be accepted at the moment" in lines[0] and "ulimit -n" in lines[0]
 
 
 async def test_other_errors_of_a_listener_end_it(autojump_clock: MockClock) -> None:

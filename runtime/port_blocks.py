@@ -9,10 +9,13 @@ import tempfile
 from pathlib import Path
 
 FIRST_PORT, LAST_PORT = 20_000, 32_000
-"""Below the ports that the system gives to outgoing connections."""
+"""Below the ports that the system gives to outgoing connections: of those it could give one away before its process
+starts, or starts again."""
+_UNIT = 10
+"""Ports of one claim. A block claims all that it touches, so that blocks of different widths do not overlap."""
 
 
-class NoPortsError(Exception):
+class NoPortsError(OSError):
     """There is no such block on this machine; the message says which was looked for."""
 
 
@@ -22,22 +25,33 @@ class PortBlocks:
     A locked file claims each block for the life of this object, so that runs at the same time do not collide.
 
     Args:
-        width: ports of a block.
+        width: ports of a block, at least; made a multiple of ten.
     """
 
     def __init__(self, width: int = 50) -> None:
-        self._width = width
+        self._width = -(-width // _UNIT) * _UNIT
         self._next = FIRST_PORT
         self._claims: list[int] = []
+
+    def __enter__(self) -> PortBlocks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def take(self) -> int:
         """Return the first port of a block that nobody else got. Raises :class:`NoPortsError`."""
         while self._next + self._width <= LAST_PORT:
             first = self._next
             self._next += self._width
-            if self._claim(first) and all(_is_free(port) for port in range(first, first + self._width)):
+            block = range(first, first + self._width)
+            if all(self._claim(unit) for unit in block[::_UNIT]) and all(_is_free(port) for port in block):
                 return first
         raise NoPortsError(f"no {self._width} free ports in a row between {FIRST_PORT} and {LAST_PORT}")
+
+    def middles(self, count: int) -> list[int]:
+        """Return *count* ports in the middle of a block each: a Java broker listens on both sides of its own, too."""
+        return [self.take() + self._width // 2 for _ in range(count)]
 
     def release(self) -> None:
         """Give all blocks back."""
