@@ -132,6 +132,7 @@ def measure_sync_flush(side: Cluster, figures: Figures, settings: Settings) -> N
     except LookupError as reason:
         log(f"{side.name}: synchronous flush not measured: {reason}")
         return
+    time.sleep(SETTLE_S)  # a real broker keeps one processor busy for the first ten seconds
     play(side, sync_flush_step(settings.seconds, settings.warmup, settings.size), figures, settings)
     side.end()
 

@@ -28,8 +28,6 @@ from understudy.runtime.ports import free_ports
 
 BOOT_SECONDS = 60
 BIN = Path(sys.executable).parent
-BRIEF_LIFE = ("--opts", "-XX:TieredStopAtLevel=1")
-"""For a real server that lives a minute: optimizing its code would take longer than running it."""
 
 
 @attrs.define

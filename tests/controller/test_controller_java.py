@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import trio
-from controller_processes import BIN, BRIEF_LIFE, Installation, ask, installation, received, send_many, until_true
+from controller_processes import BIN, Installation, ask, installation, received, send_many, until_true
 from controller_relay import asked_by
 
 from understudy.controller import drill
@@ -61,7 +61,7 @@ class JavaGroup:
         home = str(self.made.folder / f"home{number}")
         with (self.made.folder / f"java{number}.out").open("ab") as out:
             self.made.running[f"java{number}"] = subprocess.Popen(
-                [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home, *BRIEF_LIFE],
+                [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home],
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )

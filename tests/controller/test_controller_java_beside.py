@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from controller_processes import BRIEF_LIFE, received, send_many, until_true
+from controller_processes import received, send_many, until_true
 from controller_tools import BothTools, both_tools, lines_of
 
 from understudy.controller.drill_processes import Processes, controller_settings, java_broker_settings, properties
@@ -70,7 +70,7 @@ class Side:
         command = [*PYTHON, "understudy.controller.main", "-c", path]
         if real:
             home = str(self.folder / "home-n0")
-            command = [str(LAUNCHER), "controller", "--conf", path, "--heap", "256m", "--home", home, *BRIEF_LIFE]
+            command = [str(LAUNCHER), "controller", "--conf", path, "--heap", "256m", "--home", home]
         self.processes.start("n0", command)
 
     def start_name_server(self) -> None:
@@ -86,7 +86,7 @@ class Side:
             | {"haMaxTimeSlaveNotCatchup": "60000", "controllerHeartBeatTimeoutMills": "20000"},
         )
         home = str(self.folder / f"home{number}")
-        command = [str(LAUNCHER), "broker", "--conf", path, "--heap", "256m", "--home", home, *BRIEF_LIFE]
+        command = [str(LAUNCHER), "broker", "--conf", path, "--heap", "256m", "--home", home]
         self.processes.start(f"broker{number}", command)
 
     def _written(self, name: str, settings: dict[str, str]) -> str:
