@@ -15,6 +15,7 @@ Source: ScheduleMessageService.java.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -218,7 +219,7 @@ class ScheduleService:
         now_ms = self._clock.wall_ms()
         queue, delay_ms = delay.queue_of_level(level), delay.delay_of_level(self.levels_ms, level)
         now = self._clock.monotonic()
-        waits_until: list[float] = []
+        waits_until: list[int] = []
         seen = 0
 
         def is_due(deliver_ms: int) -> bool:
@@ -226,13 +227,14 @@ class ScheduleService:
             seen += 1
             if waits_until:
                 return False  # messages behind one that waits wait as well: the order of a level is kept
-            left_ms = float(deliver_ms - now_ms)
+            left_ms = deliver_ms - now_ms
             end, until = self._set_back.get(level, (-1, 0.0))
             if offset + seen > end and left_ms > delay_ms:  # the clock was set back after it was stored
                 end, until = self._store.max_queue_offset(names.SCHEDULE_TOPIC, queue), now + delay_ms / 1000
                 self._set_back[level] = end, until
             if offset + seen <= end:
-                left_ms = min(left_ms, (until - now) * 1000)
+                # whole milliseconds: less than one vanishes beside a wall time, and nobody would wait for it
+                left_ms = min(left_ms, math.ceil((until - now) * 1000))
             if left_ms > 0:
                 waits_until.append(now_ms + left_ms)
             return left_ms <= 0

@@ -15,18 +15,21 @@ from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
 from understudy.container.live_table import show_live_table, show_plain_lines
-from understudy.namesrv.config import NamesrvConfig
+from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
-from understudy.runtime.disk import DiskLockedError
+from understudy.runtime.disk import Disk, DiskLockedError
+from understudy.runtime.durable import write_durably
 from understudy.runtime.log import configure
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import run_program
-from understudy.runtime.properties import ConfigError
+from understudy.runtime.properties import ConfigError, Properties
+from understudy.runtime.property_file import read_properties_file
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
 
 BROKERS = ("broker-a", "broker-b")
 _PORTS_PER_BROKER = 10
+_COMMAND_LINE = "understudy up"
 
 _HOW_TO_SEND = """
 Send to it with any RocketMQ client; topics are created on first use. Java:
@@ -38,6 +41,10 @@ Look around:
     .venv/bin/mqadmin clusterList -n {address}
     .venv/bin/mqadmin sendMessage -n {address} -t TopicTest -p hello
 Data: {folder}    Stop: Ctrl-C
+"""
+_KEPT = """\
+# Settings of {name} that differ from the defaults of "understudy up"; what is changed while it runs is kept here.
+# Names, addresses, ports and folders are those of the command line.
 """
 
 
@@ -75,6 +82,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
+def kept_settings(disk: Disk, folder: str, name: str) -> Properties:
+    """Return the settings that a server of *name* was given while it ran before, or by an editor; makes their file.
+
+    Raises:
+        ConfigError: the file cannot be read.
+        OSError: it cannot be made.
+    """
+    path = os.path.join(folder, f"{name}.conf")
+    if not disk.exists(path):
+        write_durably(disk, path, _KEPT.format(name=name).encode())
+    return read_properties_file(disk, path, None)
+
+
 async def serve(
     world: World, folder: str, *, host: str, namesrv_port: int, container_port: int, broker_port: int, live: bool
 ) -> None:
@@ -96,21 +116,21 @@ async def serve(
     """
     world.disk.make_folder(folder)
     machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
-    container_options, _ = ContainerOptions.from_properties(
-        {"listenPort": str(container_port), "namesrvAddr": f"{host}:{namesrv_port}"}, machine=machine
+    container_keys = kept_settings(world.disk, folder, "container").changed(
+        {"listenPort": str(container_port), "namesrvAddr": f"{host}:{namesrv_port}"}, _COMMAND_LINE
     )
-    name_server = NameServer(
-        world,
-        NamesrvConfig(
-            kv_config_path=os.path.join(folder, "namesrv", "kvConfig.json"),
-            config_store_path=os.path.join(folder, "namesrv", "namesrv.properties"),
-            listen_port=namesrv_port,
-            support_acting_master=True,
-            notify_min_broker_id_changed=True,
-        ),
-        "0.0.0.0",
-        namesrv_port,
+    container_options, _ = ContainerOptions.from_properties(container_keys, machine=machine)
+    container_options.path = container_keys.source
+    namesrv_keys = kept_settings(world.disk, folder, "namesrv").changed(
+        {"listenPort": str(namesrv_port)}, _COMMAND_LINE
     )
+    namesrv_defaults = NamesrvConfig(
+        kv_config_path=os.path.join(folder, "namesrv", "kvConfig.json"),
+        config_store_path=namesrv_keys.source,
+        support_acting_master=True,
+        notify_min_broker_id_changed=True,
+    )
+    name_server = NameServer(world, read_config(namesrv_keys, namesrv_defaults)[0], "0.0.0.0", namesrv_port)
     async with trio.open_nursery() as outer:
         await outer.start(name_server.run)
         command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{namesrv_port}")
@@ -119,18 +139,17 @@ async def serve(
         async with trio.open_nursery() as inner:
             await inner.start(container.run)
             for index, name in enumerate(BROKERS):
-                await container.add_broker(
-                    {
-                        "brokerClusterName": "DefaultCluster",
-                        "brokerName": name,
-                        "brokerId": "0",
-                        "brokerIP1": host,
-                        "listenPort": str(broker_port + index * _PORTS_PER_BROKER),
-                        "storePathRootDir": os.path.join(folder, name),
-                        "storePathCommitLog": os.path.join(folder, name, "commitlog"),
-                    },
-                    source=f"embedded default of {name}",
-                )
+                fixed = {
+                    "brokerClusterName": "DefaultCluster",
+                    "brokerName": name,
+                    "brokerId": "0",
+                    "brokerIP1": host,
+                    "listenPort": str(broker_port + index * _PORTS_PER_BROKER),
+                    "storePathRootDir": os.path.join(folder, name),
+                    "storePathCommitLog": os.path.join(folder, name, "commitlog"),
+                }
+                broker_keys = kept_settings(world.disk, folder, name).changed(fixed, _COMMAND_LINE)
+                await container.add_broker(broker_keys, source=broker_keys.source)
             address = f"{host}:{namesrv_port}"
             command_line.boot_line(_HOW_TO_SEND.format(address=address, folder=folder))
             await (show_live_table if live else show_plain_lines)(world.clock, container)
