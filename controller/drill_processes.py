@@ -111,4 +111,5 @@ def java_broker_settings(
         "syncBrokerMetadataPeriod": "1000",
         "checkSyncStateSetPeriod": "1000",
         "diskMaxUsedSpaceRatio": "95",
+        "timerWheelEnable": "false",
     }
