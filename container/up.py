@@ -19,13 +19,15 @@ from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
 from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.durable import write_durably
-from understudy.runtime.log import configure
+from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import run_program
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_properties_file
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
+
+log = get_logger("container")
 
 BROKERS = ("broker-a", "broker-b")
 _PORTS_PER_BROKER = 10
@@ -119,7 +121,7 @@ async def serve(
     container_keys = kept_settings(world.disk, folder, "container").changed(
         {"listenPort": str(container_port), "namesrvAddr": f"{host}:{namesrv_port}"}, _COMMAND_LINE
     )
-    container_options, _ = ContainerOptions.from_properties(container_keys, machine=machine)
+    container_options, warnings = ContainerOptions.from_properties(container_keys, machine=machine)
     container_options.path = container_keys.source
     namesrv_keys = kept_settings(world.disk, folder, "namesrv").changed(
         {"listenPort": str(namesrv_port)}, _COMMAND_LINE
@@ -130,7 +132,10 @@ async def serve(
         support_acting_master=True,
         notify_min_broker_id_changed=True,
     )
-    name_server = NameServer(world, read_config(namesrv_keys, namesrv_defaults)[0], "0.0.0.0", namesrv_port)
+    namesrv_config, more = read_config(namesrv_keys, namesrv_defaults)
+    for warning in warnings + more:
+        log.warning(warning)
+    name_server = NameServer(world, namesrv_config, "0.0.0.0", namesrv_port)
     async with trio.open_nursery() as outer:
         await outer.start(name_server.run)
         command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{namesrv_port}")

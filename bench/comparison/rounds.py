@@ -15,7 +15,8 @@ from bench.comparison.load import Step, Watch, load, load_steps, replicated_step
 from bench.comparison.processes import Cluster
 from bench.comparison.targets import Figures
 
-SETTLE_S = 5
+SETTLE_S = 10
+"""A real broker keeps a processor busy for so long: it waits in a loop for the first write of its metrics."""
 IDLE_SETTLE_S = 20
 IDLE_MEASURE_S = 30
 CONTAINERS, BROKERS_EACH = 3, 3
@@ -132,7 +133,7 @@ def measure_sync_flush(side: Cluster, figures: Figures, settings: Settings) -> N
     except LookupError as reason:
         log(f"{side.name}: synchronous flush not measured: {reason}")
         return
-    time.sleep(SETTLE_S)  # a real broker keeps one processor busy for the first ten seconds
+    time.sleep(SETTLE_S)
     play(side, sync_flush_step(settings.seconds, settings.warmup, settings.size), figures, settings)
     side.end()
 

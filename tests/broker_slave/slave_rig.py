@@ -19,6 +19,7 @@ from understudy.runtime.background import open_background
 from understudy.store.record import decode_records
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.waiting import until
 
 GROUP = {"brokerName": "broker-a"}
 SLAVE = {**GROUP, "brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
@@ -48,10 +49,19 @@ class Pair:
     async def ask(self, broker: Broker, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
         return await self.client.invoke(broker.identity.address, request(code, ext, body), 5_000)
 
-    async def commit(self, offset: int, group: str = "readers", queue_id: int = 0) -> None:
+    async def commit(
+        self, offset: int, group: str = "readers", queue_id: int = 0, broker: Broker | None = None
+    ) -> None:
+        """Commit as a client does; at the master, unless *broker* is given."""
         self.master.groups.get(group)
         ext = {"consumerGroup": group, "topic": "orders", "queueId": str(queue_id), "commitOffset": str(offset)}
-        assert (await self.ask(self.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+        assert (await self.ask(broker or self.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
+
+    async def in_step(self, messages: int, offset: int) -> None:
+        """Send messages, commit, and wait until the slave knows the commit, too."""
+        await self.send(messages)
+        await self.commit(offset)
+        await until(lambda: self.slave.offsets.query("readers", "orders", 0) == offset, 5)
 
 
 @asynccontextmanager

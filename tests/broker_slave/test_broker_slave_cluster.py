@@ -47,9 +47,7 @@ def test_a_slave_gets_log_topics_groups_offsets_and_modes_at_once() -> None:
 def test_offsets_and_delay_progress_follow_within_a_second() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
-            await pair.send(4)
-            await pair.commit(1)
-            await until(lambda: pair.slave.offsets.query("readers", "orders", 0) == 1, 5)
+            await pair.in_step(4, 1)
             # when the master learns something new, the slave knows it in less than a second, every time
             for offset in (2, 3, 4):
                 await pair.commit(offset)

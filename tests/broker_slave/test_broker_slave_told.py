@@ -7,7 +7,6 @@ import random
 from slave_rig import open_pair, run
 
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
-from understudy.remoting.codes import RequestCode
 from understudy.testkit.waiting import until
 
 PLACE = ("orders@readers", 0)
@@ -65,20 +64,13 @@ def test_a_commit_at_a_slave_reaches_its_master_and_no_place_goes_back() -> None
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
             # given a slave that has what its master has
-            await pair.send(10)
-            await pair.commit(3)
-            await until(lambda: pair.slave.offsets.query("readers", "orders", 0) == 3, 10)
-
-            async def commit_at_slave(offset: int) -> None:
-                ext = {"consumerGroup": "readers", "topic": "orders", "queueId": "0", "commitOffset": str(offset)}
-                assert (await pair.ask(pair.slave, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
-
+            await pair.in_step(10, 3)
             # when a client with an old route commits at the slave, then the master has it soon
-            await commit_at_slave(5)
+            await pair.commit(5, broker=pair.slave)
             await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)
             # when the master knows better, then it stays so, at both
             await pair.commit(8)
-            await commit_at_slave(6)
+            await pair.commit(6, broker=pair.slave)
             await until(lambda: pair.slave.offsets.query("readers", "orders", 0) == 8, 5)
             assert pair.master.offsets.query("readers", "orders", 0) == 8
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -68,7 +69,9 @@ async def setting(client: RemotingClient, ports: dict[str, int], server: str) ->
     return parse_properties(bytes(answer.body).decode())[KEYS[server][0]]
 
 
-async def test_settings_that_were_changed_while_it_ran_count_at_the_next_start(tmp_path: Path) -> None:
+async def test_settings_that_were_changed_while_it_ran_count_at_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with PortBlocks(40) as blocks:
         first = blocks.take()
         ports = {"namesrv": first, "container": first + 5, "broker-b": first + 20}
@@ -86,10 +89,16 @@ async def test_settings_that_were_changed_while_it_ran_count_at_the_next_start(t
         kept = tmp_path / "data" / "broker-b.conf"
         assert "fileReservedTime=24" in kept.read_text().splitlines()
         kept.write_text(kept.read_text() + "listenPort=1\n")
+        # and what an editor misspelt is named with its line
+        for server in ("namesrv", "container"):
+            with (tmp_path / "data" / f"{server}.conf").open("a") as file:
+                file.write("listenPrt=1\n")
         async with running(tmp_path / "data", ports) as client:
             assert {server: await setting(client, ports, server) for server in SERVERS} == {
                 server: after for server, (_, _, after) in KEYS.items()
             }
+    lines = [record.getMessage() for record in caplog.records if "listenPrt" in record.getMessage()]
+    assert [re.search(r"(namesrv|container)\.conf:\d+", line) is not None for line in lines] == [True, True], lines
 
 
 async def test_a_kept_setting_that_cannot_be_used_is_named_with_its_line(tmp_path: Path) -> None:
