@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 import trio
 
-from understudy.remoting.frame import Buffer
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.frame import Buffer, with_code
 from understudy.runtime.clock import Clock
 
 
@@ -48,8 +49,6 @@ class Waiting(NamedTuple):
     copies_deadline: float
     connection: AnswerTo
     answer: bytes
-    late: bytes
-    uncopied: bytes
 
 
 class Acknowledgements:
@@ -63,6 +62,7 @@ class Acknowledgements:
         flushes: whether sends wait for the flush at all (``SYNC_FLUSH``).
         copied: from a number of copies to the offset in bytes before which so many replicas have everything.
         copies_timeout_ms: longest wait of a send for its copies, asked for each send.
+        late: from the frame for success and a response code to the frame that says so.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Acknowledgements:
         flushes: bool = True,
         copied: Callable[[int], int] = lambda copies: 0,
         copies_timeout_ms: Callable[[], int] = lambda: 0,
+        late: Callable[[bytes, int], bytes] = with_code,
     ) -> None:
         self._log = log
         self._clock = clock
@@ -83,6 +84,7 @@ class Acknowledgements:
         self._flushes = flushes
         self._copied = copied
         self._copies_timeout_ms = copies_timeout_ms
+        self._late = late
         self._queues: dict[int, deque[Waiting]] = {}
         self._unflushed: deque[tuple[int, float]] = deque()
         self._count = 0
@@ -97,18 +99,14 @@ class Acknowledgements:
         """Whether no further send may wait."""
         return self._count >= self._limit()
 
-    def add(
-        self, offset: int, connection: AnswerTo, answer: bytes, late: bytes, copies: int = 1, uncopied: bytes = b""
-    ) -> None:
-        """Answer a send once it is safe.
+    def add(self, offset: int, connection: AnswerTo, answer: bytes, copies: int = 1) -> None:
+        """Answer a send once it is safe, or tell that it is late: for missing copies before a late flush.
 
         Args:
             offset: end of its bytes in the log.
             connection: where the answer goes.
             answer: frame for success.
-            late: frame for a flush that takes too long.
             copies: replicas that must have it, this one included.
-            uncopied: frame for copies that take too long; it wins over *late*.
         """
         now = self._clock.monotonic()
         flush_deadline = now + self._timeout_ms() / 1000 if self._flushes else now
@@ -116,7 +114,7 @@ class Acknowledgements:
         queue = self._queues.get(copies)
         if queue is None:
             queue = self._queues[copies] = deque()
-        queue.append(Waiting(offset, flush_deadline, copies_deadline, connection, answer, late, uncopied))
+        queue.append(Waiting(offset, flush_deadline, copies_deadline, connection, answer))
         self._count += 1
         if self._flushes:
             self._unflushed.append((offset, flush_deadline))
@@ -183,14 +181,17 @@ class Acknowledgements:
         answers: dict[AnswerTo, list[Buffer]],
     ) -> None:
         while queue:
-            offset, flush_deadline, copies_deadline, connection, answer, late, uncopied = queue[0]
+            offset, flush_deadline, copies_deadline, connection, frame = queue[0]
             durable = flushed is None or offset <= flushed
             safe = copied is None or offset <= copied
             if not (durable or flush_deadline <= now) or not (safe or copies_deadline <= now):
                 return
             queue.popleft()
             self._count -= 1
-            frame = uncopied if not safe else late if not durable else answer
+            if not safe:
+                frame = self._late(frame, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+            elif not durable:
+                frame = self._late(frame, ResponseCode.FLUSH_DISK_TIMEOUT)
             known = answers.get(connection)
             if known is None:
                 answers[connection] = [frame]

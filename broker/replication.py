@@ -244,9 +244,11 @@ class Replication:
         master, keys = self.master, self._options.store
         if master is None:
             return 1
+        if not self._options.broker.enableSlaveActingMaster:
+            return keys.inSyncReplicas
         return replicas.acks_needed(
             in_sync=master.in_sync_count(keys.slaveTimeout / 1000),
-            alive=self.alive if self._options.broker.enableSlaveActingMaster else None,
+            alive=self.alive,
             in_sync_replicas=keys.inSyncReplicas,
             min_in_sync_replicas=keys.minInSyncReplicas,
             auto=keys.enableAutoInSyncReplicas,
@@ -261,18 +263,14 @@ class Replication:
         if self.master is not None:
             self.master.log_grew()
 
-    def _arrived(self, *message: object) -> None:
-        assert self.master is not None
-        self.master.log_grew()
-
     def _slaves_changed(self) -> None:
         # Appends tell of each message only while somebody wants to know: a master without slaves pays nothing.
         assert self.master is not None and self._store is not None
         wanted = self.master.connection_count > 0
         if wanted and not self._listening:
-            self._store.arrived.append(self._arrived)
+            self._store.arrived.append(self.master.log_grew)
         elif not wanted and self._listening:
-            self._store.arrived.remove(self._arrived)
+            self._store.arrived.remove(self.master.log_grew)
         self._listening = wanted
         self._tell_copies()
 

@@ -20,6 +20,7 @@ log = get_logger("ha.master")
 _FRAMES_PER_WRITE = 16
 _RECEIVE_BYTES = 4096
 _CLOSE_GRACE_SECONDS = 1.0
+_PATIENCE_STEP_S = 0.5  # a deadline that moves with every report would cost more than the report
 _HANDSHAKE_SECONDS = 1.0  # for the second half of a frame that was one write
 
 
@@ -160,8 +161,12 @@ class HaMaster:
         finally:
             await self.unbind()
 
-    def log_grew(self) -> None:
-        """Wake the writers that wait for bytes; call it after each append, it costs nothing when nobody waits."""
+    def log_grew(self, *message: object) -> None:
+        """Wake the writers that wait for bytes; call it after each append, it costs nothing when nobody waits.
+
+        Args:
+            message: what a store tells of a message; it does not matter here.
+        """
         if self._grown is not None:
             self._grown.set()
             self._grown = None
@@ -189,36 +194,51 @@ class HaMaster:
 
     async def _read(self, stream: ByteStream, slave: _Slave) -> str:
         """Take reports until the connection must end; return why."""
-        reader = wire.ReportReader()
-        while True:
-            data, patience = None, self._settings.housekeeping_ms / 1000
-            with self._world.clock.move_on_after(_HANDSHAKE_SECONDS if reader.undecided else patience):
-                data = await stream.receive_some(_RECEIVE_BYTES)
-            if data is not None or reader.undecided:
+        reader, clock = wire.ReportReader(), self._world.clock
+        with clock.move_on_after(self._patience_s) as patience:
+            while True:
+                data: bytes | None = None
+                if reader.undecided:
+                    with clock.move_on_after(_HANDSHAKE_SECONDS):
+                        data = await stream.receive_some(_RECEIVE_BYTES)
+                else:
+                    data = await stream.receive_some(_RECEIVE_BYTES)
                 if data == b"":
                     return "closed by the slave"
-                slave.heard_at = self._world.clock.monotonic()
-                try:
-                    offset = reader.settle() if data is None else reader.feed(data)
-                    if offset is None:
-                        continue
-                    before = slave.replica
-                    slave.replica = replicas.reported(before, offset, self._store.max_physical_offset)
-                except (wire.WireError, replicas.AheadError) as error:
-                    log.error("slave refused", peer=slave.address, why=error)
-                    return str(error)
-                if not before.known:
-                    why_not = self._begin(slave)
-                    if why_not:
-                        log.error("slave refused", peer=slave.address, why=why_not)
-                        return why_not
-                    slave.started.set()
-                if slave.replica.acknowledged > before.acknowledged:
-                    has_all = slave.replica.acknowledged >= self._store.max_physical_offset
-                    slave.waits_since = math.inf if has_all else slave.heard_at
-                    self._tell(self.acknowledged)
-                continue
-            return f"the slave said nothing for {self._settings.housekeeping_ms} ms"
+                why = self._take(slave, reader, data)
+                if why:
+                    log.error("slave refused", peer=slave.address, why=why)
+                    return why
+                late_s = patience.deadline - slave.heard_at - self._patience_s
+                if not 0 <= late_s <= _PATIENCE_STEP_S:
+                    patience.deadline += _PATIENCE_STEP_S - late_s
+        return f"the slave said nothing for {self._settings.housekeeping_ms} ms"
+
+    @property
+    def _patience_s(self) -> float:
+        return self._settings.housekeeping_ms / 1000
+
+    def _take(self, slave: _Slave, reader: wire.ReportReader, data: bytes | None) -> str:
+        """Take what a slave sent, ``None`` when the rest of a frame did not come; return why it is refused."""
+        slave.heard_at = self._world.clock.monotonic()
+        try:
+            offset = reader.settle() if data is None else reader.feed(data)
+            if offset is None:
+                return ""
+            before = slave.replica
+            slave.replica = replicas.reported(before, offset, self._store.max_physical_offset)
+        except (wire.WireError, replicas.AheadError) as error:
+            return str(error)
+        if not before.known:
+            why_not = self._begin(slave)
+            if why_not:
+                return why_not
+            slave.started.set()
+        if slave.replica.acknowledged > before.acknowledged:
+            has_all = slave.replica.acknowledged >= self._store.max_physical_offset
+            slave.waits_since = math.inf if has_all else slave.heard_at
+            self._tell(self.acknowledged)
+        return ""
 
     def _begin(self, slave: _Slave) -> str:
         """Set where the transfer to *slave* begins; return why it cannot, or ``""``."""
@@ -244,14 +264,17 @@ class HaMaster:
         await slave.started.wait()
         last_write = clock.monotonic()
         while True:
-            parts, size = self._next_frames(slave)
-            if parts:
-                slave.waits_since = min(slave.waits_since, clock.monotonic())
-                await _send(stream, parts)
-                slave.next_offset += size
-                slave.flow.count(size + wire.HEADER_BYTES)
-                last_write = clock.monotonic()
-                continue
+            if self._store.max_physical_offset > slave.next_offset:
+                parts, size = self._next_frames(slave)
+                if parts:
+                    slave.waits_since = min(slave.waits_since, clock.monotonic())
+                    await _send(stream, parts)
+                    slave.next_offset += size
+                    slave.flow.count(size + wire.HEADER_BYTES)
+                    last_write = clock.monotonic()
+                    if self._store.max_physical_offset > slave.next_offset:
+                        await trio.lowlevel.checkpoint()
+                        continue
             due = last_write + settings.heartbeat_ms / 1000
             if clock.monotonic() >= due:
                 await stream.send_all(wire.header(slave.next_offset, 0))
@@ -284,7 +307,7 @@ class HaMaster:
 
 
 async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
-    """Send all *parts*; nothing is copied, whatever the network takes at a time."""
+    """Send all *parts*, without a checkpoint when the network takes them at once; nothing is copied."""
     first = 0
     while True:
         sent = stream.send_nowait(parts[first:] if first else parts)
@@ -292,7 +315,6 @@ async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
             sent -= len(parts[first])
             first += 1
         if first == len(parts):
-            await trio.lowlevel.checkpoint()
             return
         await stream.send_all(memoryview(parts[first])[sent:])
         first += 1

@@ -101,23 +101,21 @@ def copied_up_to(replicas: dict[Hashable, Replica], copies: int, master_max_offs
 def acks_needed(
     *,
     in_sync: int,
-    alive: int | None,
+    alive: int,
     in_sync_replicas: int,
     min_in_sync_replicas: int,
     auto: bool,
 ) -> int | None:
-    """Return how many copies a synchronous send needs, or ``None`` when it must be refused before it is written.
+    """Return how many copies a synchronous send needs in acting-master mode, or ``None`` when it must be refused before
+    it is written. Outside that mode ``inSyncReplicas`` are wanted and sends are never refused beforehand.
 
     Args:
         in_sync: replicas in sync now, the master included.
-        alive: replicas alive in the name server's view, the master included; ``None`` outside acting-master mode, where
-            sends are never refused beforehand.
+        alive: replicas alive in the name server's view, the master included.
         in_sync_replicas: ``inSyncReplicas``, the copies wanted.
         min_in_sync_replicas: ``minInSyncReplicas``, the copies without which nothing is accepted.
         auto: ``enableAutoInSyncReplicas``: take fewer copies while fewer replicas are in sync.
     """
-    if alive is None:
-        return in_sync_replicas
     reachable = min(alive, in_sync)
     needed = max(min(in_sync_replicas, reachable), min_in_sync_replicas) if auto else in_sync_replicas
     return needed if needed <= reachable else None

@@ -105,7 +105,7 @@ class RemotingClient(Dispatcher):
     async def _serve(self, address: str, connection: Connection, started: trio.Event) -> None:
         try:
             started.set()
-            await connection.run(self)
+            await connection.run(self.dispatch)
         except Exception as error:  # one connection must never end the client
             log.error("connection failed", exc=error, peer=address, error=repr(error))
         finally:

@@ -85,13 +85,15 @@ class Connection:
         Args:
             frame: bytes of whole frames; views into mapped files are sent without a copy when the network takes them.
         """
-        if self.closed.is_set():
-            return
-        parts = (frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
-        if self._cork is not None:
-            self._cork.extend(parts)
-        else:
-            self._send(parts)
+        cork = self._cork
+        if cork is not None:  # only while the connection is open
+            if isinstance(frame, (bytes, bytearray, memoryview)):
+                cork.append(frame)
+            else:
+                cork.extend(frame)
+        elif not self.closed.is_set():
+            self.last_active = self._clock.monotonic()
+            self._send((frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame)
 
     def respond(self, request: Command, answer: Command) -> None:
         """Send *answer* to *request*, unless the request was one-way."""
@@ -140,7 +142,6 @@ class Connection:
             self._nursery.cancel_scope.cancel()
 
     def _send(self, parts: Sequence[Buffer]) -> None:
-        self.last_active = self._clock.monotonic()
         if self._outbox:
             self._keep(parts, 0)
             return

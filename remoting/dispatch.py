@@ -32,7 +32,7 @@ _WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, the request waited {waited_ms} ms f
 
 
 class Dispatcher:
-    """The handlers of one server or client. Call the object with a connection and a request.
+    """The handlers of one server or client.
 
     Attributes:
         handed_on: called when all requests of one receive were handed to their handlers, before their answers are sent;
@@ -94,14 +94,16 @@ class Dispatcher:
                 other._handlers[code] = handler
         other._default = self._default
 
-    def __call__(self, connection: Connection, command: Command) -> None:
+    def dispatch(self, connection: Connection, command: Command) -> None:
+        """Hand one request to its handler and send what it answers."""
         handler = self._handlers.get(command.code, self._default)
         try:
             answer = handler(connection, command)
         except Exception as error:
             answer = failure(connection, command, error)
         if answer is not None and not command.flag & 2:
-            connection.write(encode(answer) if isinstance(answer, Command) else answer)
+            # Most answers are bytes, and isinstance is slow for a class of msgspec's.
+            connection.write(encode(answer) if type(answer) is not bytes and isinstance(answer, Command) else answer)
 
 
 class Lane:

@@ -9,7 +9,8 @@ import msgspec
 
 from understudy.remoting.command import LANGUAGES, Command
 
-_decode_exact = msgspec.json.Decoder(Command).decode
+#: Decodes the header of a usual peer. ``ValueError``, ``RecursionError``: :func:`decode` may be able to read it.
+decode_exact = msgspec.json.Decoder(Command).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.encode
 _stand_in_opaque = itertools.count(1 << 30)
@@ -26,8 +27,8 @@ def decode(header: bytes | memoryview) -> Command:
         HeaderError: not a JSON object, or a field that has no meaning as its type.
     """
     try:
-        command = _decode_exact(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        command = decode_exact(header)
+    except (ValueError, RecursionError):
         command = _decode_tolerantly(header)
     if command.opaque is None:
         command.opaque = next(_stand_in_opaque) & 0x7FFFFFFF

@@ -25,8 +25,6 @@ from bench.comparison.rounds import (
     log,
     measure_nine_idle,
     measure_round,
-    measure_sync_master,
-    replicate,
 )
 from bench.comparison.targets import Figures, Verdict, compared, medians, table
 
@@ -90,7 +88,7 @@ def chosen_sides(options: argparse.Namespace, folder: Path) -> list[Cluster]:
 
 
 def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list[Figures]]:
-    """Returns {side: figures of every pair}; the drills that run once are in a further entry of the list."""
+    """Returns {side: figures of every pair}; what is measured once is in a further entry of the list."""
     settings = Settings(
         steps=frozenset(options.steps.split(",")) if options.steps else None,
         threads=tuple(int(number) for number in options.threads.split(",")),
@@ -100,24 +98,19 @@ def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list
         backlog=options.backlog,
         pause_other=options.pause_other,
         with_sync_flush=not options.no_sync_flush,
+        with_sync_master=options.sync_master,
+        replicate_mb=options.replicate_mb,
     )
     rounds: dict[str, list[Figures]] = {side.name: [] for side in sides}
     for number in range(0 if options.only_idle else options.pairs):
         log(f"pair {number + 1} of {options.pairs}")
         for name, figures in measure_round(sides if number % 2 == 0 else sides[::-1], settings).items():
             rounds[name].append(figures)
-    for side in sides:
-        once: Figures = {}
-        if not options.no_idle:
-            once["nine_idle"] = measure_nine_idle(side)
+    if not options.no_idle:
+        for side in sides:
+            once = {"nine_idle": measure_nine_idle(side)}
             log(f"{side.name}: nine idle brokers: {once['nine_idle']}")
-        if options.replicate_mb:
-            once["replicate"] = replicate(side, options.replicate_mb)
-            log(f"{side.name}: replicate: {once['replicate']}")
-        if options.sync_master:
-            once["sync_master"] = measure_sync_master(side, settings)
-            log(f"{side.name}: sync master: {once['sync_master']}")
-        rounds[side.name].append(once)
+            rounds[side.name].append(once)
     return rounds
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from bench.comparison.load import Step, Watch, load, load_steps, replicated_step, sync_flush_step
@@ -17,6 +19,8 @@ from bench.comparison.targets import Figures
 
 SETTLE_S = 10
 """A real broker keeps a processor busy for so long: it waits in a loop for the first write of its metrics."""
+LOAD_START_S = 2
+"""Longest start of the load client, whose clock begins after it."""
 IDLE_SETTLE_S = 20
 IDLE_MEASURE_S = 30
 CONTAINERS, BROKERS_EACH = 3, 3
@@ -35,10 +39,47 @@ class Settings:
     backlog: int
     pause_other: bool
     with_sync_flush: bool
+    with_sync_master: bool
+    replicate_mb: int
 
     def load_steps(self) -> list[Step]:
         steps = load_steps(self.threads, self.seconds, self.warmup, self.size)
         return [step for step in steps if self.steps is None or step.key in self.steps]
+
+
+class Spent:
+    """Processor time per second over a part of a block.
+
+    Args:
+        clock: processor seconds so far.
+
+    Attributes:
+        per_second: processor seconds in a second of that part; 0 when the block ended too early.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.per_second = 0.0
+
+    @contextmanager
+    def between(self, after_s: float, for_s: float) -> Iterator[None]:
+        """Looks twice while the block runs: *after_s* after its begin, and *for_s* later."""
+        over = threading.Event()
+
+        def look() -> None:
+            if over.wait(after_s):
+                return
+            before, begin = self._clock(), time.monotonic()
+            if not over.wait(for_s):
+                self.per_second = (self._clock() - before) / (time.monotonic() - begin)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            looking.join()
 
 
 def log(text: str) -> None:
@@ -118,6 +159,14 @@ def measure_round(sides: Sequence[Cluster], settings: Settings) -> dict[str, Fig
         if settings.with_sync_flush:
             for side in sides:
                 measure_sync_flush(side, figures[side.name], settings)
+        if settings.with_sync_master:
+            for side in sides:
+                figures[side.name]["sync_master"] = measure_sync_master(side, settings)
+                log(f"{side.name}: sync master: {figures[side.name]['sync_master']}")
+        if settings.replicate_mb:
+            for side in sides:
+                figures[side.name]["replicate"] = replicate(side, settings.replicate_mb)
+                log(f"{side.name}: replicate: {figures[side.name]['replicate']}")
     finally:
         for side in sides:
             side.end(signal.SIGKILL)
@@ -162,7 +211,8 @@ def measure_sync_master(side: Cluster, settings: Settings) -> Figures:
     """Returns how fast sends are of which a slave must have a copy, and what the slave costs its master.
 
     The master is measured alone first, without waiting for anybody; the difference of its processor time per message is
-    what the slave costs.
+    what the slave costs. Only time after the warm-up counts: what a virtual machine spends on compiling is no cost of a
+    slave, and would be spread over more messages when the master is alone.
     """
     step = replicated_step(settings.seconds, settings.warmup, settings.size)
     costs: list[float] = []
@@ -178,12 +228,12 @@ def measure_sync_master(side: Cluster, settings: Settings) -> Figures:
             if "failed" in ready:
                 return ready
             time.sleep(SETTLE_S)
-            before_s = side.master_cpu_s(with_slave=with_slave)
-            result = load(*step.arguments, "--namesrv", side.namesrv)
-            if not result.get("acked_with_warmup"):
+            spent = Spent(partial(side.master_cpu_s, with_slave=with_slave))
+            with spent.between(settings.warmup + LOAD_START_S, settings.seconds - 2 * LOAD_START_S):
+                result = load(*step.arguments, "--namesrv", side.namesrv)
+            if not result.get("msgs_s"):
                 return {"failed": result.get("failed", "nothing was acknowledged")}
-            spent_s = side.master_cpu_s(with_slave=with_slave) - before_s
-            costs.append(spent_s / result["acked_with_warmup"] * 1e5)
+            costs.append(spent.per_second / result["msgs_s"] * 1e5)
             side.end()
         result["master_cpu_s_per_100k"] = round(costs[1], 3)
         result["slave_cpu_s_per_100k"] = round(costs[1] - costs[0], 3)

@@ -22,7 +22,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError
-from understudy.remoting.frame import reply_head
+from understudy.remoting.frame import framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
 from understudy.runtime import json_dialect
 from understudy.store.properties import format_properties, parse_properties
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
 _IDS_AT_ONCE = 128
-_INT_MIN, _INT_LIMIT, _LONG_MIN, _LONG_LIMIT = -(1 << 31), 1 << 31, -(1 << 63), 1 << 63
+_LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
+_SMALL = send_header.SMALL
 
 
 class SendProcessor:
@@ -60,10 +61,11 @@ class SendProcessor:
         self._received_ms = 0
         self._appended = 0
         self._stalled = self._was_stalled = False
+        self._copies_needed: int | None = 1
         self._region: str | None = None
         self._trace: bool | None = None
         self._tail = ""
-        self._ext = self._batch_ext = b""
+        self._answer = self._batch_ext = b""
 
     def register(self, server: RemotingServer) -> None:
         """Answer the send codes at *server*."""
@@ -79,34 +81,24 @@ class SendProcessor:
     def send(self, connection: Connection, command: Command) -> Answer:
         """Store one message or batch and answer, or take a place among those that wait for the flush."""
         ext, body = command.ext, command.body
-        try:
-            topic = ext["b"]  # type: ignore[index]  # an absent header is explained below
-            queue_id = int(ext["e"])  # type: ignore[index]
-            sys_flag = int(ext["f"])  # type: ignore[index]
-            born_ms = int(ext["g"])  # type: ignore[index]
-            flag = int(ext["h"])  # type: ignore[index]
-            reconsume_times = int(ext.get("j") or 0)  # type: ignore[union-attr]
-            properties = ext.get("i") or ""  # type: ignore[union-attr]
-        except (KeyError, TypeError, ValueError):
-            raise send_header.explain(ext) from None
-        assert ext is not None
-        if not (
-            _INT_MIN <= flag < _INT_LIMIT
-            and _INT_MIN <= sys_flag < _INT_LIMIT
-            and _INT_MIN <= queue_id < _INT_LIMIT
-            and _INT_MIN <= reconsume_times < _INT_LIMIT
-            and _LONG_MIN <= born_ms < _LONG_LIMIT
-        ):
+        if ext is None:
             raise send_header.explain(ext)
+        try:
+            topic, born_ms = ext["b"], int(ext["g"])
+            queue_id, sys_flag, flag = _SMALL[ext["e"]], _SMALL[ext["f"]], _SMALL[ext["h"]]
+            reconsume_times = _SMALL[ext.get("j") or "0"]
+        except (KeyError, TypeError, ValueError):
+            topic, queue_id, sys_flag, born_ms, flag, reconsume_times = send_header.numbers(ext)
+        if not _LONG_MIN <= born_ms < _LONG_LIMIT:
+            raise send_header.explain(ext)
+        properties = ext.get("i") or ""
         if not body:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
         now_ms = self._clock.wall_ms()
         if self.admission.refusal is not None or self._config.startAcceptSendRequestTimeStamp > now_ms:
             raise self.admission.unready(now_ms)
-        received = connection.last_active
-        if received != self._received:
-            self._received, self._received_ms = received, now_ms
-            self._stalled, self._was_stalled = False, self._stalled
+        if connection.last_active != self._received:
+            self._begin_receive(connection.last_active, now_ms)
         elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue:
             self._stalled = True
             if self._was_stalled and not command.flag & 2:
@@ -132,7 +124,7 @@ class SendProcessor:
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk or for copies",
             )
-        copies = self._copies_needed(properties) if self._copies else 1
+        copies = self._copies_of(properties) if self._copies else 1
         born_host: Any = connection.state.get("born_host")
         if born_host is None:
             born_host = connection.state["born_host"] = host_bytes(*connection.peer)
@@ -205,16 +197,26 @@ class SendProcessor:
         plan.count(queue_id, 1, size)
         if command.flag & 2:
             return None
-        answer_ext = self._ext % (
-            queue_id,
-            unique.encode() if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
-            physical,
-            queue_offset,
+        answer = framed(
+            self._answer
+            % (
+                queue_id,
+                unique.encode() if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
+                physical,
+                queue_offset,
+                command.opaque,
+            )
         )
-        answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
         if waits and wants_wait:
-            return self._park(physical + size, connection, command, answer, answer_ext, copies)
+            return self._park(physical + size, connection, answer, copies)
         return answer
+
+    def _begin_receive(self, received: float, now_ms: int) -> None:
+        """Take note of the first send of a receive; nothing else happens until its last one."""
+        self._received, self._received_ms = received, now_ms
+        self._stalled, self._was_stalled = False, self._stalled
+        if self._copies:
+            self._copies_needed = self._broker.replication.copies_needed()
 
     def take_time(self) -> None:
         """Count how long the sends of one receive took from their arrival to the last append."""
@@ -277,7 +279,7 @@ class SendProcessor:
         )
         answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
         if self._waits and wants_wait(pairs):
-            return self._park(end, connection, command, answer, answer_ext, copies)
+            return self._park(end, connection, answer, copies)
         return answer
 
     def _message_ids(self, offsets: list[int]) -> bytes:
@@ -295,31 +297,20 @@ class SendProcessor:
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
-    def _copies_needed(self, properties: str) -> int:
+    def _copies_of(self, properties: str) -> int:
         """Return how many copies a send needs. Raises :class:`CommandError` when too few replicas are in sync."""
         if "WAIT\x01false" in properties and "\x02WAIT\x01false\x02" in f"\x02{properties}\x02":
             return 1
-        copies = self._broker.replication.copies_needed()
-        if copies is None:
+        if self._copies_needed is None:
             raise self.admission.refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
-        return copies
+        return self._copies_needed
 
-    def _park(
-        self, offset: int, connection: Connection, command: Command, answer: bytes, ext: bytes, copies: int
-    ) -> Answer:
+    def _park(self, offset: int, connection: Connection, answer: bytes, copies: int) -> Answer:
         """Let a stored send wait until it is safe; answer at once when it is already."""
         broker = self._broker
         if copies <= 1 and not broker.sync_flush:
             return answer
-        opaque = command.opaque or 0
-        broker.acknowledgements.add(
-            offset,
-            connection,
-            answer,
-            reply_head(opaque, ResponseCode.FLUSH_DISK_TIMEOUT, ext, 0),
-            copies,
-            reply_head(opaque, ResponseCode.FLUSH_SLAVE_TIMEOUT, ext, 0) if copies > 1 else b"",
-        )
+        broker.acknowledgements.add(offset, connection, answer, copies)
         broker.replication.log_grew()
         return None
 
@@ -332,7 +323,7 @@ class SendProcessor:
             {"MSG_REGION": config.regionId, "TRACE_ON": trace, "CLUSTER": config.brokerClusterName}
         )
         region = json_dialect.dumps(config.regionId).replace(b"%", b"%%")
-        self._ext = (
+        self._answer = success_format(
             b'"queueId":"%d","transactionId":"%b","msgId":"'
             + self._id_format
             + b'","TRACE_ON":"'

@@ -82,10 +82,7 @@ class SendBackProcessor:
             # Differs because the reference answers before the copy is on the disk, although the consumer will now
             # commit past the original.
             self._broker.acknowledgements.add(
-                put.physical_offset + put.size_bytes,
-                connection,
-                encode(response(command)),
-                encode(response(command, ResponseCode.SYSTEM_ERROR, "FLUSH_DISK_TIMEOUT")),
+                put.physical_offset + put.size_bytes, connection, encode(response(command))
             )
             return None
         return response(command)

@@ -28,6 +28,9 @@ LONG_NAMES = {
 REQUIRED = {letter: name for name, letter in LONG_NAMES.items() if letter in "abcdefgh"}
 _NUMBERS = {"d": 32, "e": 32, "f": 32, "g": 64, "h": 32, "j": 32, "l": 32}
 
+SMALL = {str(number): number for number in range(-1, 128)}
+"""What nearly every number of a header but the time is; a look-up is cheaper than to parse and to check."""
+
 
 def to_letters(ext: dict[str, str] | None) -> dict[str, str]:
     """Return a header with long names under the one-letter names."""
@@ -51,6 +54,26 @@ def check_numbers(ext: dict[str, str]) -> None:
             raise _error(f"field {name} is {text[:64]!r}, not a number") from None
         if not -(1 << bits - 1) <= value < 1 << bits - 1:
             raise _error(f"field {name} is {text[:64]}, outside the range of {bits}-bit integers")
+
+
+def numbers(ext: dict[str, str]) -> tuple[str, int, int, int, int, int]:
+    """Return the topic and the numbers of a send header, all within their ranges.
+
+    Returns:
+        Topic, queue id, system flag, born time in milliseconds, flag, how often the message was retried.
+
+    Raises:
+        CommandError: a field is missing, no number or out of range; the remark names it.
+    """
+    try:
+        found = (ext["b"], int(ext["e"]), int(ext["f"]), int(ext["g"]), int(ext["h"]), int(ext.get("j") or 0))
+    except (KeyError, TypeError, ValueError):
+        raise explain(ext) from None
+    _, queue_id, sys_flag, born_ms, flag, times = found
+    ints = (queue_id, sys_flag, flag, times)
+    if not all(-(1 << 31) <= number < 1 << 31 for number in ints) or not -(1 << 63) <= born_ms < 1 << 63:
+        raise explain(ext)
+    return found
 
 
 def explain(ext: dict[str, str] | None) -> CommandError:

@@ -134,7 +134,7 @@ class Rig:
             setattr(command, name, value)
         (decoded,) = FrameReader().feed(encode(command))
         peer.last_active += 0.0 if together else 1.0
-        self.broker.server(cast(Connection, peer), decoded)
+        self.broker.server.dispatch(cast(Connection, peer), decoded)
         return command
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: Any) -> Command:

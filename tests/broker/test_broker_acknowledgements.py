@@ -10,6 +10,10 @@ from understudy.broker.acknowledgement import Acknowledgements
 from understudy.runtime.clock import VirtualClock
 
 
+def late(answer: bytes, code: int) -> bytes:
+    return b"%b, but %d" % (answer, code)
+
+
 class FakeLog:
     """A log whose flush is done by the test."""
 
@@ -38,7 +42,7 @@ class TestAcknowledgements:
             nursery.start_soon(waiting.run)
             for number in range(1, 5):
                 connection = first if number % 2 else second
-                waiting.add(number * 10, connection, b"ok %d" % number, b"late")
+                waiting.add(number * 10, connection, b"ok %d" % number)
             await wait_all_tasks_blocked()
             assert first.written == second.written == []
 
@@ -55,19 +59,19 @@ class TestAcknowledgements:
 
     async def test_late_flush_is_told(self, autojump_clock: MockClock) -> None:
         log, connection = FakeLog(), FakeConnection()
-        waiting = Acknowledgements(log, VirtualClock(), lambda: 5_000, lambda: 100)
+        waiting = Acknowledgements(log, VirtualClock(), lambda: 5_000, lambda: 100, late=late)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(waiting.run)
-            waiting.add(10, connection, b"ok", b"late")
+            waiting.add(10, connection, b"ok")
             await trio.sleep(4.9)
             assert connection.written == []
             await trio.sleep(0.2)
-            assert connection.written == [[b"late"]]
+            assert connection.written == [[b"ok, but 10"]]
             nursery.cancel_scope.cancel()
 
     async def test_has_a_bound(self, autojump_clock: MockClock) -> None:
         waiting = Acknowledgements(FakeLog(), VirtualClock(), lambda: 5_000, lambda: 2)
         for number in range(2):
             assert not waiting.full
-            waiting.add(number, FakeConnection(), b"", b"")
+            waiting.add(number, FakeConnection(), b"")
         assert waiting.full

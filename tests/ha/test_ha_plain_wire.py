@@ -98,7 +98,6 @@ def test_replicas_leave_the_set_at_the_limit_of_the_gap(offset: int, expected: i
 @pytest.mark.parametrize(
     ("in_sync", "alive", "wanted", "least", "auto", "expected"),
     [
-        (1, None, 2, 1, False, 2),  # outside acting-master mode nothing is refused beforehand
         (3, 3, 2, 1, False, 2),
         (1, 3, 2, 1, False, None),
         (3, 1, 2, 1, False, None),  # a replica the name server does not see is not counted
@@ -109,7 +108,7 @@ def test_replicas_leave_the_set_at_the_limit_of_the_gap(offset: int, expected: i
     ],
 )
 def test_how_many_copies_a_send_needs(
-    in_sync: int, alive: int | None, wanted: int, least: int, auto: bool, expected: int | None
+    in_sync: int, alive: int, wanted: int, least: int, auto: bool, expected: int | None
 ) -> None:
     needed = replicas.acks_needed(
         in_sync=in_sync, alive=alive, in_sync_replicas=wanted, min_in_sync_replicas=least, auto=auto

@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.remoting import proxy_protocol
-from understudy.remoting.command import Command, request, response
+from understudy.remoting.command import CURRENT_VERSION, Command, request, response
 from understudy.remoting.fields import CommandError, optional_bool, required, required_int
-from understudy.remoting.frame import FrameError, FrameReader, encode, encode_binary, reply
+from understudy.remoting.frame import (
+    FrameError,
+    FrameReader,
+    encode,
+    encode_binary,
+    framed,
+    reply,
+    success_format,
+    with_code,
+)
 from understudy.remoting.json_header import HeaderError
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -94,6 +103,7 @@ def test_any_json_value_in_a_header_field_is_read_or_refused(value: object, name
         (struct.pack(">iI", 10, 9 << 24 | 4) + b"1234567890", "unknown header type 9"),
         (struct.pack(">iI", 6, 2) + b"[]", "not an object"),
         (struct.pack(">iI", 4, 0), "cannot be read"),
+        (struct.pack(">iI", 100_009, 100_005) + b'{"y":' + b"[" * 100_000, "cannot be read"),
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS"),
     ],
@@ -128,6 +138,14 @@ def test_the_fast_reply_is_the_same_frame_as_the_slow_one() -> None:
     to = request(11)
     slow = encode(response(to, 19, "PULL_NOT_FOUND", {"minOffset": "0"}, b"body"))
     assert slow == b"".join(reply(to.opaque or 0, 19, b'"minOffset":"0"', [b"bo", b"dy"], b"PULL_NOT_FOUND"))
+
+
+def test_an_answer_filled_into_a_format_is_the_same_frame_too() -> None:
+    framed_answer = framed(success_format(b'"queueId":"%d","msgId":"%b"') % (3, b"7F00", 17))
+    expected = Command(ext={"queueId": "3", "msgId": "7F00"}, opaque=17, flag=1, version=CURRENT_VERSION)
+    assert framed_answer == encode(expected)
+    expected.code = 12
+    assert with_code(framed_answer, 12) == encode(expected)
 
 
 def test_missing_and_malformed_fields_name_themselves() -> None:
