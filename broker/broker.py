@@ -164,7 +164,7 @@ class Broker:
     def handed_on(self) -> None:
         """Answer the pulls that a receive's messages woke, and take its time."""
         self.hold.answer_ready()
-        self.send.take_time()
+        self.send.end_receive()
 
     def forget_topic(self, topic: str) -> None:
         """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import repeat
+from operator import add, sub
 
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
@@ -71,13 +73,14 @@ class Reader:
             if count:
                 values = units_at_once(count).unpack(units)
                 first, last, last_size = values[0], values[-3], values[-2]
-                total = sum(values[1::3])
+                sizes = values[1::3]
+                total = sum(sizes)
                 if (
                     log.end - first <= self._near_bytes
                     and total <= config.max_transfer_bytes_in_memory
                     and total <= max_bytes
                 ):
-                    parts = self._slices(values, count, first, last + last_size, total)
+                    parts = self._slices(values[0::3], sizes, last + last_size, total)
                     # The ends say their own places: then none repeats a message after a gap.
                     if (
                         parts
@@ -89,9 +92,15 @@ class Reader:
                         )
         return self._scan(queue, offset, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record)
 
-    def _slices(self, values: tuple[int, ...], count: int, first: int, end: int, total: int) -> list[memoryview]:
-        """Return the records of units that lie in one file, each of them once; nothing when they do not."""
-        log = self._core.log
+    def _slices(self, addresses: tuple[int, ...], sizes: tuple[int, ...], end: int, total: int) -> list[memoryview]:
+        """Return the records of units that lie in one file, each of them once; nothing when they do not.
+
+        Args:
+            addresses, sizes: of the units.
+            end: physical offset after the last of them.
+            total: sum of the sizes.
+        """
+        log, first = self._core.log, addresses[0]
         if first >= log.base:
             view, base = log.view, log.base
             if end > base + log.at:
@@ -103,10 +112,11 @@ class Reader:
             view, base = self._core.segments.view(segment), segment.start
         if end - first == total:
             return [view[first - base : end - base]]
-        addresses = values[0::3]
-        if len(set(addresses)) != count or min(addresses) != first or max(addresses) != values[-3]:
+        if len(set(addresses)) != len(addresses) or min(addresses) != first or max(addresses) != addresses[-1]:
             return []
-        return [view[at - base : at - base + size] for at, size in zip(addresses, values[1::3], strict=True)]
+        take: Callable[[slice], memoryview] = view.__getitem__
+        starts = list(map(sub, addresses, repeat(base)))
+        return list(map(take, map(slice, starts, map(add, starts, sizes))))
 
     def _scan(
         self,

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
@@ -127,7 +128,7 @@ def problems(rounds: dict[str, list[Figures]]) -> list[str]:
 
 def write_json(path: str, options: argparse.Namespace, rounds: dict[str, list[Figures]], result: list[Any]) -> None:
     document = {
-        "machine": {"cores": os.cpu_count(), "load_after": os.getloadavg()},
+        "machine": {"cores": os.cpu_count(), "load_after": os.getloadavg(), "python": sys.version},
         "settings": {key: value for key, value in vars(options).items() if key not in ("folder", "json")},
         "ratios": [
             {
@@ -170,6 +171,7 @@ def main(given: list[str]) -> int:
         if not options.folder:
             shutil.rmtree(folder, ignore_errors=True)
     result = compared(medians(rounds.get("java", [])), medians(rounds.get("ours", [])))
+    print(f"Python of ours: {sys.version}")
     print(table(result))
     for line in problems(rounds):
         print(f"note: {line}")

@@ -19,7 +19,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
-from understudy.remoting.frame import Buffer, encode, reply_head
+from understudy.remoting.frame import Buffer, encode, framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
 from understudy.store.status import GetStatus
 
@@ -43,6 +43,7 @@ _EXT = (
     b'"suggestWhichBrokerId":"%d","groupSysFlag":"%d","nextBeginOffset":"%d","maxOffset":"%d","minOffset":"%d",'
     b'"topicSysFlag":"%d"'
 )
+_FOUND = success_format(_EXT, b"FOUND")
 
 Accept = Callable[[int], bool]
 
@@ -156,19 +157,19 @@ class PullProcessor:
         elif not config.slaveReadEnable:
             suggested = 0
         if status is GetStatus.FOUND:
-            answer = _EXT % (
+            answer = _FOUND % (
                 suggested,
                 row.sys_flag,
                 found.next_begin_offset,
                 found.max_offset,
                 found.min_offset,
                 place.sys_flag,
+                command.opaque or 0,
             )
             broker.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
             self._stats.get_found += 1
             self._stats.transferred += found.count
-            head = reply_head(command.opaque or 0, 0, answer, found.size_bytes, b"FOUND")
-            return [head, *found.parts]
+            return [framed(answer, found.size_bytes), *found.parts]
         self._stats.get_missed += 1
         code = _code_of(status, offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:

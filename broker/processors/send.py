@@ -204,7 +204,7 @@ class SendProcessor:
                 unique.encode() if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
                 physical,
                 queue_offset,
-                command.opaque,
+                command.opaque or 0,
             )
         )
         if waits and wants_wait:
@@ -218,8 +218,9 @@ class SendProcessor:
         if self._copies:
             self._copies_needed = self._broker.replication.copies_needed()
 
-    def take_time(self) -> None:
-        """Count how long the sends of one receive took from their arrival to the last append."""
+    def end_receive(self) -> None:
+        """End a receive: count how long its sends took from their arrival to the last append."""
+        self._received = -1.0
         if self._appended:
             self._broker.stats.put_took(self._clock.wall_ms() - self._received_ms, self._appended)
             self._appended = 0
