@@ -161,11 +161,6 @@ class Broker:
         append(self.store, message)
         return True
 
-    def handed_on(self) -> None:
-        """Answer the pulls that a receive's messages woke, and take its time."""
-        self.hold.answer_ready()
-        self.send.end_receive()
-
     def forget_topic(self, topic: str) -> None:
         """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told."""
         self.offsets.remove_topic(topic)

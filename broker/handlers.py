@@ -64,7 +64,8 @@ def register_handlers(broker: Broker) -> None:
         LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
     )
     server.on_close.append(broker.members.closed)
-    server.handed_on = broker.handed_on
+    server.handed_on = broker.hold.answer_ready  # pulls that messages woke, before the answers to their senders
+    server.answered = broker.send.end_receive
     if broker.fast_server is not None:
         server.copy_to(broker.fast_server, without=PULL_CODES)
         broker.fast_server.on_close.append(broker.members.closed)

@@ -8,6 +8,7 @@ Source: BrokerStatsManager.java, StoreStatsService.java.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -84,10 +85,7 @@ class BrokerStatistics:
         """Count how long *requests* appends took."""
         if elapsed_ms > self.put_slowest_ms:
             self.put_slowest_ms = elapsed_ms
-        bucket = 0
-        while bucket < len(_PUT_STEPS_MS) and elapsed_ms > _PUT_STEPS_MS[bucket]:
-            bucket += 1
-        self._put_times[bucket] += requests
+        self._put_times[bisect_left(_PUT_STEPS_MS, elapsed_ms)] += requests
 
     def get_took(self, elapsed_ms: int) -> None:
         """Count how long one read of the store took."""

@@ -192,7 +192,12 @@ class Connection:
     # --- receiving ---------------------------------------------------------------------------------------------
 
     async def run(
-        self, dispatch: Dispatch, *, proxied: bool = False, handed_on: Callable[[], None] | None = None
+        self,
+        dispatch: Dispatch,
+        *,
+        proxied: bool = False,
+        handed_on: Callable[[], None] | None = None,
+        answered: Callable[[], None] | None = None,
     ) -> None:
         """Serve the connection until it ends; never raises for what the peer or the network does.
 
@@ -200,12 +205,13 @@ class Connection:
             dispatch: called for each request, in order; answers through :meth:`write`.
             proxied: expect that a PROXY preamble may come first (servers).
             handed_on: called when all requests of one receive were handed on, before their answers are sent.
+            answered: called after that, for what nobody waits for.
         """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 try:
-                    self.close_reason = await self._receive(dispatch, proxied, handed_on) or self.close_reason
+                    self.close_reason = await self._receive(dispatch, proxied, handed_on, answered) or self.close_reason
                 finally:
                     self.closed.set()  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
@@ -218,7 +224,13 @@ class Connection:
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await self._stream.aclose()
 
-    async def _receive(self, dispatch: Dispatch, proxied: bool, handed_on: Callable[[], None] | None) -> str:
+    async def _receive(
+        self,
+        dispatch: Dispatch,
+        proxied: bool,
+        handed_on: Callable[[], None] | None,
+        answered: Callable[[], None] | None,
+    ) -> str:
         """Read until the connection ends; return why."""
         reader = FrameReader(self._limits.frame_bytes, self._limits.header_bytes)
         receive, size = self._stream.receive_some, self._limits.receive_bytes
@@ -243,8 +255,10 @@ class Connection:
                 self._cork = None
                 if cork:
                     self._send(cork)
-                    if self._outbox_bytes > self._limits.pause_bytes:
-                        await self._wait_drained()
+                if answered is not None:
+                    answered()
+                if cork and self._outbox_bytes > self._limits.pause_bytes:
+                    await self._wait_drained()
                 if reader.error is not None:
                     raise reader.error
         except (FrameError, proxy_protocol.PreambleError) as error:

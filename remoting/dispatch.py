@@ -37,6 +37,7 @@ class Dispatcher:
     Attributes:
         handed_on: called when all requests of one receive were handed to their handlers, before their answers are sent;
             must not raise.
+        answered: called after the answers of one receive were sent; must not raise.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,6 +46,7 @@ class Dispatcher:
         self._default: Handler = _unsupported
         self._lanes: dict[str, Lane] = {}
         self.handed_on: Callable[[], None] | None = None
+        self.answered: Callable[[], None] | None = None
 
     def register(self, code: int, handler: Handler) -> None:
         """Answer requests of *code* by *handler*, in place; ``None`` from it means answered later or never."""
@@ -88,7 +90,7 @@ class Dispatcher:
 
     def copy_to(self, other: Dispatcher, *, without: frozenset[int] = frozenset()) -> None:
         """Give every handler of this dispatcher, but those of codes *without*, to *other* too, lanes shared."""
-        other.handed_on = self.handed_on
+        other.handed_on, other.answered = self.handed_on, self.answered
         for code, handler in self._handlers.items():
             if code not in without:
                 other._handlers[code] = handler

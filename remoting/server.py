@@ -91,7 +91,7 @@ class RemotingServer(Dispatcher):
         try:
             for callback in self.on_connect:
                 callback(connection)
-            await connection.run(self.dispatch, proxied=True, handed_on=self.handed_on)
+            await connection.run(self.dispatch, proxied=True, handed_on=self.handed_on, answered=self.answered)
         except Exception as error:  # one connection must never end the server
             log.error("connection failed", exc=error, server=self._name, peer=connection.address, error=repr(error))
         finally:

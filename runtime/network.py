@@ -23,6 +23,8 @@ _ACCEPT_HINTS = {errno.EMFILE: _TOO_MANY, errno.ENFILE: _TOO_MANY}
 _RECEIVE_BYTES = 256 * 1024  # most that one receive brings, whatever is asked for
 _BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
 _UNWAITED_RECEIVES = 3  # in a row, before other tasks get their turn
+_PATIENT_RECEIVES = 8  # that wait first, after one that did not was in vain
+_SMALL_BYTES = 2048  # more than that in one receive, and the next one may find bytes at once
 
 
 class ListenError(Exception):
@@ -126,13 +128,18 @@ class TcpStream:
         self._stream = trio.SocketStream(sock)
         self._fd = sock.fileno()
         self._unwaited = 0
+        self._patient = 0
         self.local: tuple[str, int] = _host_port(sock.getsockname())
         self.peer: tuple[str, int] = _host_port(sock.getpeername())
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # trio's own stream turns the event loop over after every receive, and wraps it in three context managers: a
-        # third of what one small request costs. Bytes that are already there are taken at once here, a few times.
-        if self._unwaited >= _UNWAITED_RECEIVES:
+        # third of what one small request costs. Bytes that are already there are taken at once here, a few times; a
+        # peer that waits for each answer never has some, so for most of its receives that is not tried.
+        if self._patient:
+            self._patient -= 1
+            await self._readable()
+        elif self._unwaited >= _UNWAITED_RECEIVES:
             self._unwaited = 0
             await trio.lowlevel.checkpoint()
         else:
@@ -140,29 +147,44 @@ class TcpStream:
         while True:
             try:
                 buffer = _receiving.buffer
-                return bytes(buffer[: os.readv(self._fd, (buffer[:max_bytes],))])
+                size = os.readv(self._fd, (buffer[:max_bytes],))
             except BlockingIOError:
-                self._unwaited = 0
-                await trio.lowlevel.wait_readable(self._fd)
+                self._patient = _PATIENT_RECEIVES
+                await self._readable()
             except OSError as error:
                 if self._fd < 0:
                     raise trio.ClosedResourceError("this side closed the connection") from None
                 raise trio.BrokenResourceError(f"connection broken: {error.strerror}") from error
+            else:
+                if size > _SMALL_BYTES:
+                    self._patient = 0
+                return bytes(buffer[:size])
+
+    async def _readable(self) -> None:
+        if self._fd < 0:
+            raise trio.ClosedResourceError("this side closed the connection")
+        self._unwaited = 0
+        await trio.lowlevel.wait_readable(self._fd)
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         if self._fd < 0:
             return 0
+        if len(buffers) <= _BUFFERS_PER_CALL:
+            return self._write(buffers)
         sent = 0
         for first in range(0, len(buffers), _BUFFERS_PER_CALL):
             chunk = buffers[first : first + _BUFFERS_PER_CALL]
-            try:
-                taken = os.writev(self._fd, chunk)
-            except OSError:  # full, or broken: whoever reads or waits to send next learns which
-                return sent
+            taken = self._write(chunk)
             sent += taken
             if taken < sum(map(len, chunk)):
                 return sent
         return sent
+
+    def _write(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        try:
+            return os.writev(self._fd, buffers)
+        except OSError:  # full, or broken: whoever reads or waits to send next learns which
+            return 0
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         await self._stream.send_all(data)

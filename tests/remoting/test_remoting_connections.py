@@ -122,7 +122,7 @@ async def test_oneway_requests_are_never_answered(network: SimNetwork, autojump_
         assert (last.opaque, b"last") == (answer.opaque, answer.body)
 
 
-async def test_the_owner_hears_of_a_receive_before_its_answers_are_sent(
+async def test_the_owner_hears_of_a_receive_before_and_after_its_answers_are_sent(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
     # given a connection that waits for what others send
@@ -135,12 +135,13 @@ async def test_the_owner_hears_of_a_receive_before_its_answers_are_sent(
 
         server.register(ECHO, noted)
         server.handed_on = lambda: events.append("handed on")
+        server.answered = lambda: events.append("answered")
         stream = await network.host("c").connect("s", 7000, 1)
         # when two requests come in one receive
         await stream.send_all(encode(request(ECHO, None, b"one")) + encode(request(ECHO, None, b"two")))
         await read_commands(stream, 2)
-        # then the owner heard once, after both
-        assert ["one", "two", "handed on"] == events
+        # then the owner heard once after both, and once after their answers
+        assert ["one", "two", "handed on", "answered"] == events
 
 
 async def test_a_bad_frame_closes_its_connection_only(
