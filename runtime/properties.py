@@ -93,18 +93,14 @@ def parse_properties(text: str, source: str = "configuration") -> Properties:
         raise ConfigError(f"{source}: {len(text)} characters are above the limit of {LIMIT_CHARACTERS}")
     result: dict[str, str] = {}
     places: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        end = 0
-        while end < len(line) and line[end] not in "=: \t\f":
-            end += 2 if line[end] == "\\" else 1
-        rest = line[end:].lstrip(" \t\f")
-        if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip(" \t\f")
+    for number, line, _ in _logical_lines(text):
+        if line is None:
+            continue
         try:
-            key = _unescape(line[:end])
-            result[key], places[key] = _unescape(rest).strip(), f"{source}:{number}"
+            key, value = _pair(line)
         except ValueError as error:
             raise ConfigError(f"{source}:{number}: {error}") from None
+        result[key], places[key] = value, f"{source}:{number}"
     return Properties(result, source, places)
 
 
@@ -113,21 +109,45 @@ def format_properties(values: dict[str, str]) -> str:
     return "".join(f"{key}={values[key]}\n" for key in sorted(values))
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    pending, first = "", 0
-    for number, raw in enumerate(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
-        line = raw.lstrip(" \t\f")
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        first = first if pending else number
-        slashes = len(line) - len(line.rstrip("\\"))
-        if slashes % 2:
-            pending += line[:-1]
-            continue
-        yield first, pending + line
-        pending = ""
-    if pending:
-        yield first, pending
+_LINE = re.compile("([^\r\n]*)(\r\n|\r|\n|$)")  # no other ends of lines, as in Java
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str | None, str]]:
+    """Yield for each logical line its number, its text, ``None`` for comments and blanks, and all it is made of."""
+    pending: str | None = None
+    first, raw = 0, ""
+    for number, (line, end) in enumerate(_LINE.findall(text), 1):
+        if not line and not end:
+            continue  # nothing behind the last line
+        first = number if pending is None else first
+        raw += line + end
+        line = line.lstrip(" \t\f")
+        if (not line and not pending) or (pending is None and line[0] in "#!"):
+            yield first, None, raw
+            pending, raw = None, ""
+        elif _goes_on(line):
+            pending = (pending or "") + line[:-1]
+        else:
+            yield first, (pending or "") + line, raw
+            pending, raw = None, ""
+    if raw:
+        yield first, pending or None, raw
+
+
+def _goes_on(line: str) -> bool:
+    """Return whether a line, without its end, is continued by the next one."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _pair(line: str) -> tuple[str, str]:
+    """Return key and value of a logical line. Raises ``ValueError``."""
+    end = 0
+    while end < len(line) and line[end] not in "=: \t\f":
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return _unescape(line[:end]), _unescape(rest).strip()
 
 
 def _unescape(text: str) -> str:
@@ -154,9 +174,6 @@ def _unescape(text: str) -> str:
     return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-_LINE = re.compile("([^\r\n]*)(\r\n|\r|\n|$)")
-
-
 def rewrite_properties(data: bytes, changes: Mapping[str, str]) -> bytes:
     """Return the bytes of a ``.properties`` file with keys changed in place and new keys appended.
 
@@ -167,26 +184,23 @@ def rewrite_properties(data: bytes, changes: Mapping[str, str]) -> bytes:
     text = data.decode("latin-1")  # a character for each byte
     left = dict(changes)
     parts = []
-    continued = dropped = False
-    new_line = "\n"
-    for line, end in _LINE.findall(text):  # no other ends of lines, as in Java
-        if not line and not end:
-            continue  # nothing behind the last line
-        new_line = end or new_line
-        comment = not continued and line.lstrip().startswith(("#", "!"))
-        if not continued:
-            match = None if comment else re.match(r"\s*([^\s=:#!\\]+)\s*[=:\s]", line + "=")
-            key = match.group(1) if match else ""
-            dropped = key in changes
-            if key in left:
-                parts.append(f"{key}={_escape(left.pop(key))}{end or new_line}")
-        if not dropped:
-            parts.append(line + end)
-        continued = not comment and (len(line) - len(line.rstrip("\\"))) % 2 == 1
+    new_line, goes_on = "\n", False
+    for _, line, raw in _logical_lines(text):
+        body = raw.removesuffix("\n").removesuffix("\r")
+        new_line = raw[len(body) :] or new_line
+        try:
+            key = None if line is None else _pair(line)[0]
+        except ValueError:
+            key = None
+        if key is None or key not in changes:
+            parts.append(raw)
+        elif key in left:
+            parts.append(f"{key}={_escape(left.pop(key))}{new_line}")
+        goes_on = _goes_on(body) and not (line is None and body.lstrip(" \t\f").startswith(("#", "!")))
     if left and parts:
         # A last line without an end, or one that goes on with nothing, must not swallow what is added.
         parts.append("" if parts[-1].endswith(("\n", "\r")) else new_line)
-        parts.append(new_line if continued else "")
+        parts.append(new_line if goes_on else "")
     parts.extend(f"{key}={_escape(value)}{new_line}" for key, value in left.items())
     return "".join(parts).encode("latin-1")
 

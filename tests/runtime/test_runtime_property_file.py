@@ -151,6 +151,12 @@ def test_a_value_over_several_lines_is_changed_as_a_whole() -> None:
     assert {"namesrvAddr": "k:4", "regionId": "anamesrvAddr=part"} == parse_properties(after.decode())
 
 
+def test_a_key_behind_a_lone_backslash_is_the_same_key() -> None:
+    assert {"a": "2"} == parse_properties("a=1\n\\\na=2")
+    assert b"a=3\n" == rewrite_properties(b"a=1\n\\\na=2", {"a": "3"})
+    assert {"#a": "2", "b": "3"} == parse_properties("\\\n#a=2\n\\\n\nb=3")
+
+
 def test_characters_beyond_16_bits_are_two_escapes_as_in_java() -> None:
     assert b"a=\\ud83d\\ude00\n" == rewrite_properties(b"", {"a": "😀"})
     assert {"a": "😀"} == parse_properties("a=\\ud83d\\ude00\n")
