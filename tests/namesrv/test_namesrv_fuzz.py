@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 from namesrv_wire import captured, config_in, connected, registration_body, running
 from test_namesrv_invariants import check_laws
@@ -217,9 +217,17 @@ def test_any_compressed_body_is_read_or_refused_with_a_sentence(inside: bytes) -
         assert all(name == "a" for name in (queues.broker_name for queues in found.topics.values()))
 
 
+ZLIB_HEADERS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+
+
+@example(1, COMPRESSED[1] ^ 0x5E)
 @given(some.integers(0, len(COMPRESSED) - 1), some.integers(1, 255))
 def test_a_damaged_compressed_body_is_refused(at: int, by: int) -> None:
     damaged = COMPRESSED[:at] + bytes([COMPRESSED[at] ^ by]) + COMPRESSED[at + 1 :]
+    if at == 1 and damaged[:2] in ZLIB_HEADERS:  # they differ in what is said of the effort of compressing, no more
+        read = read_registration(COMPRESSED, 493, "a", compressed=True)
+        assert read == read_registration(damaged, 493, "a", compressed=True)
+        return
     with pytest.raises(BodyError):
         read_registration(damaged, 493, "a", compressed=True)
 
