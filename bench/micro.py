@@ -102,7 +102,7 @@ def append(store: MessageStore, body: bytes) -> Callable[[], int]:
                 now_ms,
                 BORN_HOST,
                 tags_code=0,
-                uniq_key=UNIQ_KEY,
+                uniq_key=UNIQ_KEY.encode(),
                 now_ms=now_ms,
             )
         return FRAMES_PER_READ

@@ -241,7 +241,6 @@ class Connection:
                 first = b""
                 if not data:
                     return "closed by the peer"
-                self.last_active = self._clock.monotonic()
                 commands = reader.feed(data)
                 del data
                 cork = self._cork = []
@@ -255,6 +254,7 @@ class Connection:
                 self._cork = None
                 if cork:
                     self._send(cork)
+                self.last_active = self._clock.monotonic()
                 if answered is not None:
                     answered()
                 if cork and self._outbox_bytes > self._limits.pause_bytes:

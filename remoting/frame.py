@@ -40,13 +40,13 @@ class FrameReader:
         error: what is wrong behind the commands that were returned last.
     """
 
-    __slots__ = ("_frame_limit", "_header_limit", "_kept", "_needed", "error")
+    __slots__ = ("_header_limit", "_kept", "_length_limit", "_needed", "error")
 
     def __init__(
         self, frame_limit_bytes: int = FRAME_LIMIT_BYTES, header_limit_bytes: int = HEADER_LIMIT_BYTES
     ) -> None:
-        self._frame_limit = frame_limit_bytes
-        self._header_limit = header_limit_bytes
+        self._length_limit = frame_limit_bytes - 4  # of what the length field counts
+        self._header_limit = min(header_limit_bytes, 0xFFFFFF)  # its length has 24 bits, its type is above them
         self.error: FrameError | None = None
         self._kept = bytearray()
         self._needed = 8  # bytes that must have arrived before another look can find a frame
@@ -76,16 +76,12 @@ class FrameReader:
         needed = 8
         try:
             while end - at >= 8:
-                length, kind = _HEAD.unpack_from(data, at)
-                header_length = kind & 0xFFFFFF
-                kind >>= 24
-                if not 4 <= length <= self._frame_limit - 4 or header_length > length - 4:
-                    raise FrameError(self._why(length, header_length, data[at : at + 8]))
-                if header_length > self._header_limit:
-                    raise FrameError(f"header of {header_length} bytes is above the limit of {self._header_limit}")
-                if kind not in _DECODERS:
-                    raise FrameError(f"unknown header type {kind}")
-                if end - at < 4 + length:
+                length, header_length = _HEAD.unpack_from(data, at)
+                kind = JSON_HEADER  # unless the first byte of the length of the header says otherwise
+                if not header_length + 4 <= length <= self._length_limit or header_length > self._header_limit:
+                    kind, header_length = self._checked(length, header_length, data[at : at + 8])
+                frame_end = at + 4 + length
+                if frame_end > end:
                     needed = 4 + length
                     break
                 body_at = at + 8 + header_length
@@ -99,9 +95,9 @@ class FrameReader:
                     except HeaderError as error:
                         raise FrameError(str(error)) from None
                     command.serialize = kind
-                at += 4 + length
-                command.body = data[body_at:at]
+                command.body = data[body_at:frame_end]
                 commands.append(command)
+                at = frame_end
         except FrameError as error:
             if not commands:
                 raise
@@ -112,13 +108,24 @@ class FrameReader:
         self._needed = needed
         return commands
 
+    def _checked(self, length: int, kind_and_length: int, head: Buffer) -> tuple[int, int]:
+        """Return type and length of an unusual header. Raises :class:`FrameError`."""
+        kind, header_length = kind_and_length >> 24, kind_and_length & 0xFFFFFF
+        if not header_length + 4 <= length <= self._length_limit:
+            raise FrameError(self._why(length, header_length, head))
+        if header_length > self._header_limit:
+            raise FrameError(f"header of {header_length} bytes is above the limit of {self._header_limit}")
+        if kind not in _DECODERS:
+            raise FrameError(f"unknown header type {kind}")
+        return kind, header_length
+
     def _why(self, length: int, header_length: int, head: Buffer) -> str:
         if bytes(head[:4]) in (b"GET ", b"POST", b"HEAD", b"PUT ", b"HTTP"):
             return "looks like HTTP; this port speaks the remoting protocol"
         if head[0] == 0x16:
             return "looks like TLS; this port speaks plain text"
-        if length > self._frame_limit - 4:
-            return f"frame of {length + 4} bytes is above the limit of {self._frame_limit}"
+        if length > self._length_limit:
+            return f"frame of {length + 4} bytes is above the limit of {self._length_limit + 4}"
         if length < 4:
             return f"frame length {length} is too small"
         return f"header of {header_length} bytes does not fit its frame of {length + 4}"

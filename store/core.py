@@ -20,6 +20,7 @@ from understudy.store.consume_queues import ConsumeQueues
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import keep_hole
 from understudy.store.index import Index
+from understudy.store.index_keys import Keys, index_hashes
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.mark import FILE_NAME, Mark, MarkFile
 from understudy.store.record import encode_host
@@ -58,7 +59,7 @@ class StoreCore:
         self.batch_queues = BatchQueues(
             disk, os.path.join(folder, "batchconsumequeue"), config.mapped_file_size_batch_consume_queue
         )
-        self.index = Index(
+        self._index = Index(
             disk,
             os.path.join(folder, "index"),
             config.max_hash_slot_num,
@@ -66,6 +67,8 @@ class StoreCore:
             clock.wall_ms,
         )
         self.marks = MarkFile(disk, os.path.join(folder, FILE_NAME), disk.boot_id())
+        #: What was stored and is not in the index yet: a sender need not wait for that.
+        self.unindexed: list[Keys] = []
         self.arrived: list[Arrival] = []
         #: The reference's checkpoint as it was found; what we do not know better is written back.
         self.checkpoint = Checkpoint()
@@ -104,6 +107,21 @@ class StoreCore:
         self.asleep = False
         self.work.set()
         self.growth.set()
+
+    @property
+    def index(self) -> Index:
+        """The key index, with every message that was stored."""
+        if self.unindexed:
+            self.enter_keys()
+        return self._index
+
+    def enter_keys(self) -> None:
+        """Enter into the index what was stored since the last time; whoever asks for the index does that, too."""
+        unindexed, self.unindexed = self.unindexed, []
+        put = self._index.put_one
+        for queue, unique, keys, tags, physical, store_ms in unindexed:
+            for unsigned in index_hashes(queue, unique, keys, tags):
+                put(unsigned, physical, store_ms)
 
     async def wait_beyond(self, offset: int) -> None:
         """Sleep until the log ends after physical offset *offset*."""
@@ -192,7 +210,7 @@ class StoreCore:
         """Give every file back."""
         self.queue_files.close()
         self.batch_queues.close()
-        self.index.close()
+        self._index.close()
         self.marks.close()
         self.log.view = memoryview(b"")
         self.segments.close()

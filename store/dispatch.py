@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
-from understudy.store.properties import find_property, java_hash_of_bytes, unsigned_hash
+from understudy.store.index_keys import index_hashes
+from understudy.store.properties import find_property, java_hash_of_bytes
 from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY, shareable
 from understudy.store.properties_seen import Seen as SeenProperties
 from understudy.store.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
@@ -19,7 +20,6 @@ _INNER_BASE = b"INNER_BASE\x01"
 _MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 _MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET\x01"
 _CACHE_MAX = 4096
-_TAG_PREFIX = b"T#"
 
 
 class Dispatcher:
@@ -48,23 +48,6 @@ class Dispatcher:
         level = min(int(value), len(self._delays_ms))
         return store_ms + (self._delays_ms[level - 1] if level > 0 else 1000)
 
-    def hashes(self, queue: ConsumeQueue, uniq_key: bytes | None, keys: bytes | None, tags: bytes | None) -> list[int]:
-        """Return the index hashes of one message, in the order in which they are indexed."""
-        prefix = queue.hash_prefix
-        found = []
-        if uniq_key is not None:
-            found.append(unsigned_hash(uniq_key, prefix))
-        if keys is not None:
-            found += [unsigned_hash(key, prefix) for key in keys.split(b" ") if key]
-        if tags is not None:
-            value = queue.tag_hashes.get(tags)
-            if value is None:
-                if len(queue.tag_hashes) >= _CACHE_MAX:
-                    queue.tag_hashes.clear()
-                value = queue.tag_hashes[tags] = unsigned_hash(_TAG_PREFIX + tags, prefix)
-            found.append(value)
-        return found
-
     def look_into(self, queue: ConsumeQueue, field: bytes) -> SeenProperties:
         """Return what is needed of the properties of a message, for itself and for its like.
 
@@ -76,7 +59,7 @@ class Dispatcher:
         if not self._core.config.message_index_enable:
             return SeenProperties(code, [])
         unique, keys = find_property(field, UNIQ_KEY, 2), find_property(field, KEYS, 2)
-        return shareable(field, code, self.hashes(queue, unique, keys, tags), queue.hash_prefix)
+        return shareable(field, code, index_hashes(queue, unique, keys, tags), queue.hash_prefix)
 
     def queue(self, topic: bytes, queue_id: int) -> ConsumeQueue:
         """Return the queue of a record, added if it is new."""
@@ -104,7 +87,7 @@ class Dispatcher:
             self._to_queues(seen, tags)
         if to_index and core.config.message_index_enable:
             queue = self.queue(seen.topic, seen.queue_id) if not self._is_batch(seen) else self._nameless(seen)
-            hashes = self.hashes(
+            hashes = index_hashes(
                 queue, find_property(seen.properties, UNIQ_KEY), find_property(seen.properties, KEYS), tags
             )
             if once:

@@ -64,6 +64,8 @@ class MessageStore:
     Attributes:
         append: writes one message, see :meth:`understudy.store.writer.Writer.append`. The three hot calls are the
             parts' own methods: one call less for each message.
+        enter_keys: makes what was appended last quick to find by key, see
+            :meth:`understudy.store.core.StoreCore.enter_keys`; a caller whose time it is may, nobody must.
         append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
@@ -87,6 +89,7 @@ class MessageStore:
         self.arrived: list[Arrival] = core.arrived
         self.append = self._writer.append
         self.append_batch = self._batch_writer.append_batch
+        self.enter_keys = core.enter_keys
         self.get = self._reader.get
 
     @classmethod

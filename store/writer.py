@@ -1,4 +1,4 @@
-"""Append: one pack and a few copies into the mapped log, queue unit and index entries at once.
+"""Append: one pack and a few copies into the mapped log and the queue unit at once, index entries soon after.
 
 This is the hot path: no object per message but the small tuple that is returned, no parsing back of what was written.
 The head of a record is written after its body, so that a process killed in between leaves nothing that looks whole.
@@ -7,14 +7,13 @@ The head of a record is written after its body, so that a process killed in betw
 from __future__ import annotations
 
 from errno import ENOSPC
-from operator import mul
 from zlib import crc32
 
 from understudy.runtime.log import get_logger
 from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.properties import POWERS_OF_LENGTH, find_property, unsigned_hash
+from understudy.store.properties import find_property
 from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY
 from understudy.store.record import (
     FIXED,
@@ -32,10 +31,8 @@ _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 #: Room left in a file for the blank marker.
 BLANK_BYTES = 8
-_PREFIX_CACHE_MAX = 64
-#: A unique key ends with the low half of its time and a counter; what is before changes about once a minute.
-_UNIQ_TAIL = 8
-_TAIL_POWERS = POWERS_OF_LENGTH[_UNIQ_TAIL]
+#: Messages whose keys may wait for the index.
+_UNINDEXED_MAX = 256
 _pack_unit = UNIT.pack_into
 _new_tuple = tuple.__new__
 
@@ -74,9 +71,9 @@ class Writer:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         tags_code: int | None = None,
-        tags: str | None = None,
-        keys: str | None = None,
-        uniq_key: str | None = None,
+        tags: bytes | None = None,
+        keys: bytes | None = None,
+        uniq_key: bytes | None = None,
         now_ms: int | None = None,
     ) -> Appended:
         """Write one message and its queue and index entries.
@@ -92,9 +89,9 @@ class Writer:
             tags_code: hash of the tags. None: tags, keys and unique key are all taken from *properties*. Given: they
                 are taken from the next three arguments, which saves a search. Ignored for delay-level messages, whose
                 queue entry holds the time of delivery.
-            tags: the TAGS property.
-            keys: the KEYS property, separated by spaces.
-            uniq_key: the UNIQ_KEY property.
+            tags: the TAGS property in UTF-8.
+            keys: the KEYS property, separated by spaces, in UTF-8.
+            uniq_key: the UNIQ_KEY property in UTF-8.
             now_ms: wall time, when the caller already asked the clock.
 
         *Errors*: :class:`PutRejected`; nothing is written then.
@@ -153,16 +150,11 @@ class Writer:
         log.at = at + size
         core.last_store_ms = now
 
-        uniq_bytes: bytes | None
         if tags_code is None:
-            tags_bytes = find_property(properties, TAGS)
-            tags_code = 0 if tags_bytes is None else self._dispatcher.tag_code(tags_bytes)
-            uniq_bytes = find_property(properties, UNIQ_KEY)
-            keys_bytes = find_property(properties, KEYS)
-        else:
-            tags_bytes = tags.encode() if tags else None
-            uniq_bytes = uniq_key.encode() if uniq_key else None
-            keys_bytes = keys.encode() if keys else None
+            tags = find_property(properties, TAGS)
+            tags_code = 0 if tags is None else self._dispatcher.tag_code(tags)
+            uniq_key = find_property(properties, UNIQ_KEY)
+            keys = find_property(properties, KEYS)
 
         if has_unit:
             if queue.is_schedule:
@@ -174,11 +166,9 @@ class Writer:
             queue.next_offset = offset + 1
             core.last_dispatched_ms = now
         if self._indexing and sys_flag & 0xC != 0xC:
-            if uniq_bytes is not None:
-                known = queue.prefix_hashes.get(uniq_bytes[:-_UNIQ_TAIL])
-                core.index.put_one(self._unique_hash(queue, uniq_bytes, known), physical, now)
-            if keys_bytes is not None or tags_bytes is not None:
-                core.index.put(self._dispatcher.hashes(queue, None, keys_bytes, tags_bytes), physical, now)
+            core.unindexed.append((queue, uniq_key, keys, tags, physical, now))
+            if len(core.unindexed) >= _UNINDEXED_MAX:
+                core.enter_keys()
         core.dispatched = physical + size
         if core.asleep:
             core.wake()
@@ -193,28 +183,6 @@ class Writer:
         return _new_tuple(Appended, (physical, size, 0))
 
     # Off the hot path
-
-    def _unique_hash(self, queue: ConsumeQueue, uniq_key: bytes, known: int | None) -> int:
-        """Return the index hash of a unique key.
-
-        Args:
-            known: the hash of the topic and all but the tail of the key, if it is known.
-        """
-        tail = uniq_key[-_UNIQ_TAIL:]
-        if len(uniq_key) <= _UNIQ_TAIL or not tail.isascii():
-            return unsigned_hash(uniq_key, queue.hash_prefix)
-        if known is None:
-            known = self._prefix_hash(queue, uniq_key[:-_UNIQ_TAIL])
-        value: int = known + sum(map(mul, tail, _TAIL_POWERS))
-        return value & 0xFFFFFFFF
-
-    def _prefix_hash(self, queue: ConsumeQueue, prefix: bytes) -> int:
-        """Return the hash of ``topic#`` and *prefix*, moved on by the length of a tail."""
-        if len(queue.prefix_hashes) >= _PREFIX_CACHE_MAX:
-            queue.prefix_hashes.clear()
-        known = unsigned_hash(prefix, queue.hash_prefix) * pow(31, _UNIQ_TAIL, 1 << 32)
-        queue.prefix_hashes[prefix] = known
-        return known
 
     def admit(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return the queue of a message that may be stored, added if it is new. *Errors*: :class:`PutRejected`."""

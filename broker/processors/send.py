@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker import delay, names
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
-from understudy.broker.processors.send_admission import Admission, TopicPlan
+from understudy.broker.processors.send_admission import Admission, Count, TopicPlan
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
@@ -57,9 +57,8 @@ class SendProcessor:
         self._id_format = (self._id_host.hex().upper() + "%016X").encode()
         self._id_layouts: dict[int, struct.Struct] = {}
         self._common = CommonProperties()
-        self._received = -1.0
-        self._received_ms = 0
-        self._appended = 0
+        self._received_ms = 0  # of the receive that is in work; 0 between receives
+        self._stored: list[tuple[Count, int, int, int]] = []
         self._stalled = self._was_stalled = False
         self._copies_needed: int | None = 1
         self._region: str | None = None
@@ -97,8 +96,8 @@ class SendProcessor:
         now_ms = self._clock.wall_ms()
         if self.admission.refusal is not None or self._config.startAcceptSendRequestTimeStamp > now_ms:
             raise self.admission.unready(now_ms)
-        if connection.last_active != self._received:
-            self._begin_receive(connection.last_active, now_ms)
+        if not self._received_ms:
+            self._begin_receive(now_ms)
         elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue:
             self._stalled = True
             if self._was_stalled and not command.flag & 2:
@@ -171,6 +170,7 @@ class SendProcessor:
             common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
         tags, tags_code, wants_wait = common
         try:
+            unique_key = unique.encode()
             physical, size, queue_offset = self._store.append(
                 stored_topic,
                 stored_queue,
@@ -183,8 +183,8 @@ class SendProcessor:
                 reconsume_times=reconsume_times,
                 tags_code=tags_code,
                 tags=tags,
-                keys=keys,
-                uniq_key=unique,
+                keys=keys.encode() if keys else None,
+                uniq_key=unique_key or None,
                 now_ms=now_ms,
             )
         except PutRejected as error:
@@ -193,15 +193,14 @@ class SendProcessor:
             raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
             ) from None
-        self._appended += 1
-        plan.count(queue_id, 1, size)
+        self._stored.append((plan.count, queue_id, 1, size))
         if command.flag & 2:
             return None
         answer = framed(
             self._answer
             % (
                 queue_id,
-                unique.encode() if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
+                unique_key if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
                 physical,
                 queue_offset,
                 command.opaque or 0,
@@ -211,19 +210,23 @@ class SendProcessor:
             return self._park(physical + size, connection, answer, copies)
         return answer
 
-    def _begin_receive(self, received: float, now_ms: int) -> None:
+    def _begin_receive(self, now_ms: int) -> None:
         """Take note of the first send of a receive; nothing else happens until its last one."""
-        self._received, self._received_ms = received, now_ms
+        self._received_ms = now_ms
         self._stalled, self._was_stalled = False, self._stalled
         if self._copies:
             self._copies_needed = self._broker.replication.copies_needed()
 
     def end_receive(self) -> None:
-        """End a receive: count how long its sends took from their arrival to the last append."""
-        self._received = -1.0
-        if self._appended:
-            self._broker.stats.put_took(self._clock.wall_ms() - self._received_ms, self._appended)
-            self._appended = 0
+        """End a receive, after its answers: do for its sends what nobody waits for."""
+        received_ms, self._received_ms = self._received_ms, 0
+        stored = self._stored
+        if stored:
+            for count, queue_id, messages, size_bytes in stored:
+                count(queue_id, messages, size_bytes)
+            self._broker.stats.put_took(self._clock.wall_ms() - received_ms, len(stored))
+            stored.clear()
+            self._store.enter_keys()
 
     # --- batches -----------------------------------------------------------------------------------------------
 
@@ -265,8 +268,7 @@ class SendProcessor:
         except PutRejected as error:
             raise self.admission.rejected(error) from None
         count = len(offsets)
-        self._appended += 1
-        plan.count(queue_id, count, end - offsets[0] if offsets else 0)
+        self._stored.append((plan.count, queue_id, count, end - offsets[0] if offsets else 0))
         if command.flag & 2:
             return None
         unique = pairs.get("UNIQ_KEY")

@@ -34,12 +34,16 @@ _REJECTION_CODES = {
 }
 
 
+#: Counts a request: queue id, messages, their bytes.
+Count = Callable[[int, int, int], None]
+
+
 class TopicPlan:
     """What a send needs to know of its topic, worked out once per change of the topic."""
 
     __slots__ = ("count", "ordinary", "queue_limit", "row", "sys_flag", "write_queues")
 
-    def __init__(self, row: TopicConfig, count: Callable[[int, int, int], None]) -> None:
+    def __init__(self, row: TopicConfig, count: Count) -> None:
         self.row = row
         self.count = count
         self.queue_limit = row.queue_limit

@@ -29,12 +29,12 @@ class Common(NamedTuple):
     """What many messages have in common.
 
     Attributes:
-        tags: the TAGS property.
+        tags: the TAGS property in UTF-8.
         tags_code: its hash, 0 without tags.
         waits: whether the sender wants to wait until the message is safe.
     """
 
-    tags: str | None
+    tags: bytes | None
     tags_code: int
     waits: bool
 
@@ -66,7 +66,10 @@ class CommonProperties:
 def describe(pairs: dict[str, str]) -> Common:
     """Return what the store and the sender's answer depend on."""
     tags = pairs.get("TAGS")
-    return Common(tags, tags_hash(tags) if tags else 0, wants_wait(pairs))
+    if not tags:
+        return Common(None, 0, wants_wait(pairs))
+    # What is no valid text is refused with the properties as a whole.
+    return Common(tags.encode("utf-8", "replace"), tags_hash(tags), wants_wait(pairs))
 
 
 def wants_wait(pairs: Mapping[str, str]) -> bool:

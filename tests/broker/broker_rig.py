@@ -66,7 +66,6 @@ class Peer:
         self.address = f"{host}:{port}"
         self.state: dict[str, object] = {}
         self.alive = True
-        self.last_active = 0.0
         self.received: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.arrival = trio.Event()
@@ -127,14 +126,15 @@ class Rig:
         self.peer = Peer(nursery)
 
     def tell(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: Any) -> Command:
-        """Hand a request to the broker; return it."""
-        peer, together = more.pop("peer", self.peer), more.pop("together", False)
+        """Hand a request to the broker, alone in its receive unless *more_follow*; return it."""
+        peer, more_follow = more.pop("peer", self.peer), more.pop("more_follow", False)
         command = request(code, ext, body)
         for name, value in more.items():
             setattr(command, name, value)
         (decoded,) = FrameReader().feed(encode(command))
-        peer.last_active += 0.0 if together else 1.0
         self.broker.server.dispatch(cast(Connection, peer), decoded)
+        if not more_follow:
+            self.broker.send.end_receive()
         return command
 
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"", **more: Any) -> Command:

@@ -28,8 +28,8 @@ def frame(text: str) -> Command:
 def replay(rig: Rig, exchange: dict[str, Any]) -> Command | None:
     """Hand the captured request to the broker; return its answer."""
     command = frame(exchange["request"])
-    rig.peer.last_active += 1.0
     rig.broker.server.dispatch(cast(Connection, rig.peer), command)
+    rig.broker.send.end_receive()
     return rig.peer.replies.pop(command.opaque or 0, None)
 
 

@@ -293,10 +293,10 @@ async def test_send_that_waited_too_long_behind_others_is_refused(
     async with open_rig(str(tmp_path), keys, clock=(clock := SettableClock())) as rig:
         answers = []
         for _ in range(2):  # one receive that took too long may be a pause of the machine, the second is overload
-            answers = [rig.send("T")]
-            for wait_ms in (150, 60):
+            answers = []
+            for wait_ms in (0, 150, 60):
                 clock.now_ms += wait_ms
-                answers.append(rig.ask(310, send_header("T"), b"x", together=True))
+                answers.append(rig.send("T", more_follow=wait_ms != 60))
         answers.append(rig.send("T"))
         assert [answer.code for answer in answers] == codes
         assert len(rig.stored("T")) == (6 if codes[2] else 7)
@@ -328,9 +328,8 @@ async def test_the_sends_of_one_receive_are_timed_together(tmp_path: Path, monke
         counted: list[int] = []
         monkeypatch.setattr(rig.broker.stats, "put_took", lambda elapsed_ms, requests: counted.append(requests))
         # given two sends; when the receive that brought them is done, and one that brought none
-        rig.send("TopicTest", b"one")
+        rig.send("TopicTest", b"one", more_follow=True)
         rig.send("TopicTest", b"two")
-        rig.broker.send.end_receive()
         rig.broker.send.end_receive()
         # then both were counted once
         assert [2] == counted
