@@ -46,6 +46,13 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--backlog", type=int, default=500_000, help="consume at most so many (default 500,000)")
     parser.add_argument("--heap", default="1g", help="heap of the real broker (default 1g)")
     parser.add_argument("--pause-other", action="store_true", help="stop the side that is not measured with SIGSTOP")
+    parser.add_argument(
+        "--stolen",
+        type=float,
+        metavar="PERCENT",
+        help="measure a step again, up to three times, while a virtual machine's host gives more of its processors\n"
+        "to others, and keep the quietest (default: measure once)",
+    )
     parser.add_argument("--no-sync-flush", action="store_true", help="leave out the step with synchronous flush")
     parser.add_argument("--no-idle", action="store_true", help="leave out the nine idle brokers")
     parser.add_argument("--only-idle", action="store_true", help="only the nine idle brokers")
@@ -98,6 +105,7 @@ def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list
         size=options.size,
         backlog=options.backlog,
         pause_other=options.pause_other,
+        stolen_percent=options.stolen,
         with_sync_flush=not options.no_sync_flush,
         with_sync_master=options.sync_master,
         replicate_mb=options.replicate_mb,

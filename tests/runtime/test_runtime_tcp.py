@@ -58,6 +58,40 @@ async def test_a_receive_on_a_closed_stream_says_so() -> None:
             await far.receive_some(10)
 
 
+async def _exchange(near: TcpStream, far: TcpStream) -> None:
+    """Let *near* wait for an answer, after which a receive of *far* waits at once instead of looking first."""
+    async with trio.open_nursery() as nursery:
+
+        async def answer() -> None:
+            assert b"ask" == await far.receive_some(10)
+            await far.send_all(b"answer")
+
+        nursery.start_soon(answer)
+        await trio.testing.wait_all_tasks_blocked()
+        await near.send_all(b"ask")
+        assert b"answer" == await near.receive_some(10)
+
+
+async def test_a_peer_that_waited_for_answers_and_then_sends_much_is_heard_whole() -> None:
+    async with connected() as (near, far), trio.open_nursery() as nursery:
+        await _exchange(near, far)
+        sent = bytes(range(256)) * 4096
+        nursery.start_soon(near.send_all, sent)
+        received = b""
+        with trio.fail_after(10):
+            while len(received) < len(sent):
+                received += await far.receive_some(65536)
+        assert sent == received
+
+
+async def test_a_receive_on_a_stream_closed_after_an_exchange_says_so() -> None:
+    async with connected() as (near, far):
+        await _exchange(near, far)
+        await far.aclose()
+        with pytest.raises(trio.ClosedResourceError):
+            await far.receive_some(10)
+
+
 async def test_a_peer_that_resets_breaks_the_receive() -> None:
     async with connected() as (near, far):
         # given unread bytes at the peer, which make its close a reset

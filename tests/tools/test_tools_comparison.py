@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from bench import main as bench_main
 from bench.comparison import main as comparison
-from bench.comparison import targets
+from bench.comparison import rounds, targets
+from bench.comparison.load import Step
 from bench.comparison.targets import Verdict
 
 SEND_64 = next(target for target in targets.TARGETS if target.label == "send, 64 threads")
@@ -85,3 +87,43 @@ def test_the_options_of_every_benchmark_can_be_asked_for(capsys: pytest.CaptureF
 
 def test_every_benchmark_says_what_it_is() -> None:
     assert all(bench_main.description(module) for module in bench_main.benchmarks().values())
+
+
+class Machine:
+    """A load client and a machine whose host takes a share of it at every measurement."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, stolen_percents: list[int]) -> None:
+        self.left = list(stolen_percents)
+        self.stolen = self.ticks = 0
+        monkeypatch.setattr(rounds, "load", self.load)
+        monkeypatch.setattr(rounds, "processor_ticks", lambda: (self.stolen, self.ticks))
+
+    def load(self, *arguments: object) -> dict[str, Any]:
+        self.stolen += self.left[0]
+        self.ticks += 100
+        return {"msgs_s": 1000 - self.left.pop(0)}
+
+
+def played(machine: Machine, key: str, limit_percent: float | None) -> Any:
+    """Play one step against a machine; return the messages per second that are kept."""
+    settings = rounds.Settings(frozenset({key}), (1,), 1, 1, 1, 1, False, limit_percent, False, False, 0)
+    figures: dict[str, Any] = {}
+    side: Any = SimpleNamespace(name="ours", namesrv="", cpu_s=lambda: 0.0)
+    rounds.play(side, Step(key, ()), figures, settings)
+    return figures[key]["msgs_s"]
+
+
+@pytest.mark.parametrize(
+    ("key", "limit_percent", "stolen", "kept", "tries"),
+    [
+        ("send_sync_1", 5.0, [30, 4, 0], 996, 2),  # the first that is quiet enough
+        ("send_sync_1", 5.0, [30, 20, 8, 9, 0], 992, 4),  # none is: the quietest
+        ("send_sync_1", None, [30, 0], 970, 1),  # once, whatever happens
+        ("consume_backlog", 5.0, [30, 0], 970, 1),  # cannot be done again
+    ],
+)
+def test_a_step_from_which_the_host_took_the_processors_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, key: str, limit_percent: float | None, stolen: list[int], kept: int, tries: int
+) -> None:
+    machine = Machine(monkeypatch, stolen)
+    assert (kept, tries) == (played(machine, key, limit_percent), len(stolen) - len(machine.left))
