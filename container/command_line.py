@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure
 from understudy.runtime.program import UsageError
-from understudy.runtime.properties import Properties
+from understudy.runtime.properties import Properties, printable
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
+from understudy.runtime.world import World, real_world
+
+_IDLE_POLL_MOST_US = 10_000
 
 
 def parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -61,6 +64,20 @@ def start_logging() -> None:
     if level not in logging.getLevelNamesMapping():
         raise UsageError(f"UNDERSTUDY_LOG={level}: expected one of DEBUG, INFO, WARNING, ERROR")
     configure(level)
+
+
+def server_world() -> World:
+    """Return the world of a program that serves clients; ``UNDERSTUDY_IDLE_POLL`` are microseconds (default 400).
+
+    Raises:
+        UsageError: there are no such microseconds.
+    """
+    text = os.environ.get("UNDERSTUDY_IDLE_POLL", "400")
+    if not (text.isascii() and text.isdigit() and int(text) <= _IDLE_POLL_MOST_US):
+        raise UsageError(
+            f"UNDERSTUDY_IDLE_POLL={printable(text)}: expected microseconds from 0 (never) to {_IDLE_POLL_MOST_US}"
+        )
+    return real_world(int(text) / 1e6)
 
 
 def boot_line(line: str) -> None:

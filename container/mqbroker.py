@@ -19,7 +19,7 @@ from understudy.runtime.network import ListenError
 from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
-from understudy.runtime.world import World, real_world
+from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.container.escape.bridge import Bridge
@@ -79,13 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             command_line.print_keys(options.properties(), only)
             return 0
         command_line.start_logging()
+        world = command_line.server_world()
     except (UsageError, ConfigError) as error:
         print(f"mqbroker: {error}", file=sys.stderr)
         return EXIT_FAILED
     command_line.warn(warnings)
     return run_program(
         "mqbroker",
-        lambda: serve(real_world(), options),
+        lambda: serve(world, options),
         refusals=(ListenError, DiskLockedError, ConfigError, TableDamagedError, BrokerStartError),
     )
 

@@ -12,7 +12,6 @@ from understudy.container.container import BrokerContainer
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
 from understudy.runtime.properties import ConfigError
-from understudy.runtime.world import real_world
 
 IMPORTANT_KEYS = ("namesrvAddr", "brokerContainerIP", "brokerConfigPaths", "listenPort", "rocketmqHome")
 
@@ -42,11 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             command_line.print_keys(options.properties(), only)
             return 0
         command_line.start_logging()
+        world = command_line.server_world()
     except (UsageError, ConfigError) as error:
         print(f"mqbrokercontainer: {error}", file=sys.stderr)
         return EXIT_FAILED
     command_line.warn(warnings)
-    container = BrokerContainer(real_world(), options, on_boot=command_line.boot_line)
+    container = BrokerContainer(world, options, on_boot=command_line.boot_line)
     return run_program("mqbrokercontainer", container.run, refusals=(ListenError, ConfigError, AddBrokerError))
 
 

@@ -21,11 +21,11 @@ from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.durable import write_durably
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import run_program
+from understudy.runtime.program import UsageError, run_program
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_properties_file
 from understudy.runtime.table import TableDamagedError
-from understudy.runtime.world import World, real_world
+from understudy.runtime.world import World
 
 log = get_logger("container")
 
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_program(
         "understudy up",
         lambda: serve(
-            real_world(),
+            command_line.server_world(),
             folder,
             host=arguments.host or "127.0.0.1",
             namesrv_port=arguments.namesrv_port,
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             broker_port=arguments.broker_port,
             live=sys.stdout.isatty() and not arguments.plain,
         ),
-        refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError),
+        refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError, UsageError),
     )
 
 

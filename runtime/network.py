@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Protocol
 
 import trio
 
+from understudy.runtime.comeback import Comeback
 from understudy.runtime.log import get_logger
 
 log = get_logger("runtime.network")
@@ -115,20 +118,27 @@ class _Receiving(threading.local):
 
     def __init__(self) -> None:
         self.buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        self.looking = False  # whether a stream of this event loop looks for bytes; while one does, none sleeps
 
 
 _receiving = _Receiving()
 
 
 class TcpStream:
-    """A TCP connection with Nagle's delay off."""
+    """A TCP connection with Nagle's delay off.
 
-    def __init__(self, sock: trio.socket.SocketType) -> None:
+    Args:
+        sock: the connection.
+        idle_poll_s: seconds to look for bytes before the event loop sleeps, when the peer was quick before.
+    """
+
+    def __init__(self, sock: trio.socket.SocketType, idle_poll_s: float = 0.0) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = trio.SocketStream(sock)
         self._fd = sock.fileno()
         self._unwaited = 0
         self._patient = 0
+        self._comeback = Comeback(idle_poll_s)
         self.local: tuple[str, int] = _host_port(sock.getsockname())
         self.peer: tuple[str, int] = _host_port(sock.getpeername())
 
@@ -138,7 +148,7 @@ class TcpStream:
         # peer that waits for each answer never has some, so for most of its receives that is not tried.
         if self._patient:
             self._patient -= 1
-            await self._readable()
+            await self._wait()
         elif self._unwaited >= _UNWAITED_RECEIVES:
             self._unwaited = 0
             await trio.lowlevel.checkpoint()
@@ -150,7 +160,7 @@ class TcpStream:
                 size = os.readv(self._fd, (buffer[:max_bytes],))
             except BlockingIOError:
                 self._patient = _PATIENT_RECEIVES
-                await self._readable()
+                await self._wait()
             except OSError as error:
                 if self._fd < 0:
                     raise trio.ClosedResourceError("this side closed the connection") from None
@@ -160,10 +170,35 @@ class TcpStream:
                     self._patient = 0
                 return bytes(buffer[:size])
 
+    async def _wait(self) -> None:
+        """Wait until there are bytes, or may be some."""
+        self._unwaited = 0
+        if not self._comeback.window_s or self._fd < 0:
+            await self._readable()
+            return
+        begin = perf_counter()
+        looks = not _receiving.looking and self._comeback.expected()
+        if not looks or not await self._look(begin + self._comeback.window_s):
+            await self._readable()
+        self._comeback.came(perf_counter() - begin, looks)
+
+    async def _look(self, until: float) -> bool:
+        """Turn the event loop over, without sleep, until there are bytes or time is up; return whether there are."""
+        bytes_there = select.poll()
+        bytes_there.register(self._fd, select.POLLIN)
+        _receiving.looking = True
+        try:
+            while perf_counter() < until:
+                await trio.lowlevel.checkpoint()
+                if self._fd < 0 or bytes_there.poll(0):
+                    return self._fd >= 0
+        finally:
+            _receiving.looking = False
+        return False
+
     async def _readable(self) -> None:
         if self._fd < 0:
             raise trio.ClosedResourceError("this side closed the connection")
-        self._unwaited = 0
         await trio.lowlevel.wait_readable(self._fd)
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -195,13 +230,14 @@ class TcpStream:
 
 
 class TcpListener:
-    """A listening TCP socket."""
+    """A listening TCP socket; *idle_poll_s* is for the streams it accepts."""
 
     # Errors of accept() that say something about the machine or the peer, never about this listener.
     _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ECONNABORTED})
 
-    def __init__(self, sock: trio.socket.SocketType) -> None:
+    def __init__(self, sock: trio.socket.SocketType, idle_poll_s: float = 0.0) -> None:
         self._socket = sock
+        self._idle_poll_s = idle_poll_s
         self.address: tuple[str, int] = _host_port(sock.getsockname())
 
     async def accept(self) -> TcpStream:
@@ -221,7 +257,7 @@ class TcpListener:
                 await trio.sleep(0.1)  # out of descriptors or memory: give the process time to free some
                 continue
             try:
-                return TcpStream(sock)
+                return TcpStream(sock, self._idle_poll_s)
             except OSError:  # the peer was gone before we could ask for its name
                 sock.close()
 
@@ -231,10 +267,17 @@ class TcpListener:
 
 
 class TcpNetwork:
-    """The machine's TCP/IP."""
+    """The machine's TCP/IP.
 
-    def __init__(self, backlog: int = 1024) -> None:
+    Args:
+        backlog: connections that may wait until they are accepted.
+        idle_poll_s: seconds to look for the next bytes of a quick peer before the event loop sleeps, for connections
+            that others opened; see :mod:`understudy.runtime.comeback`.
+    """
+
+    def __init__(self, backlog: int = 1024, idle_poll_s: float = 0.0) -> None:
         self._backlog = backlog
+        self._idle_poll_s = idle_poll_s
 
     async def listen(self, host: str, port: int) -> TcpListener:
         try:
@@ -255,7 +298,7 @@ class TcpNetwork:
                 errno.EADDRNOTAVAIL: "this machine has no such address; choose one of its own, or 0.0.0.0 for all",
             }.get(error.errno or 0, error.strerror or str(error))
             raise ListenError(f"cannot listen on {host}:{port}: {hint}") from error
-        return TcpListener(sock)
+        return TcpListener(sock, self._idle_poll_s)
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> TcpStream:
         with trio.move_on_after(timeout_seconds):

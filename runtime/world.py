@@ -27,6 +27,10 @@ class World:
     process_id: int = 1
 
 
-def real_world() -> World:
-    """Return the machine's own clock, TCP network, file systems and entropy, and this process's id."""
-    return World(SystemClock(), TcpNetwork(), RealDisk(), random.Random(), os.getpid())
+def real_world(idle_poll_s: float = 0.0) -> World:
+    """Return the machine's own clock, TCP network, file systems and entropy, and this process's id.
+
+    Args:
+        idle_poll_s: see :class:`~understudy.runtime.network.TcpNetwork`; more than 0 is for servers of their own only.
+    """
+    return World(SystemClock(), TcpNetwork(idle_poll_s=idle_poll_s), RealDisk(), random.Random(), os.getpid())

@@ -182,6 +182,17 @@ def test_a_bad_value_is_one_line_and_exit_code_1(
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize("program", ["mqbroker", "mqbrokercontainer"])
+@pytest.mark.parametrize("text", ["", "-1", "10001", "0.4ms"])
+def test_a_bad_idle_poll_is_one_line(
+    program: str, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, start: object
+) -> None:
+    monkeypatch.setenv("UNDERSTUDY_IDLE_POLL", text)
+    code, errors = start(program, "-c", conf(tmp_path)).finish()  # type: ignore[operator]
+    expected = f"{program}: UNDERSTUDY_IDLE_POLL={text}: expected microseconds from 0 (never) to 10000\n"
+    assert (1, expected) == (code, errors.splitlines(keepends=True)[-1])
+
+
 def test_a_port_in_use_is_one_line(tmp_path: Path, start: object) -> None:
     with socket.socket() as holder:
         holder.bind(("0.0.0.0", 0))

@@ -15,8 +15,8 @@ from understudy.runtime.network import TcpNetwork, TcpStream
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[tuple[TcpStream, TcpStream]]:
-    network = TcpNetwork()
+async def connected(idle_poll_s: float = 0.0) -> AsyncIterator[tuple[TcpStream, TcpStream]]:
+    network = TcpNetwork(idle_poll_s=idle_poll_s)
     listener = await network.listen("127.0.0.1", 0)
     near = await network.connect(*listener.address, 5)
     far = await listener.accept()
@@ -58,6 +58,11 @@ async def test_a_receive_on_a_closed_stream_says_so() -> None:
             await far.receive_some(10)
 
 
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+
+
 async def _exchange(near: TcpStream, far: TcpStream) -> None:
     """Let *near* wait for an answer, after which a receive of *far* waits at once instead of looking first."""
     async with trio.open_nursery() as nursery:
@@ -67,7 +72,7 @@ async def _exchange(near: TcpStream, far: TcpStream) -> None:
             await far.send_all(b"answer")
 
         nursery.start_soon(answer)
-        await trio.testing.wait_all_tasks_blocked()
+        await _turns(5)
         await near.send_all(b"ask")
         assert b"answer" == await near.receive_some(10)
 
@@ -90,6 +95,36 @@ async def test_a_receive_on_a_stream_closed_after_an_exchange_says_so() -> None:
         await far.aclose()
         with pytest.raises(trio.ClosedResourceError):
             await far.receive_some(10)
+
+
+async def test_who_looks_before_it_sleeps_hears_the_same() -> None:
+    async with connected(idle_poll_s=0.0004) as (near, far):
+        for _ in range(300):
+            await _exchange(near, far)
+
+
+async def test_while_a_stream_looks_others_get_their_turn_and_it_can_be_closed_or_cancelled() -> None:
+    # given streams whose peers were quick, and much time to look for what comes next
+    async with connected(idle_poll_s=60.0) as (near, far), connected(idle_poll_s=60.0) as (other_near, other_far):
+        await _exchange(near, far)
+        await _exchange(other_near, other_far)
+        # when the receive of one is cancelled, and the other one is closed by its own side
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(far.receive_some, 10)
+            await _turns(50)
+            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                with pytest.raises(trio.ClosedResourceError):
+                    await other_far.receive_some(10)
+
+            nursery.start_soon(receive)
+            await _turns(50)
+            await other_far.aclose()
+        # then the first one goes on
+        with trio.fail_after(5):
+            await _exchange(near, far)
 
 
 async def test_a_peer_that_resets_breaks_the_receive() -> None:
