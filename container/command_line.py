@@ -73,7 +73,7 @@ def server_world() -> World:
         UsageError: there are no such microseconds.
     """
     text = os.environ.get("UNDERSTUDY_IDLE_POLL", "400")
-    if not (text.isascii() and text.isdigit() and int(text) <= _IDLE_POLL_MOST_US):
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= _IDLE_POLL_MOST_US):
         raise UsageError(
             f"UNDERSTUDY_IDLE_POLL={printable(text)}: expected microseconds from 0 (never) to {_IDLE_POLL_MOST_US}"
         )

@@ -7,6 +7,9 @@ nobody looks for a peer that is slow, and where looking is in vain it is tried m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 TRIAL = 8
 """Credit to begin with: it takes some exchanges until threads that wake each other have settled on one processor."""
 MOST_CREDIT = 32
@@ -14,6 +17,18 @@ IN_VAIN = 2
 """What looking in vain costs; when it helped, credit grows by 1."""
 FIRST_REST, LONGEST_REST = 16, 1024
 """Receives without looking when the credit is spent."""
+
+
+class IdlePoll(NamedTuple):
+    """How long the event loop of a server looks for the next bytes of a quick peer before it sleeps.
+
+    Attributes:
+        window_s: seconds; 0 is never.
+        busy: whether threads of this process work, for which it must not look: it would keep the interpreter from them.
+    """
+
+    window_s: float = 0.0
+    busy: Callable[[], bool] = bool
 
 
 class Comeback:

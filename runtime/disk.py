@@ -353,5 +353,9 @@ class RealDisk(RealFiles):
             # Not Linux: every process counts as a new boot, so nothing unsynced is trusted.
             return str(uuid.uuid4())
 
+    def busy(self) -> bool:
+        """Whether threads work for this disk now."""
+        return self._limiter.borrowed_tokens > 0
+
     async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         return await trio.to_thread.run_sync(function, limiter=self._limiter, abandon_on_cancel=abandon)

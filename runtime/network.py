@@ -16,7 +16,7 @@ from typing import Protocol
 
 import trio
 
-from understudy.runtime.comeback import Comeback
+from understudy.runtime.comeback import Comeback, IdlePoll
 from understudy.runtime.log import get_logger
 
 log = get_logger("runtime.network")
@@ -122,6 +122,7 @@ class _Receiving(threading.local):
 
 
 _receiving = _Receiving()
+_NEVER = IdlePoll()
 
 
 class TcpStream:
@@ -129,16 +130,17 @@ class TcpStream:
 
     Args:
         sock: the connection.
-        idle_poll_s: seconds to look for bytes before the event loop sleeps, when the peer was quick before.
+        idle_poll: how long to look for bytes before the event loop sleeps, when the peer was quick before.
     """
 
-    def __init__(self, sock: trio.socket.SocketType, idle_poll_s: float = 0.0) -> None:
+    def __init__(self, sock: trio.socket.SocketType, idle_poll: IdlePoll) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stream = trio.SocketStream(sock)
         self._fd = sock.fileno()
         self._unwaited = 0
         self._patient = 0
-        self._comeback = Comeback(idle_poll_s)
+        self._busy = idle_poll.busy
+        self._comeback = Comeback(idle_poll.window_s)
         self.local: tuple[str, int] = _host_port(sock.getsockname())
         self.peer: tuple[str, int] = _host_port(sock.getpeername())
 
@@ -177,18 +179,18 @@ class TcpStream:
             await self._readable()
             return
         begin = perf_counter()
-        looks = not _receiving.looking and self._comeback.expected()
+        looks = not _receiving.looking and not self._busy() and self._comeback.expected()
         if not looks or not await self._look(begin + self._comeback.window_s):
             await self._readable()
         self._comeback.came(perf_counter() - begin, looks)
 
     async def _look(self, until: float) -> bool:
-        """Turn the event loop over, without sleep, until there are bytes or time is up; return whether there are."""
+        """Turn the event loop over, without sleep, while nothing is against it; return whether there are bytes."""
         bytes_there = select.poll()
         bytes_there.register(self._fd, select.POLLIN)
         _receiving.looking = True
         try:
-            while perf_counter() < until:
+            while perf_counter() < until and not self._busy():
                 await trio.lowlevel.checkpoint()
                 if self._fd < 0 or bytes_there.poll(0):
                     return self._fd >= 0
@@ -230,14 +232,14 @@ class TcpStream:
 
 
 class TcpListener:
-    """A listening TCP socket; *idle_poll_s* is for the streams it accepts."""
+    """A listening TCP socket; *idle_poll* is for the streams it accepts."""
 
     # Errors of accept() that say something about the machine or the peer, never about this listener.
     _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ECONNABORTED})
 
-    def __init__(self, sock: trio.socket.SocketType, idle_poll_s: float = 0.0) -> None:
+    def __init__(self, sock: trio.socket.SocketType, idle_poll: IdlePoll = _NEVER) -> None:
         self._socket = sock
-        self._idle_poll_s = idle_poll_s
+        self._idle_poll = idle_poll
         self.address: tuple[str, int] = _host_port(sock.getsockname())
 
     async def accept(self) -> TcpStream:
@@ -257,7 +259,7 @@ class TcpListener:
                 await trio.sleep(0.1)  # out of descriptors or memory: give the process time to free some
                 continue
             try:
-                return TcpStream(sock, self._idle_poll_s)
+                return TcpStream(sock, self._idle_poll)
             except OSError:  # the peer was gone before we could ask for its name
                 sock.close()
 
@@ -271,13 +273,12 @@ class TcpNetwork:
 
     Args:
         backlog: connections that may wait until they are accepted.
-        idle_poll_s: seconds to look for the next bytes of a quick peer before the event loop sleeps, for connections
-            that others opened; see :mod:`understudy.runtime.comeback`.
+        idle_poll: for connections that others opened.
     """
 
-    def __init__(self, backlog: int = 1024, idle_poll_s: float = 0.0) -> None:
+    def __init__(self, backlog: int = 1024, idle_poll: IdlePoll = _NEVER) -> None:
         self._backlog = backlog
-        self._idle_poll_s = idle_poll_s
+        self._idle_poll = idle_poll
 
     async def listen(self, host: str, port: int) -> TcpListener:
         try:
@@ -298,7 +299,7 @@ class TcpNetwork:
                 errno.EADDRNOTAVAIL: "this machine has no such address; choose one of its own, or 0.0.0.0 for all",
             }.get(error.errno or 0, error.strerror or str(error))
             raise ListenError(f"cannot listen on {host}:{port}: {hint}") from error
-        return TcpListener(sock, self._idle_poll_s)
+        return TcpListener(sock, self._idle_poll)
 
     async def connect(self, host: str, port: int, timeout_seconds: float) -> TcpStream:
         with trio.move_on_after(timeout_seconds):
@@ -335,7 +336,7 @@ async def _connected(family: socket.AddressFamily, address: tuple[object, ...]) 
     sock = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
         await sock.connect(address)
-        return TcpStream(sock)
+        return TcpStream(sock, _NEVER)
     except BaseException:
         sock.close()
         raise

@@ -8,6 +8,7 @@ import random
 import attrs
 
 from understudy.runtime.clock import Clock, SystemClock
+from understudy.runtime.comeback import IdlePoll
 from understudy.runtime.disk import Disk, RealDisk
 from understudy.runtime.network import Network, TcpNetwork
 
@@ -31,6 +32,8 @@ def real_world(idle_poll_s: float = 0.0) -> World:
     """Return the machine's own clock, TCP network, file systems and entropy, and this process's id.
 
     Args:
-        idle_poll_s: see :class:`~understudy.runtime.network.TcpNetwork`; more than 0 is for servers of their own only.
+        idle_poll_s: see :class:`~understudy.runtime.comeback.IdlePoll`; more than 0 is for programs that serve others.
     """
-    return World(SystemClock(), TcpNetwork(idle_poll_s=idle_poll_s), RealDisk(), random.Random(), os.getpid())
+    disk = RealDisk()
+    network = TcpNetwork(idle_poll=IdlePoll(idle_poll_s, disk.busy))
+    return World(SystemClock(), network, disk, random.Random(), os.getpid())

@@ -60,7 +60,7 @@ class Index:
         self._newest: IndexFile | None = None
         self.dirty_paths: set[str] = set()
         self.unsynced_folder = False
-        self._full = False
+        self._failing = False
 
     def load(self) -> None:
         """Find the files and read their headers. A file of another geometry is deleted: it can be built again."""
@@ -99,7 +99,11 @@ class Index:
                 return
         view = file.view
         if view is None:
-            view = file.mapped_view()
+            try:
+                view = file.mapped_view()
+            except OSError as error:
+                self._left_out(error)
+                return
         if unsigned >= 0x80000000:
             unsigned = key_hash(unsigned)
         number = file.count
@@ -185,13 +189,16 @@ class Index:
             begin = self._entries_at + file.room * ENTRY_BYTES if file.room else 0
             self._disk.allocate(file.path, begin, self._entries_at + room * ENTRY_BYTES - begin)
         except OSError as error:
-            if not self._full:
-                self._full = True
-                log.error("no space for the index; messages are not found by key until there is some", error=error)
+            self._left_out(error)
             return None
-        self._full = False
+        self._failing = False
         file.room = room
         return file
+
+    def _left_out(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            log.error("messages cannot be entered into the index, no key finds them; free some space", error=error)
 
     def _add_file(self) -> IndexFile:
         previous = self._newest

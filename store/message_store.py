@@ -1,8 +1,8 @@
 """The message store of one broker: commit log, consume queues, index, flush, recovery, retention.
 
-One message's way: :mod:`~understudy.store.writer` puts it into the mapped log, its queue unit and index entries beside
-it; :mod:`~understudy.store.flush` makes it durable; :mod:`~understudy.store.reader` answers pulls with slices of the
-log; after a crash :mod:`~understudy.store.recovery` makes the three agree again;
+One message's way: :mod:`~understudy.store.writer` puts it into the mapped log, its queue unit beside it, its index
+entries soon after; :mod:`~understudy.store.flush` makes it durable; :mod:`~understudy.store.reader` answers pulls with
+slices of the log; after a crash :mod:`~understudy.store.recovery` makes the three agree again;
 :mod:`~understudy.store.retention` deletes what is old.
 """
 

@@ -76,7 +76,7 @@ class Writer:
         uniq_key: bytes | None = None,
         now_ms: int | None = None,
     ) -> Appended:
-        """Write one message and its queue and index entries.
+        """Write one message and its queue entry; its index entries follow, see :attr:`StoreCore.unindexed`.
 
         Args:
             topic: at most 127 bytes in UTF-8 (255 for a retry topic).

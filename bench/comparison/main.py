@@ -51,7 +51,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
         type=float,
         metavar="PERCENT",
         help="measure a step again, up to three times, while a virtual machine's host gives more of its processors\n"
-        "to others, and keep the quietest (default: measure once)",
+        "to others, and keep the quietest (default: measure once); its store holds more after that",
     )
     parser.add_argument("--no-sync-flush", action="store_true", help="leave out the step with synchronous flush")
     parser.add_argument("--no-idle", action="store_true", help="leave out the nine idle brokers")

@@ -220,12 +220,11 @@ class SendProcessor:
     def end_receive(self) -> None:
         """End a receive, after its answers: do for its sends what nobody waits for."""
         received_ms, self._received_ms = self._received_ms, 0
-        stored = self._stored
-        if stored:
+        if self._stored:
+            stored, self._stored = self._stored, []
             for count, queue_id, messages, size_bytes in stored:
                 count(queue_id, messages, size_bytes)
             self._broker.stats.put_took(self._clock.wall_ms() - received_ms, len(stored))
-            stored.clear()
             self._store.enter_keys()
 
     # --- batches -----------------------------------------------------------------------------------------------

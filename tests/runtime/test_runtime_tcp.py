@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,12 +11,15 @@ import pytest
 import trio
 import trio.testing
 
+from understudy.runtime.comeback import IdlePoll
 from understudy.runtime.network import TcpNetwork, TcpStream
 
 
 @asynccontextmanager
-async def connected(idle_poll_s: float = 0.0) -> AsyncIterator[tuple[TcpStream, TcpStream]]:
-    network = TcpNetwork(idle_poll_s=idle_poll_s)
+async def connected(
+    idle_poll_s: float = 0.0, busy: Callable[[], bool] = bool
+) -> AsyncIterator[tuple[TcpStream, TcpStream]]:
+    network = TcpNetwork(idle_poll=IdlePoll(idle_poll_s, busy))
     listener = await network.listen("127.0.0.1", 0)
     near = await network.connect(*listener.address, 5)
     far = await listener.accept()
@@ -125,6 +128,21 @@ async def test_while_a_stream_looks_others_get_their_turn_and_it_can_be_closed_o
         # then the first one goes on
         with trio.fail_after(5):
             await _exchange(near, far)
+
+
+async def test_nobody_looks_while_threads_work() -> None:
+    works = False
+    async with connected(idle_poll_s=60.0, busy=lambda: works) as (near, far):
+        # given a receive that looks for the bytes of a quick peer
+        await _exchange(near, far)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(far.receive_some, 10)
+            await _turns(50)
+            # when a thread begins to work, then it sleeps, and hears its peer all the same
+            works = True
+            with trio.fail_after(5):
+                await trio.testing.wait_all_tasks_blocked()
+                await near.send_all(b"more")
 
 
 async def test_a_peer_that_resets_breaks_the_receive() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from store_fixtures import (
 
 from understudy.runtime.world import real_world
 from understudy.store.config import StoreConfig
+from understudy.store.index_file import IndexFile
 from understudy.store.message_store import MessageStore
 from understudy.store.record import encode_batch
 from understudy.store.status import PutRejected, PutStatus
@@ -65,6 +67,32 @@ async def test_a_full_disk_refuses_what_it_has_no_space_for(batch: bool, autojum
         # then messages are taken and found
         assert store.max_queue_offset(TOPIC, 0) == 31
         assert len(store.query(TOPIC, "second", 64, 0, 1 << 60).records) == 30
+
+
+async def test_a_message_is_stored_although_the_index_cannot_be_mapped(
+    autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_store(simulated_world()) as store:
+        put(store, TOPIC, b"a", UNIQ_KEY="first")
+        store.enter_keys()
+        # given a process that may map no more files, and an index whose file made room for others
+        with monkeypatch.context() as changed:
+            changed.setattr(IndexFile, "mapped_view", refuse_to_map)
+            for file in store._core.index.files:
+                file.view = None
+            put(store, TOPIC, b"b", UNIQ_KEY="second")
+            put(store, TOPIC, b"c", UNIQ_KEY="third")
+            store.enter_keys()
+        # when it may again
+        put(store, TOPIC, b"d", UNIQ_KEY="fourth")
+        # then all messages are there, and those are found by key that could be entered
+        assert bodies_of(store.get(TOPIC, 0, 0, 32, 1 << 20)) == [b"a", b"b", b"c", b"d"]
+        found = [len(store.query(TOPIC, key, 9, 0, 1 << 60).records) for key in ("first", "second", "third", "fourth")]
+        assert found == [1, 0, 0, 1]
+
+
+def refuse_to_map(file: IndexFile) -> memoryview:
+    raise OSError(errno.EMFILE, "Too many open files", file.path)
 
 
 async def test_replication_to_a_full_disk_goes_on_where_it_stopped(autojump_clock: object) -> None:
