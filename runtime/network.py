@@ -175,13 +175,12 @@ class TcpStream:
     async def _wait(self) -> None:
         """Wait until there are bytes, or may be some."""
         self._unwaited = 0
-        if not self._comeback.window_s or self._fd < 0:
-            await self._readable()
-            return
         begin = perf_counter()
-        looks = not _receiving.looking and not self._busy() and self._comeback.expected()
+        looks = self._fd >= 0 and not _receiving.looking and self._comeback.expected() and not self._busy()
         if not looks or not await self._look(begin + self._comeback.window_s):
-            await self._readable()
+            if self._fd < 0:
+                raise trio.ClosedResourceError("this side closed the connection")
+            await trio.lowlevel.wait_readable(self._fd)
         self._comeback.came(perf_counter() - begin, looks)
 
     async def _look(self, until: float) -> bool:
@@ -197,11 +196,6 @@ class TcpStream:
         finally:
             _receiving.looking = False
         return False
-
-    async def _readable(self) -> None:
-        if self._fd < 0:
-            raise trio.ClosedResourceError("this side closed the connection")
-        await trio.lowlevel.wait_readable(self._fd)
 
     def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
         if self._fd < 0:

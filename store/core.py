@@ -118,10 +118,8 @@ class StoreCore:
     def enter_keys(self) -> None:
         """Enter into the index what was stored since the last time; whoever asks for the index does that, too."""
         unindexed, self.unindexed = self.unindexed, []
-        put = self._index.put_one
         for queue, unique, keys, tags, physical, store_ms in unindexed:
-            for unsigned in index_hashes(queue, unique, keys, tags):
-                put(unsigned, physical, store_ms)
+            self._index.put(index_hashes(queue, unique, keys, tags), physical, store_ms)
 
     async def wait_beyond(self, offset: int) -> None:
         """Sleep until the log ends after physical offset *offset*."""
