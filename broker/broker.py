@@ -16,6 +16,7 @@ from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, delay_levels_ms
+from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
 from understudy.broker.hold import PullHold
@@ -34,7 +35,7 @@ from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.broker.role import OpenRole, Role
 from understudy.broker.saved_tables import load_tables
-from understudy.broker.schedule import ScheduleProgress, ScheduleService
+from understudy.broker.schedule import ScheduleService
 from understudy.broker.services import start_services
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics

@@ -15,6 +15,7 @@ from typing import Any
 import trio
 
 from understudy.broker.data_version import DataVersion
+from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.queue_mappings import QueueMappings
@@ -29,7 +30,6 @@ from understudy.broker.replica_tables import (
     takeover,
 )
 from understudy.broker.replication import Replication
-from understudy.broker.schedule import ScheduleProgress
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.remoting.client import RemotingClient

@@ -10,8 +10,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker import delay, names
+from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage
-from understudy.broker.schedule import ScheduleProgress, ScheduleService
+from understudy.broker.schedule import ScheduleService
 from understudy.runtime.clock import VirtualClock
 from understudy.store.record import encode_record, format_properties
 from understudy.store.status import GetResult, GetStatus

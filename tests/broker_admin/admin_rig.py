@@ -12,13 +12,13 @@ from understudy.broker import admin
 from understudy.broker.broker import Broker
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.filters import Subscription
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.queue_mappings import QueueMappings
-from understudy.broker.schedule import ScheduleProgress
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
 from understudy.remoting.command import Command
