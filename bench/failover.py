@@ -20,11 +20,11 @@ from functools import partial
 
 import trio
 
+from understudy.format.json_dialect import dumps, loads
 from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.runtime.world import real_world
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.java_tools import missing

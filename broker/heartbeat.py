@@ -12,7 +12,7 @@ import attrs
 
 from understudy.broker.clients import CLUSTERING, CONSUME_PASSIVELY
 from understudy.broker.filters import Subscription
-from understudy.runtime.json_dialect import JsonError, loads
+from understudy.format.json_dialect import JsonError, loads
 
 
 class HeartbeatError(ValueError):

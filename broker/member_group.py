@@ -25,11 +25,11 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
+from understudy.format.json_dialect import JsonError, loads
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 

@@ -18,12 +18,12 @@ from understudy.broker.name_servers import NameServers
 from understudy.broker.registration_requests import RegistrationRequests
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.broker.unheard import Unheard
+from understudy.format.json_dialect import JsonError, loads
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 

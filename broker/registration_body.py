@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from understudy.broker.data_version import DataVersion
 from understudy.broker.topics import TopicConfig
-from understudy.runtime.json_dialect import dumps
+from understudy.format.json_dialect import dumps
 
 _INT = struct.Struct(">i")
 

@@ -13,10 +13,10 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.registration_body import compressed_body, registration_body
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import Clock
-from understudy.runtime.json_dialect import dumps
 
 
 class RegistrationRequests:

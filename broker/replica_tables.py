@@ -23,7 +23,7 @@ import attrs
 
 from understudy.broker.data_version import DataVersion
 from understudy.broker.offsets import OffsetTable, queue_table, removed_table
-from understudy.runtime.json_dialect import JsonError, loads
+from understudy.format.json_dialect import JsonError, loads
 
 Queues = dict[str, dict[int, int]]
 

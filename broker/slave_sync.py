@@ -32,11 +32,11 @@ from understudy.broker.replica_tables import (
 from understudy.broker.replication import Replication
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format.json_dialect import dumps
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import dumps
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker import names
 from understudy.broker.topics import TopicConfig
+from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.log import get_logger
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from understudy.broker.data_version import DataVersion
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.container import BrokerContainer
 from understudy.container.hosted import BrokerIdentity
+from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required, required_int
-from understudy.runtime.json_dialect import dumps
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import ConfigError, Properties, parse_properties
 from understudy.runtime.stored_settings import NotStoredError, store_changes

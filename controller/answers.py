@@ -12,10 +12,10 @@ from understudy.controller.failover import ElectionRecord
 from understudy.controller.leadership import heard_leader
 from understudy.controller.metadata import Group
 from understudy.controller.raft.facts import Facts
+from understudy.format.json_dialect import JsonError, loads
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError, optional_int
-from understudy.runtime.json_dialect import JsonError, loads
 
 
 def number_of(command: Command, name: str, default: int) -> int:

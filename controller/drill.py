@@ -29,11 +29,11 @@ from understudy.controller.drill_processes import (
 from understudy.controller.request_relay import RELAYED_HOST, Relays
 from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.controller.stub_broker import StubBroker, StubSettings
+from understudy.format.json_dialect import loads
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import World, real_world
 

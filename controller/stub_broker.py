@@ -11,13 +11,13 @@ import attrs
 import msgspec
 import trio
 
+from understudy.format.json_dialect import loads
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import World
 
 CALL_MS = 3000

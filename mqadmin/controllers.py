@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.format.json_dialect import dumps
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.options import UsageError, flag, needed, value
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.session import json_body, split_addresses
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import dumps
 
 
 async def _metadata(context: Context, address: str) -> dict[str, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import Option, UsageError, needed, value
 from understudy.mqclient.errors import ClientError
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import JsonError, dumps, loads
 
 _USER_ROW = "%-16s  %-22s  %-22s  %-22s"
 _RULE_ROW = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
+from understudy.format.json_dialect import dumps, loads
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult
 from understudy.mqclient.offsets import parse_queue, queue_key
 from understudy.mqclient.queue import MessageQueue
@@ -15,7 +16,6 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required
-from understudy.runtime.json_dialect import dumps, loads
 
 if TYPE_CHECKING:
     from understudy.mqclient.push_consumer import PushConsumer

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import attrs
 
+from understudy.format.json_dialect import dumps
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import parse_queue, queue_body
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import dumps
 from understudy.runtime.log import get_logger
 
 log = get_logger("mqclient.locks")

@@ -8,12 +8,12 @@ from typing import Protocol
 
 import trio
 
+from understudy.format.json_dialect import ObjectKey, loads
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.runtime.disk import Disk
-from understudy.runtime.json_dialect import ObjectKey, loads
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, load_table, save_table
 

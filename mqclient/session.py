@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import attrs
 import trio
 
+from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.mqclient.errors import BrokerError, ClientError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import heartbeat_body
 from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX
@@ -21,7 +22,6 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import JsonError, dumps, loads
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 

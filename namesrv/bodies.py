@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from understudy.format.json_dialect import dumps
 from understudy.namesrv.records import BrokerGroup, DataVersion, MappingInfo
 from understudy.namesrv.routes import Route, RouteBroker
-from understudy.runtime.json_dialect import dumps
 
 
 def route(value: Route, *, standard: bool) -> bytes:

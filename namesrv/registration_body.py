@@ -12,8 +12,8 @@ from typing import Any
 
 import attrs
 
+from understudy.format.json_dialect import JsonError, loads
 from understudy.namesrv.records import NO_VERSION, DataVersion, MappingInfo, QueueData
-from understudy.runtime.json_dialect import JsonError, loads
 
 # MQVersion.java ordinals of the peers that changed the body.
 FIRST_WITH_FILTER_SERVERS = 37

@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
+from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
-from understudy.runtime.json_dialect import JsonError, dumps, loads
 
 
 class TableDamagedError(Exception):
@@ -63,7 +63,7 @@ def save_table(disk: Disk, path: str, value: Any, *, bare_keys: bool = True) -> 
     Args:
         disk: where to write.
         path: the file; its folder must exist.
-        value: the table, with keys as :func:`understudy.runtime.json_dialect.dumps` takes them.
+        value: the table, with keys as :func:`understudy.format.json_dialect.dumps` takes them.
         bare_keys: write numeric keys unquoted as Java's own files have them.
     """
     write_durably(disk, path, dumps(value, bare_keys=bare_keys))

@@ -18,6 +18,7 @@ import trio
 from understudy.broker.broker import Broker
 from understudy.container.preonline.report import Report
 from understudy.container.role_services import RoleServices
+from understudy.format.json_dialect import loads
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.producer import open_producer
@@ -26,7 +27,6 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import loads
 from understudy.store.message_store import MessageStore
 from understudy.testkit.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
 from understudy.testkit.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic

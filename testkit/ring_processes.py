@@ -16,11 +16,11 @@ from typing import Any
 
 import trio
 
+from understudy.format.json_dialect import loads
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.port_blocks import PortBlocks
 from understudy.testkit.java_tools import LAUNCHER
 from understudy.testkit.ring import CONTAINERS, brokers_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.format import json_dialect
+from understudy.format.json_dialect import ObjectKey
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.fields import CommandError
-from understudy.runtime import json_dialect
-from understudy.runtime.json_dialect import ObjectKey
 
 UNSET_REMARK = "not set any response code"
 """What the reference leaves in the remark of some good answers."""

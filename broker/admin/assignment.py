@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker import names
 from understudy.broker.admin.answers import body_object, json_answer, queue_value
+from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime import json_dialect
 from understudy.runtime.log import get_logger
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from understudy.broker.data_version import DataVersion
+from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime import json_dialect
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import ConfigError, Properties, parse_properties
 from understudy.runtime.stored_settings import NotStoredError, store_changes

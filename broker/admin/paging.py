@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from understudy.broker.data_version import DataVersion
+from understudy.format import json_dialect
 from understudy.remoting.command import Command
 from understudy.remoting.fields import optional, optional_int
-from understudy.runtime import json_dialect
 
 Row = TypeVar("Row")
 

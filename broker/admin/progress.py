@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import json_answer, queue_key, queue_value, unknown_topic
 from understudy.broker.topics import TopicConfig
+from understudy.format.json_dialect import ObjectKey
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import optional, optional_bool, required
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.json_dialect import ObjectKey
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker

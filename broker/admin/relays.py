@@ -11,14 +11,14 @@ import trio
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.broker.clients import ClientChannel
+from understudy.format import json_dialect
+from understudy.format.json_dialect import ObjectKey
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import InvokeTimeoutError, RemotingError
 from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.server import RemotingServer
-from understudy.runtime import json_dialect
-from understudy.runtime.json_dialect import ObjectKey
 from understudy.runtime.log import get_logger
 
 if TYPE_CHECKING:

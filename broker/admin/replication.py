@@ -13,12 +13,12 @@ from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.broker.data_version import DataVersion
 from understudy.broker.member_group import MinBrokerNotice
 from understudy.broker.slave_sync import KNOWN_OFFSETS, PARTLY, TABLES
+from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.json_dialect import dumps
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker

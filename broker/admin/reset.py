@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer, queue_key, queue_value
 from understudy.broker.topics import TopicConfig
+from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
-from understudy.runtime import json_dialect
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker

@@ -15,6 +15,7 @@ import trio
 
 from understudy.broker.lock_quorum import decide, quorum_of
 from understudy.broker.locks import Queue
+from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -22,7 +23,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.json_dialect import JsonError, dumps, loads
 from understudy.runtime.log import get_logger
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from understudy.broker import filters, names
 from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel
 from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError, parse_heartbeat
 from understudy.broker.processors.pull import no_expression_filter
+from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.json_dialect import JsonError, dumps, loads
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker

@@ -17,11 +17,11 @@ from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage, append
 from understudy.container.escape import choice
 from understudy.container.escape.choice import LocalMaster, NoPlace, Queue, Remote
+from understudy.format.json_dialect import JsonError, loads
 from understudy.mqclient.route import TopicRoute, parse_route
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger
 from understudy.store.properties import format_properties, parse_properties
 from understudy.store.record import Record, RecordError, decode_records

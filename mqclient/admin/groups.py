@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 
+from understudy.format.json_dialect import dumps
 from understudy.mqclient.admin.topics import master_addresses
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import parse_queue
 from understudy.mqclient.queue import MessageQueue, retry_topic
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import dumps
 
 
 @attrs.frozen

@@ -7,13 +7,13 @@ from typing import Any
 
 import attrs
 
+from understudy.format.json_dialect import dumps
 from understudy.mqclient.admin.cluster import cluster_info, name_servers
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.offsets import parse_queue
 from understudy.mqclient.queue import AUTO_CREATE_TOPIC, MessageQueue
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.runtime.json_dialect import dumps
 
 
 @attrs.frozen

@@ -16,13 +16,13 @@ from broker_rig import PORT, NoNetwork, open_rig, options
 from understudy.broker.broker import Broker
 from understudy.broker.persistence import Persistence, SavedTable
 from understudy.broker.storage import BrokerStartError
+from understudy.format.json_dialect import loads
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, RealDisk
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.network import ListenError, TcpNetwork
 from understudy.runtime.world import World
 from understudy.testkit.waiting import until

@@ -18,6 +18,7 @@ from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.identity import Identity
 from understudy.broker.registration import Registration
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format.json_dialect import loads
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -28,7 +29,6 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.errors import ConnectionLostError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster

@@ -8,11 +8,11 @@ import pytest
 import trio
 from broker_rig import pull_header, send_header
 
+from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
 

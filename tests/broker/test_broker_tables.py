@@ -14,7 +14,7 @@ from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.locks import LOCK_LIFETIME_MS, QueueLocks
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
-from understudy.runtime.json_dialect import dumps, loads
+from understudy.format.json_dialect import dumps, loads
 from understudy.store.properties import java_hash
 
 

@@ -21,10 +21,10 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
+from understudy.format import json_dialect
 from understudy.remoting.command import Command
 from understudy.remoting.dispatch import failure
 from understudy.remoting.errors import RemotingError
-from understudy.runtime import json_dialect
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.store.status import GetResult, GetStatus, QueryResult

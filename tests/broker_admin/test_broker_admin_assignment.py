@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from admin_rig import Peer, Rig, same
 
+from understudy.format import json_dialect
 from understudy.remoting.command import Command
 from understudy.remoting.errors import ConnectFailedError
-from understudy.runtime import json_dialect
 
 
 async def test_assignment_by_the_broker() -> None:

@@ -17,9 +17,9 @@ from admin_rig import DATA, unordered
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.format import json_dialect
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
-from understudy.runtime import json_dialect
 from understudy.runtime.world import real_world
 
 RECORDS = {12, 33}

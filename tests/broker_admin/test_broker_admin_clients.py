@@ -6,9 +6,9 @@ import pytest
 from admin_rig import EXCHANGES, Peer, Rig, live_group, same
 
 from understudy.broker.clients import ClientChannel
+from understudy.format import json_dialect
 from understudy.remoting.command import Command
 from understudy.remoting.errors import InvokeTimeoutError
-from understudy.runtime import json_dialect
 
 
 async def test_progress_and_members_of_a_live_group() -> None:

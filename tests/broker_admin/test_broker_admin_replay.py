@@ -6,8 +6,8 @@ import pytest
 from admin_rig import Peer, Rig, live_group, same
 
 from understudy.broker.filters import Subscription
+from understudy.format import json_dialect
 from understudy.remoting.command import Command
-from understudy.runtime import json_dialect
 
 
 @pytest.mark.parametrize(

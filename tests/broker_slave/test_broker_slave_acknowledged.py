@@ -9,9 +9,9 @@ import pytest
 import trio
 from slave_rig import Pair, open_pair, run
 
+from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.waiting import until
 
 

@@ -9,10 +9,10 @@ import pytest
 import trio
 from slave_rig import SLAVE, bodies, open_pair, run
 
+from understudy.format.json_dialect import loads
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.sim_disk import SimDisk
 from understudy.testkit.waiting import until

@@ -8,9 +8,9 @@ import pytest
 import trio
 from slave_rig import GROUP, SLAVE, open_listening_name_server, open_pair, run
 
+from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.waiting import until
 

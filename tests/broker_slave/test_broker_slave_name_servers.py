@@ -10,13 +10,13 @@ import trio
 from slave_rig import GROUP, run
 
 from understudy.broker.topics import TopicConfig
+from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.waiting import until
 

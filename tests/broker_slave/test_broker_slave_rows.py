@@ -14,6 +14,7 @@ import trio
 from slave_rig import GROUP, SLAVE, bodies, open_listening_name_server, open_pair, run
 
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import dumps, loads
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
@@ -25,7 +26,6 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.waiting import until

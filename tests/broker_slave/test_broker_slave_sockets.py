@@ -11,13 +11,13 @@ from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
 from understudy.container.hosted import BrokerIdentity
+from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.runtime.background import open_background
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import until

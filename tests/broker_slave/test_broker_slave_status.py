@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from slave_rig import open_pair, run
 
+from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.waiting import until
 
 

@@ -10,11 +10,11 @@ from slave_rig import Pair, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.broker.offsets import REMOVED_MAX, OffsetTable
+from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 

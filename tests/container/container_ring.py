@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import dumps, loads
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
@@ -20,7 +21,6 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.store.record import Record, decode_records
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.ring import GROUPS, broker_of, start_ring

@@ -11,13 +11,13 @@ from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, o
 
 from understudy.broker.broker import Broker
 from understudy.container.role_services import RoleServices
+from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.ring import GROUPS
 from understudy.testkit.sim_connection import SimStream
 from understudy.testkit.waiting import until

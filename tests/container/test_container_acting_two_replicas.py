@@ -11,6 +11,7 @@ import trio
 from container_ring import Ring, records, run
 
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import dumps, loads
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
@@ -19,7 +20,6 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import dumps, loads
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until

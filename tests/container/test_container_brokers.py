@@ -13,11 +13,11 @@ from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
 from understudy.container.hosted import BrokerIdentity
+from understudy.format.json_dialect import loads
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.background import open_background
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world

@@ -10,8 +10,8 @@ from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, o
 
 from understudy.broker.broker import Broker
 from understudy.container.preonline.merge import Place, Reason, Row, merge, places, unmoved
+from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.waiting import until
 
 

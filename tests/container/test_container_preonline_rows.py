@@ -10,6 +10,7 @@ import trio
 from container_ring import TOPIC, Ring, lock, open_ring, reading, run
 
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import loads
 from understudy.ha.slave import HaState
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
@@ -18,7 +19,6 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, Dispatcher
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.waiting import until
 
 Heard = list[tuple[float, Command]]

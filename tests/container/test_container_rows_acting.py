@@ -24,6 +24,7 @@ from container_ring import (
 )
 
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import loads
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
@@ -31,7 +32,6 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
-from understudy.runtime.json_dialect import loads
 from understudy.testkit.acting_faults import Accident, Fault
 from understudy.testkit.ring import GROUPS, brokers_of, container_of
 from understudy.testkit.waiting import until

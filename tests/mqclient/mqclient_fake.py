@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.json_dialect import dumps
 from understudy.runtime.world import real_world
 
 Answer = Callable[[Command], Command | None]

@@ -9,13 +9,13 @@ import pytest
 import trio
 from mqclient_fake import FakeBroker, open_fake
 
+from understudy.format.json_dialect import dumps
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
-from understudy.runtime.json_dialect import dumps
 from understudy.runtime.world import real_world
 from understudy.testkit.waiting import until
 

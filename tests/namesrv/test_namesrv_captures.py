@@ -11,6 +11,7 @@ import pytest
 import trio
 from namesrv_wire import DATA, Peer, captured, config_in, connected, running
 
+from understudy.format.json_dialect import loads
 from understudy.namesrv import bodies
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.notices import to_command
@@ -19,7 +20,6 @@ from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.routes import pick_up
 from understudy.remoting.command import Command
 from understudy.remoting.frame import FrameReader, encode
-from understudy.runtime.json_dialect import loads
 
 # Texts of Java exceptions; our sentence differs on purpose, the code does not.
 JAVA_EXCEPTIONS = ("java.", "org.apache.")

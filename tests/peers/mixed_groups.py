@@ -13,13 +13,13 @@ from typing import Any
 import trio
 from peer_processes import JAVA, OURS, ServerProcess, filled_template, running, server
 
+from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
 from understudy.testkit.topic_fields import topic_fields

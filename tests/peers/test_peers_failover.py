@@ -31,13 +31,13 @@ from mixed_groups import (
 from peer_installation import peer_environment
 from peer_processes import JAVA, OURS, ROCKETMQ
 
+from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.json_dialect import loads
 from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
 from understudy.testkit.acting_processes import RealRun

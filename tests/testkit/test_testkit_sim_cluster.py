@@ -89,9 +89,9 @@ def test_one_seed_replays_one_run() -> None:
 
 async def two_masters_and_a_partition(source: random.Random) -> tuple[set[str], set[str], set[str]]:
     """Cut one of two masters off from the name server; return who is in the cluster before, during and after."""
+    from understudy.format.json_dialect import loads
     from understudy.remoting.client import open_client
     from understudy.remoting.command import request
-    from understudy.runtime.json_dialect import loads
 
     async with SimCluster(source) as cluster:
         await cluster.start_name_server("n1")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.runtime.json_dialect import JsonError, ObjectKey, dumps, loads
+from understudy.format.json_dialect import JsonError, ObjectKey, dumps, loads
 
 plain = st.recursive(
     st.none()

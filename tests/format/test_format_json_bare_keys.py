@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.runtime.json_dialect import dumps, loads
+from understudy.format.json_dialect import dumps, loads
 
 CONTENTS = st.recursive(
     st.integers(-9, 9) | st.text(alphabet="a1,:{\"\\'", max_size=6) | st.none() | st.booleans(),
