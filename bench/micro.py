@@ -20,13 +20,13 @@ from pathlib import Path
 
 import trio
 
+from understudy.format.properties import format_properties
+from understudy.format.record import encode_host
 from understudy.remoting import frame
 from understudy.remoting.command import request
 from understudy.runtime.world import real_world
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.store.properties import format_properties
-from understudy.store.record import encode_host
 
 SEND_MESSAGE_V2 = 310
 FRAMES_PER_READ = 64

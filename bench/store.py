@@ -20,10 +20,10 @@ from pathlib import Path
 
 import trio
 
+from understudy.format.record import encode_batch, encode_host, format_properties
 from understudy.runtime.world import real_world
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.store.record import encode_batch, encode_host, format_properties
 
 BODY = b"x" * 1024
 PRODUCER = encode_host("127.0.0.1", 5000)

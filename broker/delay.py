@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from understudy.broker.names import SCHEDULE_TOPIC
-from understudy.store.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK
+from understudy.format.names import SCHEDULE_TOPIC
+from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK
 
 DELAY = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"

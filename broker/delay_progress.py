@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from understudy.broker.data_version import DataVersion
+from understudy.format.data_version import DataVersion
 
 
 class ScheduleProgress:

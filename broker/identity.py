@@ -7,7 +7,7 @@ import struct
 
 import attrs
 
-from understudy.store.record import encode_host
+from understudy.format.record import encode_host
 
 _UNKNOWN_HOST = b"\0" * 8
 _PORT = struct.Struct(">i")

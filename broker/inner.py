@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import attrs
 
 from understudy.broker import delay
+from understudy.format.properties import format_properties
+from understudy.format.record import Record
 from understudy.store.message_store import MessageStore
-from understudy.store.properties import format_properties
-from understudy.store.record import Record
 from understudy.store.status import Appended
 
 

@@ -20,11 +20,11 @@ from typing import Any
 import attrs
 import trio
 
-from understudy.broker import names
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
+from understudy.format import names
 from understudy.format.json_dialect import JsonError, loads
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from understudy.broker.lag import lags
-from understudy.broker.names import RETRY_PREFIX, is_system_group, is_system_topic
 from understudy.broker.storage import BrokerStartError
+from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family, Sample, gauge
 from understudy.runtime.metrics_endpoint import MetricsEndpoint, read_metrics_settings

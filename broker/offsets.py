@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from understudy.broker.data_version import DataVersion
+from understudy.format.data_version import DataVersion
 
 BROADCAST_SUFFIX = "@broadcast"
 """Behind a group's name: the slowest place of its broadcasting members. No group can be named so."""

@@ -6,8 +6,8 @@ import struct
 import zlib
 from collections.abc import Iterable
 
-from understudy.broker.data_version import DataVersion
 from understudy.broker.topics import TopicConfig
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
 
 _INT = struct.Struct(">i")

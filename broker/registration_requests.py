@@ -8,11 +8,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable
 
-from understudy.broker import names
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.registration_body import compressed_body, registration_body
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format import names
 from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request

@@ -21,8 +21,8 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.data_version import DataVersion
 from understudy.broker.offsets import OffsetTable, queue_table, removed_table
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads
 
 Queues = dict[str, dict[int, int]]

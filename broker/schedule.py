@@ -20,13 +20,14 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from understudy.broker import delay, names
+from understudy.broker import delay
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import Redelivery, copy_of
+from understudy.format import names
+from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
-from understudy.store.record import Record, RecordError, decode_records
 from understudy.store.status import GetStatus
 
 log = get_logger("broker.schedule")

@@ -14,7 +14,6 @@ from typing import Any
 
 import trio
 
-from understudy.broker.data_version import DataVersion
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.offsets import OffsetTable
@@ -32,6 +31,7 @@ from understudy.broker.replica_tables import (
 from understudy.broker.replication import Replication
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode

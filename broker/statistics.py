@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from understudy.broker.counters import DAY, HOUR, MINUTE, Counters, Item, Rate, Windows, find_item, messages_of
-from understudy.broker.names import is_system_topic
+from understudy.format.names import is_system_topic
 from understudy.runtime.clock import Clock
 
 SAMPLE_SECONDS = 10

@@ -12,8 +12,8 @@ from typing import Any
 
 import attrs
 
-from understudy.broker import names
-from understudy.broker.data_version import DataVersion
+from understudy.format import names
+from understudy.format.data_version import DataVersion
 
 SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
 

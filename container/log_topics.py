@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import names
 from understudy.broker.topics import TopicConfig
+from understudy.format import names
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request

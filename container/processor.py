@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import trio
 
-from understudy.broker.data_version import DataVersion
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.container import BrokerContainer
 from understudy.container.hosted import BrokerIdentity
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from understudy.format.unique_id import UniqueIds
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.errors import (
     BrokerError,
@@ -27,7 +28,6 @@ from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX, MessageQu
 from understudy.mqclient.records import COMPRESSED, check_properties_size, compress, encode_batch
 from understudy.mqclient.sending import STATUS, ProducerOptions, SendResult, SendStatus
 from understudy.mqclient.session import Session, accepted, bare_errors, open_session
-from understudy.mqclient.unique_id import UniqueIds
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError

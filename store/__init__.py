@@ -12,5 +12,5 @@ Start with :mod:`~understudy.store.message_store`; everything else is behind it.
 
 A message's way through the modules: ``writer`` (log, queue unit and index entries at once), ``flush`` (durable, then
 visible), ``reader`` (slices), ``retention`` (gone when old). After a crash: ``recovery`` with ``walk``, ``mark``,
-``queue_recovery`` and ``dispatch``. Pure: ``record``, ``properties``, ``batch``, ``heads``, ``status``, ``config``.
+``queue_recovery`` and ``dispatch``. Pure: ``heads``, ``status``, ``config``; the record itself is in ``format``.
 """

@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from understudy.store.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
+from understudy.format.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
+from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_seen import NOTHING_SEEN, TAILS
-from understudy.store.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 from understudy.store.writer import BLANK_BYTES, Writer
 
@@ -61,7 +61,7 @@ class BatchWriter:
         """Write every message of a client batch; all of them or none.
 
         Args:
-            body: messages in the batch encoding of the clients, see :func:`understudy.store.record.iter_batch`; flag
+            body: messages in the batch encoding of the clients, see :func:`understudy.format.record.iter_batch`; flag
                 and properties of each message are in there.
 
         Other arguments and *Errors* as in :meth:`understudy.store.writer.Writer.append`; a broken encoding is

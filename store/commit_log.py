@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.store.record import BLANK, BLANK_MAGIC
+from understudy.format.record import BLANK, BLANK_MAGIC
 from understudy.store.segments import Segments
 from understudy.store.walk import Seen, parse
 

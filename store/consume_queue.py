@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from understudy.store.properties import unsigned_hash
+from understudy.format.properties import unsigned_hash
+from understudy.format.record import topic_field
 from understudy.store.properties_seen import NOTHING_SEEN
-from understudy.store.record import topic_field
 from understudy.store.segments import file_name
 
 UNIT = struct.Struct(">qiq")

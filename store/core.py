@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import trio
 
+from understudy.format.record import encode_host
 from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
@@ -23,7 +24,6 @@ from understudy.store.index import Index
 from understudy.store.index_keys import Keys, index_hashes
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.mark import FILE_NAME, Mark, MarkFile
-from understudy.store.record import encode_host
 from understudy.store.segments import Segments
 
 log = get_logger("store")

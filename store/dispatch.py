@@ -5,13 +5,13 @@ The writer has what it needs at hand when it appends; recovery and replication c
 
 from __future__ import annotations
 
+from understudy.format.properties import find_property, java_hash_of_bytes
+from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
-from understudy.store.properties import find_property, java_hash_of_bytes
 from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY, shareable
 from understudy.store.properties_seen import Seen as SeenProperties
-from understudy.store.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.walk import Seen
 
 DELAY = b"DELAY\x01"

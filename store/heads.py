@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from understudy.store.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+from understudy.format.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")

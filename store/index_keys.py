@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from operator import mul
 
+from understudy.format.properties import POWERS_OF_LENGTH, unsigned_hash
 from understudy.store.consume_queue import ConsumeQueue
-from understudy.store.properties import POWERS_OF_LENGTH, unsigned_hash
 
 _CACHE_MAX = 4096
 _PREFIX_CACHE_MAX = 64

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from understudy.format.properties import unsigned_hash
+from understudy.format.record import FLAG_TRANSACTION_ROLLBACK
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE
 from understudy.store.core import StoreCore
 from understudy.store.heads import own_offset, store_time
-from understudy.store.properties import unsigned_hash
-from understudy.store.record import FLAG_TRANSACTION_ROLLBACK
 from understudy.store.status import QueryResult
 from understudy.store.walk import VOID_TOPIC
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from understudy.store.properties import find_property, unsigned_hash
+from understudy.format.properties import find_property, unsigned_hash
 
 TAGS = b"TAGS\x01"
 KEYS = b"KEYS\x01"

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os.path
 import zlib
 
+from understudy.format.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
 from understudy.runtime.log import get_logger
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
@@ -30,7 +31,6 @@ from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
 from understudy.store.queue_recovery import recover_all, recover_below
-from understudy.store.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
 from understudy.store.segments import Segment
 from understudy.store.walk import VOID_TOPIC, Walk, parse
 

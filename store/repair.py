@@ -16,10 +16,10 @@ from functools import partial
 
 import trio
 
+from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
-from understudy.store.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.walk import VOID_TOPIC, Seen, Walk
 
 #: Written last of a span: at least what a record needs to be taken for one.

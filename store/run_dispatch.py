@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import struct
 
+from understudy.format.record import MAGIC_V1
 from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_seen import TAILS
-from understudy.store.record import MAGIC_V1
 from understudy.store.walk import parse
 
 #: Size, magic, queue id, queue offset, physical offset, system flags, store time and body length of a record whose

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from understudy.store.record import BLANK, BLANK_MAGIC, BODY_LENGTH_AT, HEAD, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+from understudy.format.record import BLANK, BLANK_MAGIC, BODY_LENGTH_AT, HEAD, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
 from understudy.store.segments import Segment, Segments
 
 #: How far after damage a whole record is looked for. Data that was not synced when the power went is at most what

@@ -9,19 +9,19 @@ from __future__ import annotations
 from errno import ENOSPC
 from zlib import crc32
 
-from understudy.runtime.log import get_logger
-from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
-from understudy.store.core import StoreCore
-from understudy.store.dispatch import Dispatcher
-from understudy.store.properties import find_property
-from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY
-from understudy.store.record import (
+from understudy.format.properties import find_property
+from understudy.format.record import (
     FIXED,
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
     MAX_PROPERTIES_BYTES,
     RecordError,
 )
+from understudy.runtime.log import get_logger
+from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY
 from understudy.store.status import Appended, PutRejected, PutStatus
 
 logger = get_logger("store.writer")
@@ -82,9 +82,9 @@ class Writer:
             topic: at most 127 bytes in UTF-8 (255 for a retry topic).
             queue_id: queue of the topic.
             body: stored as it is.
-            properties: the properties string in UTF-8, see :func:`understudy.store.record.format_properties`.
+            properties: the properties string in UTF-8, see :func:`understudy.format.record.format_properties`.
             born_ms: the producer's time.
-            born_host: producer's address and port, 8 or 20 bytes, see :func:`understudy.store.record.encode_host`.
+            born_host: producer's address and port, 8 or 20 bytes, see :func:`understudy.format.record.encode_host`.
             flag, sys_flag, reconsume_times, prepared_transaction_offset: go into the record; IPv6 bits are set here.
             tags_code: hash of the tags. None: tags, keys and unique key are all taken from *properties*. Given: they
                 are taken from the next three arguments, which saves a search. Ignored for delay-level messages, whose

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import names
 from understudy.broker.admin.answers import body_object, json_answer, queue_value
-from understudy.format import json_dialect
+from understudy.format import json_dialect, names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection

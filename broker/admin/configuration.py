@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from understudy.broker.data_version import DataVersion
 from understudy.format import json_dialect
+from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import names
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import body_list, body_object, json_answer
 from understudy.broker.admin.paging import page
 from understudy.broker.groups import GroupConfig
+from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection

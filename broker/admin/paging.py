@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
-from understudy.broker.data_version import DataVersion
 from understudy.format import json_dialect
+from understudy.format.data_version import DataVersion
 from understudy.remoting.command import Command
 from understudy.remoting.fields import optional, optional_int
 

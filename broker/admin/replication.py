@@ -8,11 +8,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import names
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
-from understudy.broker.data_version import DataVersion
 from understudy.broker.member_group import MinBrokerNotice
 from understudy.broker.slave_sync import KNOWN_OFFSETS, PARTLY, TABLES
+from understudy.format import names
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from understudy.broker.admin.answers import json_answer
 from understudy.broker.counters import Rate
-from understudy.broker.names import SCHEDULE_TOPIC
+from understudy.format.names import SCHEDULE_TOPIC
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from understudy.broker import names
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import UNSET_REMARK, body_list, json_answer, queue_key, unknown_topic
 from understudy.broker.admin.paging import page
 from understudy.broker.topics import MULTI_TAG, SINGLE_TAG, TopicConfig
+from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection

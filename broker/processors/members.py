@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from understudy.broker import filters, names
+from understudy.broker import filters
 from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel
 from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError, parse_heartbeat
 from understudy.broker.processors.pull import no_expression_filter
+from understudy.format import names
 from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from understudy.broker import filters, names
+from understudy.broker import filters
 from understudy.broker.clients import BROADCASTING
 from understudy.broker.groups import GroupConfig
 from understudy.broker.hold import ParkedPull
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ
+from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection

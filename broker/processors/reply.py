@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.broker import names
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import FAQ
+from understudy.format import names
+from understudy.format.properties import format_properties, parse_properties
+from understudy.format.record import offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -18,8 +20,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.store.properties import format_properties, parse_properties
-from understudy.store.record import offset_message_id
 from understudy.store.status import PutRejected
 
 if TYPE_CHECKING:

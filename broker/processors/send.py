@@ -12,12 +12,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import delay, names
+from understudy.broker import delay
 from understudy.broker.identity import host_bytes
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import Admission, Count, TopicPlan
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
-from understudy.format import json_dialect
+from understudy.format import json_dialect, names
+from understudy.format.properties import format_properties, parse_properties
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -25,7 +26,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
-from understudy.store.properties import format_properties, parse_properties
 from understudy.store.status import PutRejected
 
 if TYPE_CHECKING:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from understudy.broker import delay, names
+from understudy.broker import delay
 from understudy.broker.processors import send_header
 from understudy.broker.topics import MULTI_TAG, TopicConfig
 from understudy.broker.unique_id import UniqueIds
+from understudy.format import names
+from understudy.format.properties import parse_properties
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
-from understudy.store.properties import parse_properties
 from understudy.store.status import PutRejected, PutStatus
 
 if TYPE_CHECKING:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.broker import delay, inner, names
+from understudy.broker import delay, inner
 from understudy.broker.groups import GroupConfig
 from understudy.broker.processors.send_admission import FAQ, RETRY_OVERRIDE_VERSION
+from understudy.format import names
+from understudy.format.record import Record, RecordError, decode_record, offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -17,7 +19,6 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
-from understudy.store.record import Record, RecordError, decode_record, offset_message_id
 from understudy.store.status import PutRejected
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from understudy.store.properties import java_hash, parse_properties
+from understudy.format.properties import java_hash, parse_properties
 
 UNIQUE, KEYS = "UNIQ_KEY\x01", "KEYS\x01"
 REWRITTEN = frozenset(

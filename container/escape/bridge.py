@@ -12,19 +12,20 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from understudy.broker import delay, names
+from understudy.broker import delay
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage, append
 from understudy.container.escape import choice
 from understudy.container.escape.choice import LocalMaster, NoPlace, Queue, Remote
+from understudy.format import names
 from understudy.format.json_dialect import JsonError, loads
+from understudy.format.properties import format_properties, parse_properties
+from understudy.format.record import Record, RecordError, decode_records
 from understudy.mqclient.route import TopicRoute, parse_route
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
-from understudy.store.properties import format_properties, parse_properties
-from understudy.store.record import Record, RecordError, decode_records
 from understudy.store.status import PutRejected, PutStatus
 
 log = get_logger("container.escape")

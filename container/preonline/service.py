@@ -9,13 +9,13 @@ import trio
 
 from understudy.broker import delay
 from understudy.broker.broker import Broker
-from understudy.broker.names import SCHEDULE_TOPIC
 from understudy.broker.replica_tables import ReplicaTableError, read_levels, read_object
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Done, Event, Failed, GivenUp, Member, Members, Phase, State
 from understudy.container.preonline.merge import Row, Table, merge, places, within
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import RefusedError, ask, keep, offsets_of, own_places, take_offsets
+from understudy.format.names import SCHEDULE_TOPIC
 from understudy.ha.slave import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError

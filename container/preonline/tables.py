@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy.broker.broker import Broker
-from understudy.broker.data_version import DataVersion
 from understudy.broker.replica_tables import OffsetsAnswer, of_present_topics, read_offsets
 from understudy.broker.slave_sync import KNOWN_OFFSETS
 from understudy.broker.storage import config_path
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.merge import Row, Table, places, table_of
 from understudy.container.preonline.report import FILE_NAME, Report
+from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.log import get_logger

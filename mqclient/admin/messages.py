@@ -6,13 +6,13 @@ from typing import Any
 
 import attrs
 
+from understudy.format.unique_id import time_of
 from understudy.mqclient.admin.groups import consume_stats, consumer_connection
 from understudy.mqclient.admin.topics import consuming_groups
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.message import UNIQUE_KEY, ReceivedMessage, split_offset_message_id
 from understudy.mqclient.records import decode_records
 from understudy.mqclient.session import Session, json_body
-from understudy.mqclient.unique_id import time_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 
 LATEST_MS = 0x7FFFFFFFFFFFFFFF

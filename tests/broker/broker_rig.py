@@ -12,13 +12,13 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.format.record import Record, decode_records
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.frame import FrameReader, encode
 from understudy.runtime.clock import Clock, SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.world import World
-from understudy.store.record import Record, decode_records
 
 PORT = 20100
 SMALL = {

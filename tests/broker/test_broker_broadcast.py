@@ -13,9 +13,9 @@ from trio.testing import MockClock
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import TopicConfig
+from understudy.format.record import decode_records
 from understudy.remoting.command import Command
 from understudy.runtime.clock import SystemClock
-from understudy.store.record import decode_records
 
 MEMBER, OTHER = ("T", "g", "one"), ("T", "g", "two")
 UNKNOWN = -1

@@ -7,10 +7,10 @@ import random
 import pytest
 import trio
 
+from understudy.format.record import decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.store.record import decode_records
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import FIRST_BROKER_PORT, SimCluster
 

@@ -12,8 +12,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from understudy.broker.groups import GroupConfig
 from understudy.broker.topics import TopicConfig
+from understudy.format.record import decode_records
 from understudy.remoting.command import Command
-from understudy.store.record import decode_records
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 

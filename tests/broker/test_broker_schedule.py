@@ -9,12 +9,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from understudy.broker import delay, names
+from understudy.broker import delay
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage
 from understudy.broker.schedule import ScheduleService
+from understudy.format import names
+from understudy.format.record import encode_record, format_properties
 from understudy.runtime.clock import VirtualClock
-from understudy.store.record import encode_record, format_properties
 from understudy.store.status import GetResult, GetStatus
 
 LEVELS_MS = [1_000, 5_000, 10_000]

@@ -9,8 +9,8 @@ import trio
 from broker_rig import Peer, code_and_remark, open_rig, properties, pull_header, send_header
 
 from understudy.broker.topics import TopicConfig
+from understudy.format.record import encode_batch, parse_properties
 from understudy.runtime.clock import SystemClock
-from understudy.store.record import encode_batch, parse_properties
 
 REGION = {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}
 UNIQUE = "FD000000000000000000000000000002444C4E0E2F2A6884C5670000"

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.broker import names
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
-from understudy.broker.data_version import DataVersion
 from understudy.broker.filters import Subscription, SubscriptionError, tag_codes
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.locks import LOCK_LIFETIME_MS, QueueLocks
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
+from understudy.format import names
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps, loads
-from understudy.store.properties import java_hash
+from understudy.format.properties import java_hash
 
 
 def now_ms() -> int:

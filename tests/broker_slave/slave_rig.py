@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from understudy.broker.broker import Broker
+from understudy.format.record import decode_records
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.remoting.client import RemotingClient, open_client
@@ -16,7 +17,6 @@ from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.store.record import decode_records
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.sim_cluster import SimCluster
 from understudy.testkit.waiting import until

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.acknowledgement import Acknowledgements
-from understudy.broker.data_version import DataVersion
 from understudy.broker.member_group import MinBrokerNotice, after_notice, members_of_group, members_of_route
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replica_tables import (
@@ -22,6 +21,7 @@ from understudy.broker.replica_tables import (
     read_offsets,
     takeover,
 )
+from understudy.format.data_version import DataVersion
 from understudy.ha.replicas import Replica, copied_up_to
 from understudy.runtime.clock import VirtualClock
 

@@ -12,6 +12,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.format.json_dialect import dumps, loads
+from understudy.format.record import Record, decode_records
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
@@ -21,7 +22,6 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.store.record import Record, decode_records
 from understudy.testkit.determinism import run_seed
 from understudy.testkit.ring import GROUPS, broker_of, start_ring
 from understudy.testkit.sim_cluster import SimCluster

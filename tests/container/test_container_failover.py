@@ -11,9 +11,9 @@ from container_ring import TOPIC, Ring, lock, open_ring, reading, records, run
 from understudy.broker.inner import InnerMessage
 from understudy.container.escape.bridge import Bridge, Found
 from understudy.format.json_dialect import loads
+from understudy.format.record import Record
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
-from understudy.store.record import Record
 from understudy.store.status import PutStatus
 from understudy.testkit.ring import GROUPS, broker_of, container_of
 from understudy.testkit.waiting import until

@@ -12,12 +12,12 @@ from container_ring import TOPIC, Ring, open_ring, route_of, run
 from understudy.broker.broker import Broker
 from understudy.broker.topics import TopicConfig
 from understudy.container.log_topics import row_of, without_row
+from understudy.format.record import decode_records
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import ConnectionLostError
-from understudy.store.record import decode_records
 from understudy.testkit.waiting import until
 
 NEW = "brand-new"

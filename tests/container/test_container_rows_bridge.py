@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.container.escape.bridge import Bridge, Found
-from understudy.store.record import encode_record
+from understudy.format.record import encode_record
 from understudy.store.status import GetResult, GetStatus
 
 RECORD = encode_record("orders", 0, 0, 0, b"body", b"UNIQ_KEY\x01key\x02", born_ms=5)

@@ -10,6 +10,7 @@ import trio
 from container_ring import TOPIC, open_ring, route_of, run
 
 from understudy.format.json_dialect import loads
+from understudy.format.record import decode_records
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
@@ -17,7 +18,6 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
-from understudy.store.record import decode_records
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.ring import GROUPS
 from understudy.testkit.waiting import until

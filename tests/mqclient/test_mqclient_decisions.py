@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.format.unique_id import UniqueIds, time_of
 from understudy.mqclient.allocation import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, Strategy, by_config, change
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.client_requests import parse_reset
@@ -18,7 +19,6 @@ from understudy.mqclient.queue import MessageQueue, check_group, check_topic
 from understudy.mqclient.route import for_new_topic, parse_route
 from understudy.mqclient.session import fields, split_addresses
 from understudy.mqclient.subscription import string_hash, subscription
-from understudy.mqclient.unique_id import UniqueIds, time_of
 from understudy.mqclient.window import Window, WindowLimits
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]

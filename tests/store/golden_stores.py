@@ -93,7 +93,7 @@ async def opened(
 
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> list[bytes]:
     """Return every record of a queue, pulled as a client does."""
-    from understudy.store.record import decode_record
+    from understudy.format.record import decode_record
 
     records: list[bytes] = []
     offset = store.min_queue_offset(topic, queue_id)

@@ -9,12 +9,12 @@ from functools import partial
 
 import trio
 
+from understudy.format.record import Record, decode_records, encode_host, format_properties
 from understudy.runtime.clock import VirtualClock
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.store.record import Record, decode_records, encode_host, format_properties
 from understudy.store.status import Appended, GetResult
 from understudy.testkit.sim_disk import SimDisk
 

@@ -12,10 +12,10 @@ import sys
 
 import trio
 
+from understudy.format.record import encode_batch, encode_host, format_properties
 from understudy.runtime.world import real_world
 from understudy.store.config import SYNC_FLUSH, StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.store.record import encode_batch, encode_host, format_properties
 
 PRODUCER = encode_host("127.0.0.1", 5000)
 

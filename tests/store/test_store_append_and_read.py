@@ -16,8 +16,8 @@ from store_fixtures import (
     small_config,
 )
 
+from understudy.format.record import decode_record, encode_batch, encode_host, java_hash
 from understudy.store.config import SYNC_FLUSH
-from understudy.store.record import decode_record, encode_batch, encode_host, java_hash
 from understudy.store.status import Appended, GetStatus, PutRejected, PutStatus
 
 TOPIC = "Orders"

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from store_fixtures import PRODUCER, running_store, simulated_world, small_config
 from trio.testing import MockClock
 
+from understudy.format.record import encode_batch
 from understudy.runtime.world import World
-from understudy.store.record import encode_batch
 
 TOPIC = "Orders"
 PREFIXES = ["FD000000000000000000000000000000024C8D5FFD2B276A7CB0B6", "7F0000010A2B18B4AAC2123456", "", "schlüssel-"]

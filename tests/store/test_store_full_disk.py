@@ -21,11 +21,11 @@ from store_fixtures import (
     small_config,
 )
 
+from understudy.format.record import encode_batch
 from understudy.runtime.world import real_world
 from understudy.store.config import StoreConfig
 from understudy.store.index_file import IndexFile
 from understudy.store.message_store import MessageStore
-from understudy.store.record import encode_batch
 from understudy.store.status import PutRejected, PutStatus
 
 TOPIC = "Orders"

@@ -12,10 +12,10 @@ import trio
 from golden_stores import read_queue
 from store_under_load import body_of, config_for, properties_of
 
+from understudy.format.record import decode_record
 from understudy.runtime.world import real_world
 from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH
 from understudy.store.message_store import MessageStore
-from understudy.store.record import decode_record
 
 LIVES = 4
 

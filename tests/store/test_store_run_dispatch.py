@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from store_fixtures import PRODUCER, running_store, simulated_world, small_config
 from trio.testing import MockClock
 
+from understudy.format.record import encode_batch, encode_host
 from understudy.ha import wire
 from understudy.runtime.world import World
 from understudy.store.config import SYNC_FLUSH
 from understudy.store.consume_queue import SCHEDULE_TOPIC
 from understudy.store.message_store import MessageStore
-from understudy.store.record import encode_batch, encode_host
 
 SETTINGS = {"mapped_file_size_commit_log": 1 << 18, "max_index_num": 150, "mapped_file_size_consume_queue": 1 << 13}
 KEY = "FD000000000000000000000000000000024C8D5FFD2B276A7CB0B6"

@@ -16,8 +16,8 @@ import zlib
 
 import attrs
 
-from understudy.store.batch import BatchError, encode_batch, iter_batch
-from understudy.store.properties import (
+from understudy.format.batch import BatchError, encode_batch, iter_batch
+from understudy.format.properties import (
     find_property,
     format_properties,
     java_hash,

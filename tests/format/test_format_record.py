@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.store.properties import unsigned_hash
-from understudy.store.record import (
+from understudy.format.properties import unsigned_hash
+from understudy.format.record import (
     BatchError,
     RecordError,
     decode_host,
