@@ -26,10 +26,10 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.ring import REPLICATED
+from understudy.testkit.drills.ring_processes import DrillError, ProcessRing
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.java_tools import missing
-from understudy.testkit.ring import REPLICATED
-from understudy.testkit.ring_processes import DrillError, ProcessRing
 
 TOPIC, GROUP = "orders", "g0"
 MESSAGES_PER_GROUP = 20

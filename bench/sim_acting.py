@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from understudy.testkit.acting_faults import FAULTS
-from understudy.testkit.acting_scenario import Outcome
-from understudy.testkit.acting_seeds import play, tell
-from understudy.testkit.seeds import play_quietly, play_seeds, processors
+from understudy.testkit.drills.acting_faults import FAULTS
+from understudy.testkit.drills.acting_scenario import Outcome
+from understudy.testkit.drills.acting_seeds import play, tell
+from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

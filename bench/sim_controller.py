@@ -26,12 +26,12 @@ from typing import Any
 
 from understudy.controller import metadata
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
-from understudy.testkit.seeds import SeedOutcome, play_quietly, play_seeds, processors
-from understudy.testkit.sim_quorum import Outcome
-from understudy.testkit.sim_quorum_controllers import ControllersOutcome
-from understudy.testkit.sim_quorum_controllers_history import BEHIND, run_controllers_seed
-from understudy.testkit.sim_quorum_faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
-from understudy.testkit.sim_quorum_history import run_quorum_seed
+from understudy.testkit.quorum.controllers import ControllersOutcome
+from understudy.testkit.quorum.controllers_history import BEHIND, run_controllers_seed
+from understudy.testkit.quorum.faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
+from understudy.testkit.quorum.history import run_quorum_seed
+from understudy.testkit.quorum.simulation import Outcome
+from understudy.testkit.sim.seeds import SeedOutcome, play_quietly, play_seeds, processors
 
 
 def _without_sync() -> None:

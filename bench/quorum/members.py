@@ -26,9 +26,9 @@ from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownErro
 from understudy.controller.raft.facts import Event
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
-from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world
-from understudy.testkit.sim_quorum import CounterMachine
+from understudy.testkit.ports import free_ports
+from understudy.testkit.quorum.simulation import CounterMachine
 
 ROOT = Path(__file__).resolve().parents[2]
 

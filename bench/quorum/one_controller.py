@@ -16,11 +16,11 @@ from bench.quorum.figures import load, median_ms
 from understudy.controller.commands import ApplyBrokerId, ElectMaster, encode
 from understudy.controller.configuration import ControllerConfig
 from understudy.controller.server import Controller
-from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
-from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world
+from understudy.testkit.ports import free_ports
+from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 from understudy.testkit.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ from broker_rig import FakeConnection
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.acknowledgement import Acknowledgements
-from understudy.runtime.clock import VirtualClock
+from understudy.testkit.sim.clock import VirtualClock
 
 
 def late(answer: bytes, code: int) -> bytes:

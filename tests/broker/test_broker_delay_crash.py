@@ -11,8 +11,8 @@ from understudy.format.record import decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import FIRST_BROKER_PORT, SimCluster
+from understudy.testkit.sim.cluster import FIRST_BROKER_PORT, SimCluster
+from understudy.testkit.sim.determinism import run_seed
 
 BROKER = {
     "brokerName": "broker-a",

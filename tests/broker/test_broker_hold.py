@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from understudy.broker.hold import ParkedPull, PullHold
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
-from understudy.runtime.clock import VirtualClock
+from understudy.testkit.sim.clock import VirtualClock
 
 
 def parked(connection: FakeConnection, accept: Callable[[int], bool] | None = None) -> ParkedPull:

@@ -30,9 +30,9 @@ from understudy.remoting.errors import ConnectionLostError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
 from understudy.runtime.world import real_world
-from understudy.testkit.determinism import run_seed
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 
 TOPICS = ("one", "two", "three")
 

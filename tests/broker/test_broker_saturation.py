@@ -13,8 +13,8 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 
 SUBSCRIPTION = {"topic": "T", "subString": "*", "subVersion": 1, "expressionType": "TAG"}
 

@@ -15,8 +15,8 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.schedule import ScheduleService
 from understudy.format import names
 from understudy.format.record import encode_record, format_properties
-from understudy.runtime.clock import VirtualClock
 from understudy.store.status import GetResult, GetStatus
+from understudy.testkit.sim.clock import VirtualClock
 
 LEVELS_MS = [1_000, 5_000, 10_000]
 

@@ -17,8 +17,8 @@ from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
 GROUP = {"brokerName": "broker-a"}

@@ -14,7 +14,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.first_pull import first_pull
-from understudy.testkit.sim_disk import SimDisk
+from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.waiting import until
 
 # --- logs and tables -----------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from slave_rig import GROUP, SLAVE, bodies, run
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
-from understudy.testkit.sim_cluster import SimCluster
-from understudy.testkit.sim_network import LinkQuality
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.network import LinkQuality
 from understudy.testkit.waiting import until
 
 CLIENT_SECONDS = 0.050

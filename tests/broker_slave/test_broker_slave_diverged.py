@@ -11,7 +11,7 @@ from slave_rig import GROUP, SLAVE, bodies, log_of, open_pair, run
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until
 
 

@@ -11,8 +11,8 @@ from understudy.broker.broker import Broker
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 
 GROUP = {"brokerName": "broker-a", "flushDiskType": "SYNC_FLUSH"}
 MASTER = {**GROUP, "brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2", "slaveTimeout": "1000"}

@@ -11,7 +11,7 @@ from slave_rig import GROUP, SLAVE, open_listening_name_server, open_pair, run
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until
 
 # --- being known ---------------------------------------------------------------------------------------------------

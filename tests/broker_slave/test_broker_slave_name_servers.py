@@ -17,7 +17,7 @@ from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until
 
 SLOW_SECONDS = 60.0

@@ -20,7 +20,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import real_world
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until
 
 NAME, PORT = "names.example", 9876

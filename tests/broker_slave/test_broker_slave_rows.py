@@ -27,7 +27,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.properties import parse_properties
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

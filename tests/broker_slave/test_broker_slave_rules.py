@@ -23,7 +23,7 @@ from understudy.broker.replica_tables import (
 )
 from understudy.format.data_version import DataVersion
 from understudy.ha.replicas import Replica, copied_up_to
-from understudy.runtime.clock import VirtualClock
+from understudy.testkit.sim.clock import VirtualClock
 
 OLD, SAME, NEW = DataVersion(0, 1, 10), DataVersion(0, 2, 20), DataVersion(0, 3, 30)
 KEY = "orders@readers"

@@ -9,7 +9,7 @@ from understudy.mqclient.message import Message, MessageQueue
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.remoting.client import open_client
 from understudy.runtime.world import real_world
-from understudy.testkit.ring_processes import ProcessRing
+from understudy.testkit.drills.ring_processes import ProcessRing
 from understudy.testkit.waiting import eventually
 
 MASTERS = {

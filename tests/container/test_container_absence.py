@@ -9,7 +9,7 @@ import trio
 from container_ring import TOPIC, open_ring, run
 
 from understudy.container.role_services import RoleServices
-from understudy.testkit.ring import GROUPS
+from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.waiting import until
 
 

@@ -18,8 +18,8 @@ from understudy.mqclient.session import open_session
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
-from understudy.testkit.ring import GROUPS
-from understudy.testkit.sim_connection import SimStream
+from understudy.testkit.drills.ring import GROUPS
+from understudy.testkit.sim.connection import SimStream
 from understudy.testkit.waiting import until
 
 SYNC_SECONDS = 1.0

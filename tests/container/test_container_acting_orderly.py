@@ -16,7 +16,7 @@ from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
 from understudy.mqclient.queue import MessageQueue
-from understudy.testkit.ring import GROUPS, broker_of
+from understudy.testkit.drills.ring import GROUPS, broker_of
 from understudy.testkit.waiting import until
 
 ORDERED = PushConsumerOptions(ordered=True, consume_from=ConsumeFrom.FIRST_OFFSET)

@@ -20,7 +20,7 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 

@@ -19,9 +19,9 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.background import open_background
 from understudy.runtime.network import TcpNetwork
-from understudy.runtime.ports import free_ports
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
+from understudy.testkit.ports import free_ports
 
 IDENTITY = BrokerIdentity("DefaultCluster", "broker-x", 0)
 

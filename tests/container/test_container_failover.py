@@ -15,7 +15,7 @@ from understudy.format.record import Record
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.store.status import PutStatus
-from understudy.testkit.ring import GROUPS, broker_of, container_of
+from understudy.testkit.drills.ring import GROUPS, broker_of, container_of
 from understudy.testkit.waiting import until
 
 

@@ -14,9 +14,9 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
-from understudy.testkit.acting_faults import Accident, Fault
-from understudy.testkit.ring import GROUPS
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.drills.acting_faults import Accident, Fault
+from understudy.testkit.drills.ring import GROUPS
+from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until
 
 # --- a master that hears nobody ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.runtime.ports import free_ports
+from understudy.testkit.ports import free_ports
 
 BIN = Path(sys.executable).parent
 START_SECONDS = 30.0

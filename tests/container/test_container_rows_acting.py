@@ -32,8 +32,8 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
-from understudy.testkit.acting_faults import Accident, Fault
-from understudy.testkit.ring import GROUPS, brokers_of, container_of
+from understudy.testkit.drills.acting_faults import Accident, Fault
+from understudy.testkit.drills.ring import GROUPS, brokers_of, container_of
 from understudy.testkit.waiting import until
 
 

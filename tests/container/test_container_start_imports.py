@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.runtime.ports import free_ports
+from understudy.testkit.ports import free_ports
 
 NEVER = {
     "asyncio",

@@ -18,8 +18,8 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.first_pull import first_pull
-from understudy.testkit.ring import GROUPS
 from understudy.testkit.waiting import until
 
 

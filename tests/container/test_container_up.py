@@ -18,8 +18,8 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.properties import ConfigError, parse_properties
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import eventually
 
 READ, CHANGE, SERVERS = "read", "change", ("namesrv", "container", "broker-b")

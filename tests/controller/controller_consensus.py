@@ -11,8 +11,8 @@ from understudy.controller.raft.messages import Append, PeerMessage, SnapshotChu
 from understudy.controller.raft.records import Entry
 from understudy.controller.raft.sessions import COMMAND, ReplicatedState, encode_envelope
 from understudy.controller.raft.snapshot import SnapshotStore
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_quorum import CounterMachine
+from understudy.testkit.quorum.simulation import CounterMachine
+from understudy.testkit.sim.disk import SimDisk
 
 FOLDER = "/controller"
 LOG = f"{FOLDER}/raft.log"

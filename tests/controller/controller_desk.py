@@ -21,11 +21,11 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.stored_settings import StoredSettings
 from understudy.runtime.world import World
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 MAX_COMMAND_BYTES = 60_000
 

@@ -23,8 +23,8 @@ from understudy.mqclient.api import (
 )
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
-from understudy.runtime.port_blocks import PortBlocks
-from understudy.runtime.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.ports import free_ports
 
 BOOT_SECONDS = 60
 BIN = Path(sys.executable).parent

@@ -11,7 +11,7 @@ import trio
 
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
-from understudy.testkit.sim_quorum import CounterMachine, Outcome, QuorumHost, SimQuorum
+from understudy.testkit.quorum.simulation import CounterMachine, Outcome, QuorumHost, SimQuorum
 
 
 class Quorum(SimQuorum):

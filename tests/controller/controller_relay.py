@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.controller.request_relay import Asked, Relays
+from understudy.testkit.drills.request_relay import Asked, Relays
 
 
 def asked_by(relays: Relays, address: str, since: int = 0) -> list[Asked]:

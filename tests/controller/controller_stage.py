@@ -27,7 +27,7 @@ from understudy.controller.raft.messages import (
     encode_frame,
 )
 from understudy.runtime.network import ByteStream
-from understudy.testkit.sim_quorum import RAFT_PORT, Outcome, QuorumHost, SimQuorum
+from understudy.testkit.quorum.simulation import RAFT_PORT, Outcome, QuorumHost, SimQuorum
 from understudy.testkit.waiting import until
 
 ELECTION_MIN, ELECTION_MAX, HEARTBEAT = 0.4, 0.8, 0.1

@@ -23,7 +23,7 @@ from understudy.controller.raft.messages import (
     VoteRequest,
 )
 from understudy.controller.raft.records import Entry
-from understudy.testkit.sim_disk import SimDisk
+from understudy.testkit.sim.disk import SimDisk
 
 TERMS = st.integers(0, 3)
 INDEXES = st.integers(0, 8)

@@ -6,8 +6,8 @@ import pytest
 
 from understudy.controller.raft import facts
 from understudy.controller.raft.consensus import Consensus
-from understudy.testkit.sim_quorum_faults import CALM_FAULTS
-from understudy.testkit.sim_quorum_history import run_quorum_seed
+from understudy.testkit.quorum.faults import CALM_FAULTS
+from understudy.testkit.quorum.history import run_quorum_seed
 
 
 @pytest.mark.covers("R276", "R278", "R282")

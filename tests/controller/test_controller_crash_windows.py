@@ -9,7 +9,7 @@ from controller_consensus import FOLDER, LOG, SNAPSHOT, Member, append, chunk, e
 
 from understudy.controller.raft.errors import CannotWriteError, DamagedFileError
 from understudy.controller.raft.records import Entry
-from understudy.testkit.sim_disk import PowerCut, SimDisk
+from understudy.testkit.sim.disk import PowerCut, SimDisk
 
 START = (1, 0)
 """Index and term of the entry that every log begins with."""

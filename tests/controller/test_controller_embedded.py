@@ -16,9 +16,9 @@ from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.messages import MAX_HELLO_BYTES, encode_frame
 from understudy.controller.raft.security import MemberSecurity, SecurityError, TlsFiles
 from understudy.controller.raft.settings import QuorumSettings
-from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.world import real_world
+from understudy.testkit.ports import free_ports
 from understudy.testkit.waiting import until
 
 

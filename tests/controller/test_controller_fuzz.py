@@ -43,8 +43,8 @@ from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
-from understudy.testkit.sim_quorum import RAFT_PORT, CounterMachine, Outcome, SimQuorum
-from understudy.testkit.sim_quorum_controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.quorum.simulation import RAFT_PORT, CounterMachine, Outcome, SimQuorum
 from understudy.testkit.waiting import until
 
 LONG = "a name of 70 kB"

@@ -11,14 +11,14 @@ import trio
 from controller_processes import BIN, Installation, ask, installation, received, send_many, until_true
 from controller_relay import asked_by
 
-from understudy.controller import drill
-from understudy.controller.drill_processes import find_launcher, java_broker_settings, properties
-from understudy.controller.request_relay import RELAYED_HOST, Relays
 from understudy.format.json_dialect import loads
 from understudy.mqclient.api import open_producer, real_world
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
+from understudy.testkit.drills import controller as drill
+from understudy.testkit.drills.controller_processes import find_launcher, java_broker_settings, properties
+from understudy.testkit.drills.request_relay import RELAYED_HOST, Relays
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 

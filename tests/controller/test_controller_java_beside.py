@@ -15,14 +15,19 @@ import trio
 from controller_processes import received, send_many, until_true
 from controller_tools import BothTools, both_tools, lines_of
 
-from understudy.controller.drill_processes import Processes, controller_settings, java_broker_settings, properties
 from understudy.format.json_dialect import loads
 from understudy.mqclient.api import open_producer, real_world
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.drills.controller_processes import (
+    Processes,
+    controller_settings,
+    java_broker_settings,
+    properties,
+)
 from understudy.testkit.java_tools import LAUNCHER, missing
+from understudy.testkit.port_blocks import PortBlocks
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 

@@ -11,10 +11,10 @@ from controller_tools import both_tools
 
 from understudy.controller.configuration import ControllerConfig, read_config
 from understudy.controller.server import Controller
-from understudy.controller.stub_broker import StubBroker, StubSettings
 from understudy.mqclient.api import real_world
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.java_tools import missing
+from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 from understudy.testkit.waiting import until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from understudy.controller.raft.errors import DamagedFileError, FatalError
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.records import Entry
-from understudy.testkit.sim_disk import PowerCut, SimDisk
+from understudy.testkit.sim.disk import PowerCut, SimDisk
 
 PATH = "/controller/raft.log"
 

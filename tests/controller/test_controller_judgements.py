@@ -24,8 +24,8 @@ from understudy.controller.raft.messages import (
 )
 from understudy.controller.raft.sessions import COMMAND, ReplicatedState, encode_envelope
 from understudy.controller.raft.settings import QuorumSettings
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_quorum import CounterMachine
+from understudy.testkit.quorum.simulation import CounterMachine
+from understudy.testkit.sim.disk import SimDisk
 
 
 def a_disk() -> SimDisk:

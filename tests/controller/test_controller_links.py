@@ -11,10 +11,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from understudy.controller.raft import links
 from understudy.controller.raft.links import LinkOwner, Links
 from understudy.controller.raft.messages import MAX_FRAME_BYTES, FrameReader, SnapshotChunk, decode_peer_message
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 CHUNK_BYTES = 1 << 16
 

@@ -17,9 +17,9 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.controller.meter import ControllerMeter
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.metrics import exposition
-from understudy.testkit.sim_quorum_controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.waiting import until
 
 METRICS_PORT = 5557

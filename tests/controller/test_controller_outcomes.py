@@ -19,10 +19,10 @@ from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 
 class QuorumWithoutAnswer:

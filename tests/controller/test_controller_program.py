@@ -13,7 +13,6 @@ import trio
 import trustme
 from controller_processes import alone, foreign_store
 
-from understudy.controller import drill
 from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, timing, tls_files
 from understudy.controller.embed import open_controller
 from understudy.controller.file_warnings import NO_EFFECT, unused_keys
@@ -26,10 +25,11 @@ from understudy.controller.raft.settings import QuorumSettings
 from understudy.remoting import server_keys
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
-from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.world import real_world
-from understudy.testkit.sim_quorum import CounterMachine
+from understudy.testkit.drills import controller as drill
+from understudy.testkit.ports import free_ports
+from understudy.testkit.quorum.simulation import CounterMachine
 from understudy.testkit.waiting import until
 
 PEERS = "controllerDLegerPeers=n0-h:9878;n1-h:9879;n2-h:9880\n"

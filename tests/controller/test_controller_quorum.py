@@ -11,8 +11,8 @@ from trio.testing import MockClock
 from understudy.controller.raft.consensus import Consensus
 from understudy.controller.raft.errors import CommandRefusedError, NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.messages import VoteRequest
-from understudy.testkit.sim_quorum_faults import DISK_FAULTS
-from understudy.testkit.sim_quorum_history import run_quorum_seed
+from understudy.testkit.quorum.faults import DISK_FAULTS
+from understudy.testkit.quorum.history import run_quorum_seed
 from understudy.testkit.waiting import until
 
 

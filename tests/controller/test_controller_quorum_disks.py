@@ -8,7 +8,7 @@ from controller_quorum import counters, leader_of, quorum_of, running
 from trio.testing import MockClock
 
 from understudy.controller.raft.member import QuorumMember
-from understudy.testkit.sim_quorum import FOLDER, CounterMachine
+from understudy.testkit.quorum.simulation import FOLDER, CounterMachine
 from understudy.testkit.waiting import until
 
 

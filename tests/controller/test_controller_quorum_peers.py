@@ -19,7 +19,7 @@ from understudy.controller.raft.messages import (
     decode_peer_message,
     encode_frame,
 )
-from understudy.testkit.sim_quorum import RAFT_PORT
+from understudy.testkit.quorum.simulation import RAFT_PORT
 from understudy.testkit.waiting import until
 
 

@@ -37,7 +37,7 @@ from understudy.controller.raft.messages import (
     decode_answer,
     encode_frame,
 )
-from understudy.testkit.sim_quorum import RAFT_PORT
+from understudy.testkit.quorum.simulation import RAFT_PORT
 from understudy.testkit.waiting import until
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.network import SimNetwork
 
 
 @pytest.fixture

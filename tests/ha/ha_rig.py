@@ -11,10 +11,10 @@ from understudy.ha.master import HaMaster
 from understudy.ha.settings import HaSettings
 from understudy.ha.slave import HaSlave
 from understudy.runtime.background import open_background
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.world import World
-from understudy.testkit.sim_network import SimListener, SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.network import SimListener, SimNetwork
 
 FILE = 4096
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from understudy.ha import replicas, wire
 from understudy.ha.replicas import AheadError, Replica
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.network import SimNetwork
 
 FOUR_GIB = 1 << 32
 # Offsets that the first half of a handshake looks like; one that comes first is kept back.

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from understudy.ha import wire
 from understudy.ha.healing import Look, Outcome, Step, next_step
 from understudy.runtime.network import ByteStream
-from understudy.testkit.sim_network import SimListener, SimNetwork
+from understudy.testkit.sim.network import SimListener, SimNetwork
 
 MASTER = "m:10912"
 

@@ -16,7 +16,7 @@ from understudy.ha.continuity import MismatchError
 from understudy.ha.overlap import COMPARED_BYTES, Overlap, end_of
 from understudy.ha.wire import Transfer
 from understudy.store.walk import VOID_TOPIC
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.network import SimNetwork
 
 OURS = random.Random(3).randbytes(200)
 START = 1_000

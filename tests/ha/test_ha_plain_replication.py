@@ -14,8 +14,8 @@ from understudy.ha.master import HaMaster
 from understudy.ha.settings import HaSettings
 from understudy.ha.slave import HaState
 from understudy.runtime.background import open_background
-from understudy.testkit.sim_connection import LinkQuality
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.connection import LinkQuality
+from understudy.testkit.sim.network import SimNetwork
 
 
 async def test_a_slave_with_part_of_the_log_gets_the_rest_and_then_each_append_at_once(

@@ -19,9 +19,9 @@ from understudy.mqclient.errors import BrokerError
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.ring import broker_of, start_ring
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.drills.ring import broker_of, start_ring
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 

@@ -16,8 +16,8 @@ from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import SessionOptions
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
 

@@ -19,8 +19,8 @@ from understudy.mqclient.pull import PullRequest, PullResult, pull
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 
 TEN_MINUTES = 600
 

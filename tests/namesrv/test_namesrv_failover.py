@@ -16,10 +16,10 @@ from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 TIMEOUT_MS = 10_000
 HEARTBEAT_SECONDS = 1.0

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from understudy.namesrv.main import main
-from understudy.runtime.ports import free_ports
+from understudy.testkit.ports import free_ports
 
 PROGRAM = [sys.executable, "-m", "understudy.namesrv.main"]
 

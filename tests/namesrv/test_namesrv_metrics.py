@@ -20,9 +20,9 @@ from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.main import main
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.runtime.metrics import exposition
-from understudy.runtime.ports import free_ports
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.ports import free_ports
 
 
 @contextmanager

@@ -19,9 +19,9 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
 from understudy.runtime.properties import parse_properties
-from understudy.testkit.acting_faults import Accident, Fault
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.drills.acting_faults import Accident, Fault
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import eventually, until
 
 TOPIC = "T1"

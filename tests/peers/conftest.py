@@ -17,7 +17,7 @@ import peer_processes
 import pytest
 from peer_processes import PeerCluster
 
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.port_blocks import PortBlocks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

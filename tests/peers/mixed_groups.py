@@ -20,8 +20,8 @@ from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
 
 JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute

@@ -15,7 +15,7 @@ from typing import Any
 
 from peer_installation import JAVA_TOOLS, peer_environment
 
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.port_blocks import PortBlocks
 
 ROCKETMQ = str(JAVA_TOOLS / "rocketmq")
 BOOT_MARK = "boot success"

@@ -12,7 +12,7 @@ import peer_processes
 import pytest
 from peer_processes import AdminConsole, filled_template, server
 
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.port_blocks import PortBlocks
 
 LIST_LIMIT_S = 20
 

@@ -38,10 +38,10 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
-from understudy.testkit.acting_processes import RealRun
-from understudy.testkit.ring_processes import ProcessRing
+from understudy.testkit.drills.acting_processes import RealRun
+from understudy.testkit.drills.ring_processes import ProcessRing
+from understudy.testkit.port_blocks import PortBlocks
 
 TOPIC = "failover"
 ACTING = {

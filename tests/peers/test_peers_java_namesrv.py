@@ -9,7 +9,7 @@ import peer_processes
 import pytest
 from peer_processes import JAVA, AdminConsole, PeerCluster
 
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.port_blocks import PortBlocks
 
 
 @pytest.fixture(scope="module")

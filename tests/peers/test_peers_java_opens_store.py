@@ -14,10 +14,10 @@ import trio
 from peer_processes import JAVA, running, server
 
 from understudy.format.record import encode_batch, encode_host, format_properties
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
+from understudy.testkit.port_blocks import PortBlocks
 
 LONG_GROUP_TOPIC = "%RETRY%" + "g" * 100 + "_" + "t" * 60
 TOPICS = {"OrderTopic": 2, "Gone": 1, LONG_GROUP_TOPIC: 1}

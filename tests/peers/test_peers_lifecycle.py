@@ -11,7 +11,7 @@ import peer_processes
 import pytest
 from peer_processes import AdminConsole, PeerCluster, filled_template, server
 
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.port_blocks import PortBlocks
 
 UNDISTURBED_S = 2  # how long a producer sends before the next thing happens to it
 

@@ -25,8 +25,8 @@ from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
 from understudy.mqclient.push_consumer import open_push_consumer
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.runtime.world import real_world
+from understudy.testkit.port_blocks import PortBlocks
 
 pytestmark = pytest.mark.slow
 FIRST = ConsumeFrom.FIRST_OFFSET

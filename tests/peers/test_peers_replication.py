@@ -22,7 +22,7 @@ from mixed_groups import (
 from peer_processes import JAVA, OURS, AdminConsole
 
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.port_blocks import PortBlocks
 
 MESSAGES = 50
 

@@ -20,11 +20,11 @@ from understudy.remoting.frame import FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.network import ByteStream
 from understudy.runtime.world import World, real_world
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.network import SimNetwork
 
 ECHO, SLOW, FAIL, REFUSE, LATER, BIG = 1, 2, 3, 4, 5, 6
 

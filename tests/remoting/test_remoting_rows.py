@@ -13,7 +13,7 @@ from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.remoting.frame import FrameError, FrameReader, encode
 from understudy.remoting.limits import LaneLimits
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.network import SimNetwork
 
 
 @pytest.mark.covers("R320")

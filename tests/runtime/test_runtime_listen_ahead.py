@@ -10,7 +10,7 @@ import trio
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import listen_ahead
 from understudy.runtime.network import ListenError
-from understudy.runtime.ports import free_ports
+from understudy.testkit.ports import free_ports
 
 
 async def test_who_connects_early_is_answered_by_whoever_asks_for_the_address_later() -> None:

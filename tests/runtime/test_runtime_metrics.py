@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.metrics import Family, Histogram, Sample, counter, exposition, gauge, read_labels
 from understudy.runtime.metrics_endpoint import (
     MAX_CONNECTIONS,
@@ -26,8 +25,9 @@ from understudy.runtime.metrics_endpoint import (
 from understudy.runtime.network import ListenError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import World
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 
 class TestText:

@@ -18,7 +18,7 @@ from understudy.runtime.properties import (
     rewrite_properties,
 )
 from understudy.runtime.property_file import read_properties_file
-from understudy.testkit.sim_disk import SimDisk
+from understudy.testkit.sim.disk import SimDisk
 
 
 def read(path: Path | str, home: str | None = None) -> Properties:

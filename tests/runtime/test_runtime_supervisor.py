@@ -7,9 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from understudy.runtime.background import open_background
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.network import ListenError, TcpNetwork
 from understudy.runtime.supervisor import open_supervisor
+from understudy.testkit.sim.clock import VirtualClock
 
 
 async def for_ever() -> None:

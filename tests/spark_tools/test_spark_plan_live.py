@@ -19,11 +19,11 @@ from spark_broker import SmallBroker
 from spark_golden import manifest, unpack
 from spark_plans import Run, write_stores, write_test_plan
 
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.spark_tools import exits
 from understudy.spark_tools.admin import AdminClient
 from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.plan import Change
+from understudy.testkit.port_blocks import PortBlocks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 from pyarrow import dataset, fs, parquet
 from spark_elsewhere import DIFFERENCES, assert_same_plan, write_stores
 
-from understudy.runtime.port_blocks import PortBlocks
 from understudy.spark_tools import storage
+from understudy.testkit.port_blocks import PortBlocks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "peers"))
 

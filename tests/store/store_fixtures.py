@@ -10,13 +10,13 @@ from functools import partial
 import trio
 
 from understudy.format.record import Record, decode_records, encode_host, format_properties
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended, GetResult
-from understudy.testkit.sim_disk import SimDisk
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
 
 PRODUCER = encode_host("10.1.2.3", 40000)
 HOST = ("127.0.0.1", 10911)

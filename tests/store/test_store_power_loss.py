@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.format.record import decode_record, encode_batch, encode_host, format_properties
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
 from understudy.store.message_store import MessageStore
-from understudy.testkit.sim_disk import PowerCut, SimDisk
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import PowerCut, SimDisk
 
 PRODUCER = encode_host("10.1.2.3", 40000)
 HOST = ("127.0.0.1", 10911)

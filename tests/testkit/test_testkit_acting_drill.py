@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from understudy.testkit.acting_drill import main, play
+from understudy.testkit.drills.acting_master import main, play
 
 
 def test_a_failover_loses_and_disorders_nothing() -> None:

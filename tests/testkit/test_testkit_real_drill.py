@@ -11,9 +11,9 @@ import pytest
 import trio
 
 from understudy.testkit import java_tools
-from understudy.testkit.acting_drill import main
-from understudy.testkit.acting_processes import RealRun
-from understudy.testkit.drill_traffic import CONCURRENT, ORDERLY, JavaTraffic
+from understudy.testkit.drills.acting_master import main
+from understudy.testkit.drills.acting_processes import RealRun
+from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ import trio
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_cluster import SimCluster
-from understudy.testkit.sim_connection import SimStream
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.connection import SimStream
 
 wire = hashlib.sha256()
 put = SimStream._put

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from understudy.testkit import acting_seeds
-from understudy.testkit.acting_faults import FAULTS, draw_plan
-from understudy.testkit.seeds import FailedRun, play_seeds
-from understudy.testkit.sim_clock import StoppableClock
+from understudy.testkit.drills import acting_seeds
+from understudy.testkit.drills.acting_faults import FAULTS, draw_plan
+from understudy.testkit.sim.clock import StoppableClock
+from understudy.testkit.sim.seeds import FailedRun, play_seeds
 
 
 @attrs.define

@@ -15,9 +15,9 @@ from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.codes import RequestCode
-from understudy.testkit.determinism import run_seed
 from understudy.testkit.history import History, Verdict
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
 
 MESSAGES = 60
 BROKER = {"flushDiskType": "SYNC_FLUSH", "brokerName": "broker-a"}

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from understudy.runtime import port_blocks
-from understudy.runtime.port_blocks import NoPortsError, PortBlocks
+from understudy.testkit import port_blocks
+from understudy.testkit.port_blocks import NoPortsError, PortBlocks
 
 
 def test_blocks_of_different_widths_do_not_overlap() -> None:

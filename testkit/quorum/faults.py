@@ -9,7 +9,7 @@ import trio
 
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
-from understudy.testkit.sim_quorum import QuorumHost, RecordingMember, SimQuorum
+from understudy.testkit.quorum.simulation import QuorumHost, RecordingMember, SimQuorum
 
 FAULTS = (
     "kill",

@@ -3,7 +3,7 @@
 One seed is one history: three or five members, clients that repeat unanswered commands with the same session, readers
 that prove freshness, and faults: killed processes, power lost in the middle of a write, whole-quorum outages, cut
 links, partitions, jumping wall clocks, replayed messages, compactions, handovers, lost disks. Besides what
-``sim_quorum`` looks for, these are violations:
+:mod:`~understudy.testkit.quorum.simulation` looks for, these are violations:
 
 * an acknowledged command lost or applied twice
 * a read behind a barrier that misses an acknowledged command
@@ -18,10 +18,10 @@ import random
 import trio
 
 from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_connection import LinkQuality
-from understudy.testkit.sim_quorum import CounterMachine, Outcome, SimQuorum
-from understudy.testkit.sim_quorum_faults import CALM_FAULTS, FAULTS, inject
+from understudy.testkit.quorum.faults import CALM_FAULTS, FAULTS, inject
+from understudy.testkit.quorum.simulation import CounterMachine, Outcome, SimQuorum
+from understudy.testkit.sim.connection import LinkQuality
+from understudy.testkit.sim.determinism import run_seed
 
 
 class Clients:

@@ -6,9 +6,9 @@ import random
 
 import trio
 
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.sim_connection import LinkQuality
-from understudy.testkit.sim_quorum_controllers import ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import ControllersOutcome, SimControllers
+from understudy.testkit.sim.connection import LinkQuality
+from understudy.testkit.sim.determinism import run_seed
 
 BEHIND = "kill master of one behind"
 FAULTS = (

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import sys
 from collections.abc import Sequence
 
-# name: (module with main(argv), one line)
 DRILLS = {
-    "acting-master": ("understudy.testkit.acting_drill", "a slave acts for its dead master and gives everything back"),
-    "controller": ("understudy.controller.drill", "kills the active controller and a broker master"),
+    "acting-master": "a slave acts for its dead master and gives everything back",
+    "controller": "kills the active controller and a broker master",
 }
 
 
@@ -26,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: understudy drill NAME [OPTIONS]\n")
-        for name, (_, text) in DRILLS.items():
+        for name, text in DRILLS.items():
             print(f"  {name:14} {text}")
         return 0 if arguments else 2
     name, *rest = arguments
@@ -35,8 +33,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         hint = f"; did you mean {near[0]}?" if near else ""
         print(f"drill: there is no drill {name}; there are: {', '.join(DRILLS)}{hint}", file=sys.stderr)
         return 2
-    module = importlib.import_module(DRILLS[name][0])
-    return int(module.main(rest))
+    if name == "acting-master":
+        from understudy.testkit.drills import acting_master
+
+        return acting_master.main(rest)
+    from understudy.testkit.drills import controller
+
+    return controller.main(rest)
 
 
 if __name__ == "__main__":

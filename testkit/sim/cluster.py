@@ -30,12 +30,12 @@ from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.runtime.background import open_background
 from understudy.runtime.world import World
-from understudy.testkit.determinism import Trace
-from understudy.testkit.sim_clock import StoppableClock
-from understudy.testkit.sim_connection import LinkQuality
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
-from understudy.testkit.sim_process import SimProcess
+from understudy.testkit.sim.clock import StoppableClock
+from understudy.testkit.sim.connection import LinkQuality
+from understudy.testkit.sim.determinism import Trace
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
+from understudy.testkit.sim.process import SimProcess
 
 NAME_SERVER_PORT = 9876
 CONTAINER_PORT = 10811

@@ -1,4 +1,4 @@
-"""The clock of a simulated host, which can stand still as a stopped process or a suspended machine does.
+"""Virtual time: wall time that follows trio's mock clock, and the clock of a simulated host, which can stand still.
 
 What sleeps or waits on a stopped clock does not go on, so a process whose clock is stopped and that hears nothing does
 nothing. Afterwards the time that passed either counts (a stopped process finds all its deadlines gone by) or not (a
@@ -12,7 +12,31 @@ import weakref
 
 import trio
 
-from understudy.runtime.clock import VirtualClock
+from understudy.runtime.clock import SystemClock
+
+
+class VirtualClock(SystemClock):
+    """Wall time derived from the trio clock, for runs under ``trio.testing.MockClock``.
+
+    Args:
+        epoch_ms: wall time, in milliseconds, at the trio clock's value when the object is first asked.
+    """
+
+    def __init__(self, epoch_ms: int = 1_700_000_000_000) -> None:
+        self._epoch_ms = epoch_ms
+        self._zero: float | None = None
+        self._jump_ms = 0
+
+    def wall_ms(self) -> int:
+        now = trio.current_time()
+        if self._zero is None:
+            self._zero = now
+        return self._epoch_ms + self._jump_ms + round((now - self._zero) * 1000)
+
+    def jump(self, by_ms: int) -> None:
+        """Move wall time by *by_ms* milliseconds (negative: back), as an operator or a bad NTP server would."""
+        self.wall_ms()
+        self._jump_ms += by_ms
 
 
 class StoppableClock(VirtualClock):

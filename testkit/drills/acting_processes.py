@@ -18,10 +18,10 @@ from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.world import real_world
-from understudy.testkit.drill_traffic import TOPIC, JavaTraffic, OurTraffic, Traffic
+from understudy.testkit.drills.process_traffic import TOPIC, JavaTraffic, OurTraffic, Traffic
+from understudy.testkit.drills.ring import GROUPS
+from understudy.testkit.drills.ring_processes import ProcessRing
 from understudy.testkit.history import Verdict
-from understudy.testkit.ring import GROUPS
-from understudy.testkit.ring_processes import ProcessRing
 
 CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Traffic]]] = {
     "ours": OurTraffic.open,

@@ -19,9 +19,9 @@ from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import ProducerOptions
 from understudy.runtime.world import real_world
+from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.history import History, Verdict
 from understudy.testkit.java_tools import LAUNCHER
-from understudy.testkit.ring_processes import DrillError
 
 TOPIC = "orders"
 CONCURRENT, ORDERLY = "concurrent-readers", "orderly-readers"

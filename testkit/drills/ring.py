@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy.broker.broker import Broker
-from understudy.testkit.sim_cluster import SimCluster
+from understudy.testkit.sim.cluster import SimCluster
 
 CONTAINERS = ("c1", "c2", "c3")
 GROUPS = ("g0", "g1", "g2")

@@ -21,9 +21,9 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.port_blocks import PortBlocks
+from understudy.testkit.drills.ring import CONTAINERS, brokers_of
 from understudy.testkit.java_tools import LAUNCHER
-from understudy.testkit.ring import CONTAINERS, brokers_of
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
 
 HOST, CLUSTER, NAME_SERVER = "127.0.0.1", "drill", "n1"

@@ -19,23 +19,23 @@ from pathlib import Path
 
 import trio
 
-from understudy.controller.drill_processes import (
+from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
+from understudy.format.json_dialect import loads
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.world import World, real_world
+from understudy.testkit.drills.controller_processes import (
     Processes,
     controller_settings,
     find_launcher,
     java_broker_settings,
     properties,
 )
-from understudy.controller.request_relay import RELAYED_HOST, Relays
-from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
-from understudy.controller.stub_broker import StubBroker, StubSettings
-from understudy.format.json_dialect import loads
-from understudy.remoting.client import RemotingClient, open_client
-from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request
-from understudy.remoting.errors import RemotingError
-from understudy.runtime.port_blocks import PortBlocks
-from understudy.runtime.world import World, real_world
+from understudy.testkit.drills.request_relay import RELAYED_HOST, Relays
+from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 
 GROUP = "broker-a"
 MEMBERS = ("n0", "n1", "n2")

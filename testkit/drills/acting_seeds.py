@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from understudy.testkit.acting_faults import draw_plan
-from understudy.testkit.acting_scenario import Outcome, Run
-from understudy.testkit.determinism import run_seed
-from understudy.testkit.seeds import Summary
+from understudy.testkit.drills.acting_faults import draw_plan
+from understudy.testkit.drills.acting_scenario import Outcome, Run
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.sim.seeds import Summary
 
 QUIET_SECONDS = 3.0
 SEND_SECONDS = 0.4

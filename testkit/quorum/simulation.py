@@ -7,8 +7,8 @@ The checkers look for:
 * a member that holds less than it confirmed to its leader
 * a leader that is replaced although a majority could follow it, where nothing else happened
 
-``sim_quorum_history`` plays random histories on it and checks what clients saw; the faults are in
-``sim_quorum_faults``.
+:mod:`~understudy.testkit.quorum.history` plays random histories on it and checks what clients saw; the faults are in
+:mod:`~understudy.testkit.quorum.faults`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.messages import PeerMessage, Vote, VoteRequest
 from understudy.controller.raft.sessions import Machine
 from understudy.controller.raft.settings import QuorumSettings
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
-from understudy.testkit.determinism import Trace
-from understudy.testkit.sim_connection import LinkQuality
-from understudy.testkit.sim_disk import PowerCut, SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.connection import LinkQuality
+from understudy.testkit.sim.determinism import Trace
+from understudy.testkit.sim.disk import PowerCut, SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 RAFT_PORT = 7000
 FOLDER = "/controller"

@@ -19,7 +19,7 @@ import attrs
 import trio
 
 from understudy.runtime.disk import DiskLockedError, DiskUsage, File, Lock, Mapping
-from understudy.testkit.sim_inode import PAGE_BYTES, Inode
+from understudy.testkit.sim.inode import PAGE_BYTES, Inode
 
 T = TypeVar("T")
 

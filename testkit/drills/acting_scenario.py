@@ -28,12 +28,12 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.store.message_store import MessageStore
-from understudy.testkit.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
+from understudy.testkit.drills.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
+from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
+from understudy.testkit.drills.ring import CONTAINERS, GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.history import Verdict
-from understudy.testkit.ring import CONTAINERS, GROUPS, broker_of, container_of, start_ring
-from understudy.testkit.seeds import FAULT
-from understudy.testkit.sim_cluster import NAME_SERVER_PORT, SimCluster
+from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
+from understudy.testkit.sim.seeds import FAULT
 from understudy.testkit.topic_fields import topic_fields
 
 _LOOK_SECONDS = 0.01
@@ -91,7 +91,7 @@ class Run:
     Args:
         source: where everything random comes from.
         seed: for the outcome.
-        fault: one of :data:`~understudy.testkit.acting_faults.FAULTS`; drawn from *source* when ``None``.
+        fault: one of :data:`~understudy.testkit.drills.acting_faults.FAULTS`; drawn from *source* when ``None``.
         quiet_seconds: traffic before the fault, while it lasts and after the return.
         send_seconds: how long each sender waits between its messages.
         plan: draws faults instead, the first of which meets the watched master; called with *source*, the master's

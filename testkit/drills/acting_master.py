@@ -20,14 +20,14 @@ import trio
 
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
-from understudy.testkit.acting_faults import FAULTS
-from understudy.testkit.acting_processes import CLIENTS, RealRun
-from understudy.testkit.acting_scenario import Outcome, Run
-from understudy.testkit.acting_seeds import tell
-from understudy.testkit.determinism import run_seed
+from understudy.testkit.drills.acting_faults import FAULTS
+from understudy.testkit.drills.acting_processes import CLIENTS, RealRun
+from understudy.testkit.drills.acting_scenario import Outcome, Run
+from understudy.testkit.drills.acting_seeds import tell
+from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.java_tools import missing
-from understudy.testkit.ring_processes import DrillError
-from understudy.testkit.seeds import play_seeds, processors
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.sim.seeds import play_seeds, processors
 
 _MOST_ROWS = 20
 

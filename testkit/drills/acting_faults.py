@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from understudy.testkit.sim_cluster import SimCluster
-from understudy.testkit.sim_connection import LinkQuality
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.connection import LinkQuality
 
 FAULTS = (
     "kill",

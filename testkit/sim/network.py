@@ -13,7 +13,7 @@ from collections import deque
 import trio
 
 from understudy.runtime.network import ListenError
-from understudy.testkit.sim_connection import LinkQuality, Pipe, SimStream
+from understudy.testkit.sim.connection import LinkQuality, Pipe, SimStream
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _WILDCARD = frozenset({"", "0.0.0.0", "::"})

@@ -30,13 +30,13 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.controller.metadata import Group, Metadata
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.server import Controller
-from understudy.controller.stub_broker import StubBroker, StubSettings
-from understudy.runtime.clock import VirtualClock
 from understudy.runtime.world import World
-from understudy.testkit.determinism import Trace
-from understudy.testkit.sim_connection import LinkQuality
-from understudy.testkit.sim_disk import SimDisk
-from understudy.testkit.sim_network import SimNetwork
+from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.connection import LinkQuality
+from understudy.testkit.sim.determinism import Trace
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 API_PORT = 9878
 RAFT_PORT = 19878

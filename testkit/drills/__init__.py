@@ -1,0 +1,1 @@
+"""Failovers that are played and told: ``understudy drill NAME``."""

@@ -1,0 +1,1 @@
+"""The controller's quorum under faults, on virtual time."""
