@@ -100,7 +100,7 @@ class Drill:
         settings = controller_settings(member, self.api, self.raft, self.folder)
         path = self.folder / f"{member}.conf"
         path.write_text(properties(settings))
-        command = [sys.executable, "-m", "understudy.controller.main", "-c", str(path)]
+        command = [sys.executable, "-m", "understudy.programs.mqcontroller", "-c", str(path)]
         if self.real_controllers:
             home = str(self.folder / f"home-{member}")
             command = [str(self.launcher), "controller", "--conf", str(path), "--heap", "256m", "--home", home]
@@ -227,7 +227,7 @@ class Drill:
         if self.launcher is not None:
             path = self.folder / "namesrv.conf"
             path.write_text(f"listenPort={self.name_server}\n")
-            self.processes.start("namesrv", [sys.executable, "-m", "understudy.namesrv.main", "-c", str(path)])
+            self.processes.start("namesrv", [sys.executable, "-m", "understudy.programs.mqnamesrv", "-c", str(path)])
         ports = self.broker_ports
         if self.launcher is not None:
             await self.relays.start(nursery, ports)

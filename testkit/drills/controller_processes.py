@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-_CHECK_LIMIT_SECONDS = 60
+from understudy.testkit.java_tools import LAUNCHER, missing
 
 
 class Processes:
@@ -41,11 +41,7 @@ def find_launcher(given: str | None) -> Path | None:
         return None
     if given is not None:
         return Path(given)
-    found = Path(__file__).resolve().parent.parent / "bench" / "java" / "rocketmq"
-    if not found.exists():
-        return None
-    check = ["bash", str(found.with_name("setup.sh")), "--check"]
-    return found if subprocess.run(check, capture_output=True, timeout=_CHECK_LIMIT_SECONDS).returncode == 0 else None
+    return None if missing() else LAUNCHER
 
 
 def properties(settings: Mapping[str, str]) -> str:

@@ -36,7 +36,7 @@ _SMALL_FILES = {
 }
 _ACTING_NAME_SERVER = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
 _HEAPS = {"namesrv": "128m", "container": "768m"}
-_MODULES = {"namesrv": "understudy.namesrv.main", "container": "understudy.container.mqbrokercontainer"}
+_MODULES = {"namesrv": "understudy.programs.mqnamesrv", "container": "understudy.programs.mqbrokercontainer"}
 
 Layout = Mapping[str, Sequence[Mapping[str, str]]]
 """Name of each container: the keys of its brokers, at most four."""

@@ -99,10 +99,10 @@ def settings_of(program: str, folder: Path) -> str:
 @pytest.mark.parametrize(
     ("program", "unneeded"),
     [
-        ("understudy.namesrv.main", NEVER | BROKER | {"json", "pysyncobj", "understudy.controller"}),
-        ("understudy.controller.main", NEVER | BROKER | {"understudy.namesrv.server"}),
-        ("understudy.container.mqbroker", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
-        ("understudy.container.mqbrokercontainer", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
+        ("understudy.programs.mqnamesrv", NEVER | BROKER | {"json", "pysyncobj", "understudy.controller"}),
+        ("understudy.programs.mqcontroller", NEVER | BROKER | {"understudy.namesrv.server"}),
+        ("understudy.programs.mqbroker", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
+        ("understudy.programs.mqbrokercontainer", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
     ],
 )
 def test_a_server_imports_nothing_big_that_it_does_not_need(program: str, unneeded: set[str], tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_server_imports_nothing_big_that_it_does_not_need(program: str, unneed
 
 def test_a_name_server_listens_before_it_imports_what_answers() -> None:
     # given a fresh interpreter; when it imports the program
-    code = "import sys, understudy.namesrv.main; print(*sys.modules)"
+    code = "import sys, understudy.programs.mqnamesrv; print(*sys.modules)"
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )

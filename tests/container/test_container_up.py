@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from understudy.container import up
 from understudy.mqclient.api import real_world
+from understudy.programs import up
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request

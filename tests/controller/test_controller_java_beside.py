@@ -72,7 +72,7 @@ class Side:
         folder.mkdir(exist_ok=True)
         raft = {"n0": self.first_port + 1}
         path = self._written("n0", controller_settings("n0", {"n0": self.first_port}, raft, folder))
-        command = [*PYTHON, "understudy.controller.main", "-c", path]
+        command = [*PYTHON, "understudy.programs.mqcontroller", "-c", path]
         if real:
             home = str(self.folder / "home-n0")
             command = [str(LAUNCHER), "controller", "--conf", path, "--heap", "256m", "--home", home]
@@ -81,7 +81,7 @@ class Side:
     def start_name_server(self) -> None:
         port = str(self.first_port + 2)
         path = self._written("namesrv", {"listenPort": port, "bindAddress": "127.0.0.1"})
-        self.processes.start("namesrv", [*PYTHON, "understudy.namesrv.main", "-c", path])
+        self.processes.start("namesrv", [*PYTHON, "understudy.programs.mqnamesrv", "-c", path])
 
     def start_broker(self, number: int) -> None:
         port, store = self.first_port + 10 + 20 * number, self.folder / f"store{number}"

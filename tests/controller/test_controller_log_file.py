@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from understudy.controller.configuration import ControllerConfig, read_config
 from understudy.controller.log_file import LAST_WORDS_SECONDS, LogFile, WaitingLines, log_path, open_log_file
-from understudy.controller.main import main
+from understudy.programs.mqcontroller import main
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, File, RealDisk, RealLock
 from understudy.runtime.log import get_logger

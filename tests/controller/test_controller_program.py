@@ -16,12 +16,12 @@ from controller_processes import alone, foreign_store
 from understudy.controller.configuration import ControllerConfig, read_config, read_peers, show, timing, tls_files
 from understudy.controller.embed import open_controller
 from understudy.controller.file_warnings import NO_EFFECT, unused_keys
-from understudy.controller.main import main
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.pinned import ConsensusLibraryError, check_sources
 from understudy.controller.raft.security import TlsFiles
 from understudy.controller.raft.settings import QuorumSettings
+from understudy.programs.mqcontroller import main
 from understudy.remoting import server_keys
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
@@ -138,7 +138,7 @@ class TestProgram:
         text, api = alone(tmp_path)
         path = tmp_path / "controller.conf"
         path.write_text(text)
-        command = [sys.executable, "-m", "understudy.controller.main", "-c", str(path)]
+        command = [sys.executable, "-m", "understudy.programs.mqcontroller", "-c", str(path)]
         for life in range(1, 5):
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             assert process.stdout is not None

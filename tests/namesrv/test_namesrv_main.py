@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.namesrv.main import main
+from understudy.programs.mqnamesrv import main
 from understudy.testkit.ports import free_ports
 
-PROGRAM = [sys.executable, "-m", "understudy.namesrv.main"]
+PROGRAM = [sys.executable, "-m", "understudy.programs.mqnamesrv"]
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -17,8 +17,8 @@ import pytest
 import trio
 
 from understudy.namesrv.config import NamesrvConfig, read_config
-from understudy.namesrv.main import main
 from understudy.namesrv.metrics import collect, read_settings
+from understudy.programs.mqnamesrv import main
 from understudy.runtime.metrics import exposition
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster

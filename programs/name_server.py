@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -121,10 +120,9 @@ async def _serve_metrics(world: World, values: Properties, server: NameServer, n
 
 
 def _controller(world: World, values: Properties) -> EmbeddedController:
-    """Make the controller that shares this process; its room is above this one, so it is looked up by name."""
-    embed = importlib.import_module("understudy.controller.embed")
-    controller: EmbeddedController = embed.open_controller(world, values)
-    return controller
+    from understudy.controller.embed import open_controller  # most name servers embed none
+
+    return open_controller(world, values)
 
 
 def _fail(error: BaseException) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from understudy.container import command_line
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
+from understudy.programs import command_line
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
 from understudy.runtime.properties import ConfigError

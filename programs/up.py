@@ -10,13 +10,13 @@ from collections.abc import Sequence
 import trio
 
 from understudy.broker.config import Machine
-from understudy.container import command_line
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
-from understudy.container.live_table import show_live_table, show_plain_lines
 from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
+from understudy.programs import command_line
+from understudy.programs.live_table import show_live_table, show_plain_lines
 from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.durable import write_durably
 from understudy.runtime.log import configure, get_logger

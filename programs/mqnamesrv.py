@@ -29,13 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mqnamesrv: {os_failure(error) if isinstance(error, OSError) else error}", file=sys.stderr)
         return 1
     if options.print_all or options.print_important:
-        from understudy.namesrv.program import print_settings
+        from understudy.programs.name_server import print_settings
 
         return print_settings(values, important=not options.print_all)
     given = values if values is not None else {}
     ahead = listen_ahead(given.get("bindAddress", DEFAULT_ADDRESS), given.get("listenPort", DEFAULT_PORT))
     try:
-        from understudy.namesrv.program import serve
+        from understudy.programs.name_server import serve
 
         return serve(values, ahead)
     finally:

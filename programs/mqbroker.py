@@ -11,8 +11,8 @@ import trio
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.storage import BrokerStartError
-from understudy.container import command_line
 from understudy.container.hosted import host_broker
+from understudy.programs import command_line
 from understudy.remoting.client import open_client
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.network import ListenError
