@@ -16,7 +16,7 @@ from understudy.broker.lag import lags
 from understudy.broker.storage import BrokerStartError
 from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics import Family, Sample, gauge
+from understudy.runtime.metrics import Family, Sample, counter, gauge
 from understudy.runtime.metrics_endpoint import MetricsEndpoint, read_metrics_settings
 from understudy.runtime.properties import ConfigError
 
@@ -115,6 +115,7 @@ def _connections(broker: Broker) -> list[Family]:
         for channel in group.channels.values()
     )
     return [
+        counter("rocketmq_refused_connections_total", "Connections refused for want of descriptors", _refused(broker)),
         Family(
             "rocketmq_producer_connections",
             "gauge",
@@ -143,6 +144,11 @@ def _connections(broker: Broker) -> list[Family]:
             ],
         ),
     ]
+
+
+def _refused(broker: Broker) -> int:
+    fast = broker.fast_server.refused_connections if broker.fast_server is not None else 0
+    return broker.server.refused_connections + fast
 
 
 def _lag(broker: Broker) -> list[Family]:

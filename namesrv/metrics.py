@@ -24,8 +24,13 @@ def read_settings(values: Properties) -> tuple[MetricsSettings | None, str]:
         raise values.locate(error) from None
 
 
-def collect(table: RouteTable) -> list[Family]:
-    """Return all families as of now."""
+def collect(table: RouteTable, refused_connections: int) -> list[Family]:
+    """Return all families as of now.
+
+    Args:
+        table: the routes.
+        refused_connections: since the start, for want of descriptors.
+    """
     members: dict[tuple[str, str], int] = {}
     without = 0
     for name, group in table.groups.items():
@@ -40,6 +45,9 @@ def collect(table: RouteTable) -> list[Family]:
             "gauge",
             "Brokers of a group that are registered",
             [Sample(number, {"cluster": cluster, "broker_set": name}) for (cluster, name), number in members.items()],
+        ),
+        counter(
+            "rocketmq_refused_connections_total", "Connections refused for want of descriptors", refused_connections
         ),
         counter("rocketmq_namesrv_changes_total", "Changes of routes since the start", table.revision),
     ]

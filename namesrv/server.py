@@ -91,6 +91,11 @@ class NameServer:
         """Host and port it listens on; the real port once :meth:`run` has started."""
         return self._server.address
 
+    @property
+    def refused_connections(self) -> int:
+        """Connections closed as soon as they came, because descriptors were short."""
+        return self._server.refused_connections
+
     async def run(self, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports :attr:`address` when requests are answered.
 

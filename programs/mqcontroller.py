@@ -16,6 +16,7 @@ from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
+from understudy.runtime.descriptors import raise_limit
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return _fail(error)
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
+    raise_limit()
     try:
         trio.run(_serve, config)
     except BaseExceptionGroup as group:

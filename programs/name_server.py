@@ -13,6 +13,7 @@ from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.runtime.ahead_network import AheadNetwork
+from understudy.runtime.descriptors import raise_limit
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.metrics_endpoint import MetricsEndpoint
@@ -65,6 +66,7 @@ def serve(values: Properties | None, ahead: AheadSocket | None) -> int:
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
     if not config.rocketmq_home:
         log.info("ROCKETMQ_HOME is not set; only a relative path of a configuration file would be looked for there")
+    raise_limit()
     world = real_world()
     if ahead is not None:
         world = attrs.evolve(world, network=AheadNetwork(ahead))
@@ -98,7 +100,9 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
             controller = _controller(world, values) if config.enable_controller_in_namesrv else None
             server = NameServer(world, config, controller=controller)
             if controller is not None:
-                controller.show_also(lambda: collect(server.table))  # both serve one file's keys: one port
+                controller.show_also(
+                    lambda: collect(server.table, server.refused_connections)
+                )  # both serve one file's keys: one port
             else:
                 await _serve_metrics(world, values, server, nursery)
             host, port = await nursery.start(server.run)
@@ -114,7 +118,7 @@ async def _serve_metrics(world: World, values: Properties, server: NameServer, n
     if warning:
         log.warning(warning)
     if settings is not None:
-        endpoint = MetricsEndpoint(world, settings, lambda: collect(server.table))
+        endpoint = MetricsEndpoint(world, settings, lambda: collect(server.table, server.refused_connections))
         await endpoint.bind()
         nursery.start_soon(endpoint.run)
 

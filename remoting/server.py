@@ -41,6 +41,7 @@ class RemotingServer(Dispatcher):
         self._name = name
         self._limits = limits or ConnectionLimits()
         self._listener: Listener | None = None
+        self._refused = 0  # by listeners that were given back
         self.on_connect: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
         self.connections: set[Connection] = set()
@@ -51,6 +52,11 @@ class RemotingServer(Dispatcher):
         if self._listener is None:
             return self._bind_to
         return self._listener.address
+
+    @property
+    def refused_connections(self) -> int:
+        """Connections closed as soon as they came, because descriptors were short."""
+        return self._refused + (self._listener.refused if self._listener is not None else 0)
 
     async def bind(self) -> tuple[str, int]:
         """Take the port; connections are answered once :meth:`run` runs.
@@ -82,6 +88,7 @@ class RemotingServer(Dispatcher):
         listener, self._listener = self._listener, None
         if listener is not None:
             self._bind_to = listener.address
+            self._refused += listener.refused
             with trio.CancelScope(shield=True):
                 await listener.aclose()
 

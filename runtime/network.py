@@ -6,6 +6,7 @@ The in-memory network with delays, loss and partitions is in :mod:`understudy.te
 from __future__ import annotations
 
 import errno
+import math
 import os
 import select
 import socket
@@ -16,6 +17,7 @@ from typing import Protocol
 
 import trio
 
+from understudy.runtime import descriptors
 from understudy.runtime.comeback import Comeback, IdlePoll
 from understudy.runtime.log import get_logger
 
@@ -23,6 +25,7 @@ log = get_logger("runtime.network")
 
 _TOO_MANY = "too many open files and connections; raise the limit (ulimit -n) or have fewer clients"
 _ACCEPT_HINTS = {errno.EMFILE: _TOO_MANY, errno.ENFILE: _TOO_MANY}
+_TELL_REFUSED_S = 10.0  # between two lines about refused connections
 _RECEIVE_BYTES = 256 * 1024  # most that one receive brings, whatever is asked for
 _BUFFERS_PER_CALL = 1000  # below IOV_MAX, 1024 on Linux
 _UNWAITED_RECEIVES = 3  # in a row, before other tasks get their turn
@@ -84,8 +87,13 @@ class Listener(Protocol):
         """Host and real port (never 0)."""
         ...
 
+    @property
+    def refused(self) -> int:
+        """Connections closed at once because their descriptors are kept for files."""
+        ...
+
     async def accept(self) -> ByteStream:
-        """Wait for the next connection; survives transient accept errors."""
+        """Wait for the next connection; survives transient accept errors and refuses connections when they are many."""
         ...
 
     async def aclose(self) -> None:
@@ -235,6 +243,8 @@ class TcpListener:
         self._socket = sock
         self._idle_poll = idle_poll
         self.address: tuple[str, int] = _host_port(sock.getsockname())
+        self.refused = 0
+        self._tell_refused_at = -math.inf
 
     async def accept(self) -> TcpStream:
         told = False
@@ -252,10 +262,28 @@ class TcpListener:
                     )
                 await trio.sleep(0.1)  # out of descriptors or memory: give the process time to free some
                 continue
+            if sock.fileno() >= descriptors.for_connections():
+                sock.close()
+                self._refuse()
+                continue
             try:
                 return TcpStream(sock, self._idle_poll)
             except OSError:  # the peer was gone before we could ask for its name
                 sock.close()
+
+    def _refuse(self) -> None:
+        """Count a connection that was closed at once, and say so now and then."""
+        self.refused += 1
+        now = perf_counter()
+        if now >= self._tell_refused_at:
+            self._tell_refused_at = now + _TELL_REFUSED_S
+            log.warning(
+                "connections are refused: the other descriptors are kept for files",
+                port=self.address[1],
+                refused=self.refused,
+                most=descriptors.for_connections(),
+                hint=_TOO_MANY,
+            )
 
     async def aclose(self) -> None:
         self._socket.close()

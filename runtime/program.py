@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from understudy.runtime.descriptors import raise_limit
 from understudy.runtime.os_failure import os_failure
 
 EXIT_FAILED = 1
@@ -18,7 +19,7 @@ class UsageError(Exception):
 
 
 def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tuple[type[Exception], ...] = ()) -> int:
-    """Run *work* until it ends or SIGTERM or SIGINT arrives.
+    """Run *work*, with as many descriptors as may be had, until it ends or SIGTERM or SIGINT arrives.
 
     Args:
         name: the program, for messages.
@@ -44,6 +45,7 @@ def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tup
                     await work()
                 nursery.cancel_scope.cancel()
 
+    raise_limit()
     try:
         trio.run(until_signalled)
     except BaseException as error:

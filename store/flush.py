@@ -13,8 +13,10 @@ from functools import partial
 
 import trio
 
+from understudy.runtime.descriptors import is_shortage
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
+from understudy.runtime.os_failure import os_reason
 from understudy.store.checkpoint import Checkpoint, save_checkpoint
 from understudy.store.core import StoreCore
 
@@ -61,6 +63,8 @@ class Flusher:
         self._urgent = trio.Event()
         self._lock = trio.Lock()
         self._durable_end = -1
+        #: Whether the last round failed for want of descriptors or memory, which says nothing about the disk.
+        self._short = False
         #: Called now and then while the log grows: a disk may fill up between two looks of the retention.
         self.on_progress: Callable[[], None] = lambda: None
         #: Raised when queues are deleted or the log begins anew, so that a mark taken before is not written after.
@@ -133,7 +137,9 @@ class Flusher:
         core = self._core
         async with self._lock:
             end = core.log.end
-            if not await self._sync(self._log_paths(end), self._take_log_folders()):
+            paths, folders = self._log_paths(end), self._take_log_folders()
+            if not await self._sync(paths, folders):
+                self._put_back(paths, folders)
                 return False
             self._flushed_to(end)
         return True
@@ -157,15 +163,16 @@ class Flusher:
                 folders += sorted(more_folders)
             paths += sorted(core.batch_queues.take_dirty())
             if not await self._sync(paths, folders):
-                # The queues are dirty still; the next round starts from the log alone, so nothing may be trusted.
-                core.consume_queues.dirty_paths.update(paths)
+                self._put_back(paths, folders)
                 return False
             self._flushed_to(end)
             if generation != self.generation:
                 return False
             core.marks.put_durable(mark)
-            await core.disk.in_thread(core.marks.sync)
-            await core.disk.in_thread(partial(save_checkpoint, core.disk, core.path("checkpoint"), checkpoint))
+            if not await self._in_thread(core.marks.sync):
+                return False
+            if not await self._in_thread(partial(save_checkpoint, core.disk, core.path("checkpoint"), checkpoint)):
+                return False
             self._durable_end = mark.physical_offset
         return True
 
@@ -178,16 +185,34 @@ class Flusher:
 
     async def _sync(self, paths: list[str], folders: list[str]) -> bool:
         core = self._core
+        one_disk = "" if core.config.commit_log_folders else core.config.folder
+        return await self._in_thread(partial(sync_files, core.disk, paths, folders, one_disk))
+
+    async def _in_thread(self, function: Callable[[], None]) -> bool:
+        """Run *function* in a thread; False when the disk refused, or the process may open no file at the moment."""
+        core = self._core
         try:
-            one_disk = "" if core.config.commit_log_folders else core.config.folder
-            await core.disk.in_thread(partial(sync_files, core.disk, paths, folders, one_disk))
+            await core.disk.in_thread(function)
         except OSError as error:
+            if is_shortage(error):
+                if not self._short:
+                    self._short = True
+                    log.error("flush waits: no file can be opened", folder=core.config.folder, why=os_reason(error))
+                return False
             reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
             if reason not in core.refusals:
                 log.error("flush failed, no more messages are accepted", folder=core.config.folder, error=error)
                 core.refusals.add(reason)
             return False
+        if self._short:
+            self._short = False
+            log.info("files can be opened again, the log is flushed", folder=core.config.folder)
         return True
+
+    def _put_back(self, paths: list[str], folders: list[str]) -> None:
+        """Have the next round sync what this one could not."""
+        self._core.consume_queues.dirty_paths.update(paths)
+        self._core.segments.unsynced_folders.update(folders)
 
     def _log_paths(self, end: int) -> list[str]:
         start = self._core.flushed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from understudy.runtime.descriptors import is_shortage
 from understudy.runtime.disk import Disk, Mapping
 
 
@@ -48,7 +49,7 @@ class MappedFiles:
         if entry is None:
             while len(self._files) >= self._maximum:
                 self._give_back(next(iter(self._files)))
-            entry = self._files[path] = (self._disk.map(path, size), owner, start)
+            entry = self._files[path] = (self._map(path, size), owner, start)
             if not self._read_ahead:
                 entry[0].read_ahead(False)
         return entry[0].view
@@ -68,6 +69,16 @@ class MappedFiles:
         """Give every file back."""
         for path in list(self._files):
             self._give_back(path)
+
+    def _map(self, path: str, size: int) -> Mapping:
+        """Map one more file; where the process may not have so many, the oldest ones make room."""
+        while True:
+            try:
+                return self._disk.map(path, size)
+            except OSError as error:
+                if not self._files or not is_shortage(error):
+                    raise
+                self._give_back(next(iter(self._files)))
 
     def _give_back(self, path: str) -> None:
         mapping, owner, start = self._files.pop(path)

@@ -29,6 +29,7 @@ class SimListener:
         self.address = (host.name, port)
         self.waiting: deque[SimStream] = deque()
         self.closed = False
+        self.refused = 0  # a simulated host has all the descriptors it needs
         self.changed = trio.Event()
 
     def offer(self, stream: SimStream) -> bool:

@@ -38,6 +38,7 @@ UNEXPECTED = re.compile(
 class SilentListener:
     def __init__(self, address: tuple[str, int]) -> None:
         self.address = address
+        self.refused = 0
 
     async def accept(self) -> Any:
         await trio.sleep_forever()
