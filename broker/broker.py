@@ -8,20 +8,18 @@ Source: BrokerController.java, BrokerStartup.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import trio
 
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
 from understudy.broker.config import BrokerOptions, delay_levels_ms
+from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity, host_bytes
-from understudy.broker.inner import InnerMessage, append
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
@@ -31,11 +29,12 @@ from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
 from understudy.broker.processors.send import SendProcessor
 from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.redelivery import OwnLog, Redelivery
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.broker.role import OpenRole, Role
 from understudy.broker.saved_tables import load_tables
-from understudy.broker.schedule import ScheduleService
+from understudy.broker.schedule import DelayLevels
 from understudy.broker.services import start_services
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
@@ -75,6 +74,7 @@ class Broker:
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
         replication: copies to slaves, or from the master.
         store: the messages.
+        own_log: puts due messages into them.
         schedule: the service of delayed messages.
         registration: what name servers are told.
         member_group: who else of the replica group is alive.
@@ -91,7 +91,8 @@ class Broker:
 
     identity: Identity
     store: MessageStore
-    schedule: ScheduleService
+    own_log: OwnLog
+    schedule: DeferredService
     registration: Registration
     server: RemotingServer
     fast_server: RemotingServer | None
@@ -108,7 +109,7 @@ class Broker:
         options: BrokerOptions,
         *,
         client: RemotingClient | None = None,
-        redelivery: Callable[[InnerMessage], Awaitable[bool]] | None = None,
+        redelivery: Redelivery | None = None,
         role: OpenRole | None = None,
     ) -> None:
         self.world = world
@@ -145,7 +146,7 @@ class Broker:
         self._open_role = role
         self.was_synced = False
         self._shared_client = client
-        self._redelivery = redelivery if redelivery is not None else self.append_to_own_log
+        self._redelivery = redelivery
 
     @property
     def is_slave(self) -> bool:
@@ -156,11 +157,6 @@ class Broker:
     def store_host(self) -> bytes:
         """Address and port as they stand in this broker's records and message ids."""
         return host_bytes(self.identity.ip, self.identity.port)
-
-    async def append_to_own_log(self, message: InnerMessage) -> bool:
-        """Put a due message into this broker's log; the redelivery target of a master."""
-        append(self.store, message)
-        return True
 
     def forget_topic(self, topic: str) -> None:
         """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told."""
@@ -278,16 +274,18 @@ class Broker:
         )
         self.replication.open(self.store)
         self.replication.copies_changed.append(self.acknowledgements.settle)
-        self.schedule = ScheduleService(
+        self.own_log = OwnLog(self.store)
+        levels = DelayLevels(
             self.world.clock,
             self.store,
             self.schedule_progress,
             self.delay_levels_ms,
-            self._redelivery,
             lambda topic, queue_id, size: self.stats.topic(topic).add(queue_id, 1, size),
         )
+        self.schedule = DeferredService(self.world.clock, levels, self._redelivery or self.own_log)
+        levels.announce = self.schedule.arrived
         self.store.arrived.append(self.hold.arrived)
-        self.store.arrived.append(self.schedule.arrived)
+        self.store.arrived.append(levels.arrived)
 
     async def _serve(
         self, scope: trio.CancelScope, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -345,7 +343,7 @@ class Broker:
             self.slave_sync.on_topic_gone.append(self.forget_topic)
         if self._open_role is not None:
             self.role = self._open_role(self)
-            self.schedule.target = self.role.redeliver
+            self.schedule.target = self.role
         self.send = SendProcessor(self)
         self.pull = PullProcessor(self)
         self.members = MemberProcessor(self)

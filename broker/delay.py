@@ -5,7 +5,8 @@ Pure. Source: ScheduleMessageService.java, HookUtils.java.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK
@@ -40,6 +41,38 @@ def queue_of_level(level: int) -> int:
 def delay_of_level(levels_ms: Sequence[int], level: int) -> int:
     """Return the wait of *level* in milliseconds; 1000 for one that is not configured."""
     return levels_ms[level - 1] if 1 <= level <= len(levels_ms) else 1000
+
+
+class LevelClock:
+    """How long messages of one level still wait, also after the wall clock was set back.
+
+    What was stored before that waits for its delay once more at most, by a clock that never jumps (differs because the
+    reference delivers all of it at once, however early that is).
+    """
+
+    def __init__(self) -> None:
+        self._end = -1
+        self._until = 0.0
+
+    def left_ms(
+        self, offset: int, deliver_ms: int, delay_ms: int, now_ms: int, now_seconds: float, end: Callable[[], int]
+    ) -> int:
+        """Return how long a message must wait; not above 0 when it is due.
+
+        Args:
+            offset: of the message in the queue of its level.
+            deliver_ms: wall time when it is due.
+            delay_ms: of the level.
+            now_ms, now_seconds: wall time, and monotonic time.
+            end: returns the offset that the next message of the queue will have.
+        """
+        left_ms = deliver_ms - now_ms
+        if offset >= self._end and left_ms > delay_ms:  # the clock was set back after it was stored
+            self._end, self._until = end(), now_seconds + delay_ms / 1000
+        if offset < self._end:
+            # whole milliseconds: less than one vanishes beside a wall time, and nothing would wait for it
+            left_ms = min(left_ms, math.ceil((self._until - now_seconds) * 1000))
+        return left_ms
 
 
 def redirect(topic: str, queue_id: int, properties: dict[str, str], sys_flag: int, max_level: int) -> tuple[str, int]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import attrs
 
 from understudy.broker import delay
@@ -35,10 +33,6 @@ class InnerMessage:
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
-
-
-Redelivery = Callable[[InnerMessage], Awaitable[bool]]
-"""Puts a due message where it belongs and returns whether it is safe there; False asks for another try later."""
 
 
 def copy_of(record: Record, topic: str, queue_id: int, properties: bytes, reconsume_times: int) -> InnerMessage:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from understudy.broker.inner import InnerMessage
+from understudy.broker.redelivery import Redelivery
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
 
-class Role(Protocol):
-    """Starts and stops services of one broker while it runs."""
+class Role(Redelivery, Protocol):
+    """Starts and stops services of one broker while it runs, and takes what falls due if the broker may put it now."""
 
     @property
     def active(self) -> bool:
@@ -42,10 +42,6 @@ class Role(Protocol):
 
     async def run(self) -> None:
         """Make the decisions true until cancelled."""
-        ...
-
-    async def redeliver(self, message: InnerMessage) -> bool:
-        """Put a due message where this broker may put it now; False asks for another try later."""
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -22,6 +22,7 @@ from understudy.container.acting import Decision, Service, Situation, acts, serv
 from understudy.container.log_topics import LogTopics
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
+from understudy.store.status import PutStatus
 
 if TYPE_CHECKING:
     from understudy.container.escape.bridge import Bridge
@@ -335,19 +336,15 @@ class RoleServices:
 
     # --- due messages ------------------------------------------------------------------------------------------
 
-    async def redeliver(self, message: InnerMessage) -> bool:
-        """Put a due message where this broker may put it now: a master into its own log, an acting slave elsewhere.
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        """Put due messages where this broker may put them now: a master into its own log, an acting slave elsewhere.
 
-        Returns:
-            False: not now. A broker that was away, or no longer has the role, puts nothing anywhere.
+        A broker that was away, or no longer has the role, puts nothing anywhere.
         """
-        if self._absent() or self.isolated:
-            return False
-        if not self._broker.is_slave:
-            return not self._may_be_acted_for() and await self._broker.append_to_own_log(message)
-        if not acts(self.situation()).run:
-            return False
-        # Bounded by the bridge. A put that is cut in the middle would be done twice.
-        with trio.CancelScope(shield=True):
-            return await self._bridge().redeliver(self._broker, message, self.acting_since_ms)
-        return False  # nobody cancels this scope
+        broker = self._broker
+        if not (self._absent() or self.isolated):
+            if not broker.is_slave and not self._may_be_acted_for():
+                return await broker.own_log.put(messages)
+            if acts(self.situation()).run:
+                return await self._bridge().redeliver(broker, messages, self.acting_since_ms)
+        return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)

@@ -15,6 +15,7 @@ import attrs
 from understudy.broker import delay
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage, append
+from understudy.broker.redelivery import STORED
 from understudy.container.escape import choice
 from understudy.container.escape.choice import LocalMaster, NoPlace, Queue, Remote
 from understudy.format import names
@@ -71,22 +72,26 @@ class Bridge:
 
     # --- putting -----------------------------------------------------------------------------------------------
 
-    async def redeliver(self, broker: Broker, message: InnerMessage, acting_since_ms: int | None) -> bool:
-        """Put a due delayed message of an acting slave where consumers find it.
+    async def redeliver(
+        self, broker: Broker, messages: Sequence[InnerMessage], acting_since_ms: int | None
+    ) -> list[PutStatus]:
+        """Put due messages of an acting slave where consumers find them, in order; none behind one that is refused.
 
         A message that was due before the slave began to act may have been delivered by the master, whose progress was
         not copied any more: its copy is in the slave's log then, and is recognized by its identity.
-
-        Returns:
-            Whether it is stored somewhere.
         """
-        if acting_since_ms is not None and delivered_before(broker, message, acting_since_ms):
-            log.info("the master had delivered it", broker=broker.identity.canonical_name, topic=message.topic)
-            return True
-        status = await self.put(broker, message)
-        if not choice.is_stored(status):
-            log.debug("not escaped yet", topic=message.topic, status=status.value)
-        return choice.is_stored(status)
+        statuses: list[PutStatus] = []
+        for message in messages:
+            if acting_since_ms is not None and delivered_before(broker, message, acting_since_ms):
+                log.info("the master had delivered it", broker=broker.identity.canonical_name, topic=message.topic)
+                statuses.append(PutStatus.PUT_OK)
+                continue
+            status = await self.put(broker, message)
+            if status not in STORED:
+                log.debug("not escaped yet", topic=message.topic, status=status.value)
+                return statuses + [status] * (len(messages) - len(statuses))
+            statuses.append(status)
+        return statuses
 
     async def put(self, broker: Broker, message: InnerMessage, *, specific: str | None = None) -> PutStatus:
         """Put *message* of *broker* to the best place there is.
@@ -103,10 +108,10 @@ class Bridge:
         for offer in offers:
             if offer.queues:
                 status = await self._put_local(masters[offer.broker_name], offer, message)
-                if choice.is_stored(status):
+                if status in STORED:
                     return status
         status = await self._put_remote(broker, message, specific)
-        if choice.is_stored(status):
+        if status in STORED:
             return status
         for offer in offers:  # nobody else has the topic: the container's first master learns it
             row = broker.topics.rows.get(message.topic)
@@ -182,7 +187,7 @@ class Bridge:
             self._routes.pop(message.topic, None)
             return PutStatus.PUT_TO_REMOTE_BROKER_FAIL
         status = choice.put_status(answer.code)
-        if not choice.is_stored(status):
+        if status not in STORED:
             log.warning("refused by a remote master", address=place.address, code=answer.code, why=answer.remark)
             self._routes.pop(message.topic, None)
         return status

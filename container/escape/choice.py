@@ -123,11 +123,6 @@ def put_status(code: int) -> PutStatus:
     return next((status for known, status in _STORED.items() if known == code), PutStatus.PUT_TO_REMOTE_BROKER_FAIL)
 
 
-def is_stored(status: PutStatus) -> bool:
-    """Return whether a put with *status* is in a log."""
-    return status in _STORED.values()
-
-
 def read_outcome(code: int) -> tuple[str, bool]:
     """Return what a pull answer without a message means: a word for logs, and whether to try again."""
     missing = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)

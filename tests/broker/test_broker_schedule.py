@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker import delay
+from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage
-from understudy.broker.schedule import ScheduleService
+from understudy.broker.schedule import DelayLevels
 from understudy.format import names
 from understudy.format.record import encode_record, format_properties
-from understudy.store.status import GetResult, GetStatus
+from understudy.store.status import GetResult, GetStatus, PutStatus
 from understudy.testkit.sim.clock import VirtualClock
 
 LEVELS_MS = [1_000, 5_000, 10_000]
@@ -67,16 +69,46 @@ class HastyClock(VirtualClock):
         return super().move_on_after(seconds - 1e-11)
 
 
+@attrs.define
+class Rig:
+    """Delay levels, the queues they are read from, and what was delivered when."""
+
+    clock: VirtualClock
+    queue: FakeScheduleQueue
+    delivered: list[tuple[float, InnerMessage]]
+    progress: ScheduleProgress
+    levels: DelayLevels
+    service: DeferredService
+
+
+class Target:
+    """Takes messages, unless told to refuse the next ones."""
+
+    def __init__(self, clock: VirtualClock, delivered: list[tuple[float, InnerMessage]]) -> None:
+        self._clock = clock
+        self._delivered = delivered
+        self.refusals: list[bytes] = []
+
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        statuses = []
+        for message in messages:
+            if message.body in self.refusals:
+                self.refusals.remove(message.body)
+                statuses.append(PutStatus.SERVICE_NOT_AVAILABLE)
+            else:
+                self._delivered.append((self._clock.wall_ms(), message))
+                statuses.append(PutStatus.PUT_OK)
+        return statuses
+
+
 class TestSchedule:
-    def make(self, clock: VirtualClock) -> tuple[ScheduleService, FakeScheduleQueue, list[tuple[float, InnerMessage]]]:
+    def make(self, clock: VirtualClock) -> Rig:
         queue, delivered = FakeScheduleQueue(), list[tuple[float, InnerMessage]]()
-
-        async def target(message: InnerMessage) -> bool:
-            delivered.append((clock.wall_ms(), message))
-            return True
-
         progress = ScheduleProgress(clock.wall_ms)
-        return ScheduleService(clock, cast(Any, queue), progress, LEVELS_MS, target), queue, delivered
+        levels = DelayLevels(clock, cast(Any, queue), progress, LEVELS_MS)
+        service = DeferredService(clock, levels, Target(clock, delivered))
+        levels.announce = service.arrived
+        return Rig(clock, queue, delivered, progress, levels, service)
 
     @pytest.mark.covers("SC-03")
     def test_levels_and_queues(self) -> None:
@@ -86,89 +118,122 @@ class TestSchedule:
 
     async def test_delivered_when_due_with_everything_it_had(self, autojump_clock: MockClock) -> None:
         clock = VirtualClock()
-        service, queue, delivered = self.make(clock)
+        rig = self.make(clock)
         start = clock.wall_ms()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.run)
+            nursery.start_soon(rig.service.run)
             await wait_all_tasks_blocked()
             for level, wait_ms in enumerate(LEVELS_MS, 1):
-                queue.put(level, start + wait_ms, b"level %d" % level)
-                service.arrived(names.SCHEDULE_TOPIC, level - 1, 1, start + wait_ms, start, None)
+                rig.queue.put(level, start + wait_ms, b"level %d" % level)
+                rig.levels.arrived(names.SCHEDULE_TOPIC, level - 1, 1, start + wait_ms, start, None)
             await trio.sleep(11)
             nursery.cancel_scope.cancel()
-        assert [(at - start, message.body) for at, message in delivered] == [
+        assert [(at - start, message.body) for at, message in rig.delivered] == [
             (1_000, b"level 1"),
             (5_000, b"level 2"),
             (10_000, b"level 3"),
         ]
-        message = delivered[0][1]
+        message = rig.delivered[0][1]
         assert (message.topic, message.queue_id, message.born_ms) == ("T", 2, 5)
         assert message.properties == b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x012\x02KEYS\x01k\x02"
-        assert service.progress.offsets == {1: 1, 2: 1, 3: 1}
+        assert rig.progress.offsets == {1: 1, 2: 1, 3: 1}
 
     async def test_backlog_is_delivered_at_the_start_in_order(self, autojump_clock: MockClock) -> None:
         clock = VirtualClock()
-        service, queue, delivered = self.make(clock)
+        rig = self.make(clock)
         for number in range(100):
-            queue.put(1, clock.wall_ms() - 10, b"%d" % number)
+            rig.queue.put(1, clock.wall_ms() - 10, b"%d" % number)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.run)
+            nursery.start_soon(rig.service.run)
             await trio.sleep(0.001)
             nursery.cancel_scope.cancel()
-        assert [message.body for _, message in delivered] == [b"%d" % number for number in range(100)]
+        assert [message.body for _, message in rig.delivered] == [b"%d" % number for number in range(100)]
 
-    async def test_failed_delivery_is_tried_again_and_keeps_the_order(self, autojump_clock: MockClock) -> None:
+    async def test_failed_delivery_is_tried_again_and_nothing_else_twice(self, autojump_clock: MockClock) -> None:
         clock = VirtualClock()
-        service, queue, delivered = self.make(clock)
-        good, refusals = service.target, [1, 1, 1]
-
-        async def target(message: InnerMessage) -> bool:
-            if refusals:
-                refusals.pop()
-                return False
-            return await good(message)
-
-        service.target = target
+        rig = self.make(clock)
+        # given a target that refuses the second message three times
+        cast(Target, rig.service.target).refusals = [b"1"] * 3
         for number in range(3):
-            queue.put(2, clock.wall_ms() - 10, b"%d" % number)
+            rig.queue.put(2, clock.wall_ms() - 10, b"%d" % number)
+        start = clock.wall_ms()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.run)
+            nursery.start_soon(rig.service.run)
+            await trio.sleep(0.05)
+            # then progress waits before it, whatever is stored behind it
+            assert rig.progress.offsets == {2: 1}
             await trio.sleep(1)
             nursery.cancel_scope.cancel()
-        assert [message.body for _, message in delivered] == [b"0", b"1", b"2"]
+        assert [(at - start, message.body) for at, message in rig.delivered] == [(0, b"0"), (0, b"2"), (300, b"1")]
+        assert rig.progress.offsets[2] == 3
+
+    async def test_a_level_whose_target_is_slow_holds_up_no_other(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        rig = self.make(clock)
+        good = rig.service.target
+
+        class SlowForOne:
+            async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+                if messages[0].body == b"slow":
+                    await trio.sleep(3)
+                return await good.put(messages)
+
+        rig.service.target = SlowForOne()
+        start = clock.wall_ms()
+        rig.queue.put(1, start - 10, b"slow")
+        rig.queue.put(2, start + 500, b"quick")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.service.run)
+            await trio.sleep(1)
+            # when the service is told to stop, it ends with the put that is under way, not in its middle
+            nursery.cancel_scope.cancel()
+        assert [(at - start, message.body) for at, message in rig.delivered] == [(500, b"quick"), (3_000, b"slow")]
+        assert rig.progress.offsets == {1: 1, 2: 1}
 
     @pytest.mark.parametrize("clock_of", [VirtualClock, HastyClock])
     async def test_what_was_stored_before_the_clock_was_set_back_waits_once_more_at_most(
         self, autojump_clock: MockClock, clock_of: type[VirtualClock]
     ) -> None:
         clock = clock_of()
-        service, queue, delivered = self.make(clock)
-        delay_seconds = service.levels_ms[0] / 1000
-        queue.put(1, clock.wall_ms() + 3_600_000, b"stored before the clock went back")
-        queue.put(1, clock.wall_ms() + 3_600_500, b"and another")
+        rig = self.make(clock)
+        delay_seconds = LEVELS_MS[0] / 1000
+        rig.queue.put(1, clock.wall_ms() + 3_600_000, b"stored before the clock went back")
+        rig.queue.put(1, clock.wall_ms() + 3_600_500, b"and another")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(service.run)
+            nursery.start_soon(rig.service.run)
             await trio.sleep(0.001)
             # stored afterwards, due a little later than the first two must be
-            queue.put(1, clock.wall_ms() + service.levels_ms[0], b"new")
+            rig.queue.put(1, clock.wall_ms() + LEVELS_MS[0], b"new")
             await trio.sleep(delay_seconds - 0.01)
-            assert delivered == []
+            assert rig.delivered == []
             await trio.sleep(0.02)
-            assert [message.body[:3] for _, message in delivered] == [b"sto", b"and", b"new"]
+            assert [message.body[:3] for _, message in rig.delivered] == [b"sto", b"and", b"new"]
             nursery.cancel_scope.cancel()
 
     @pytest.mark.covers("SC-01")
     async def test_progress_is_brought_into_what_the_queue_holds(self, autojump_clock: MockClock) -> None:
         clock = VirtualClock()
-        service, queue, _ = self.make(clock)
-        for _ in range(5):
-            queue.put(1, clock.wall_ms(), b"x")
-            queue.put(2, clock.wall_ms(), b"x")
-            queue.put(3, clock.wall_ms(), b"x")
-        queue.first = 2
-        service.progress.merge_json({"offsetTable": {"1": 0, "2": 99, "3": 4}})
-        service.correct()
-        assert service.progress.offsets == {1: 2, 2: 5, 3: 4}
+        rig = self.make(clock)
+        for level in (1, 2, 3):
+            for _ in range(5):
+                rig.queue.put(level, clock.wall_ms(), b"x")
+        rig.queue.first = 2
+        rig.progress.merge_json({"offsetTable": {"1": 0, "2": 99, "3": 4}})
+        assert rig.levels.queues() == [1, 2, 3]
+        assert rig.progress.offsets == {1: 2, 2: 5, 3: 4}
+
+    async def test_a_damaged_message_is_passed_and_the_next_one_delivered(self, autojump_clock: MockClock) -> None:
+        clock = VirtualClock()
+        rig = self.make(clock)
+        rig.queue.put(1, clock.wall_ms() - 10, b"damaged")
+        rig.queue.put(1, clock.wall_ms() - 10, b"good")
+        due_ms, record = rig.queue.queues[0][0]
+        rig.queue.queues[0][0] = (due_ms, record[:-1])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.service.run)
+            await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        assert [message.body for _, message in rig.delivered] == [b"good"]
 
     def test_progress_file(self) -> None:
         progress = ScheduleProgress(lambda: 7, version_step=2)

@@ -1,0 +1,143 @@
+"""Drives deferred queues: sleeps until one is due, reads it, puts what is due, moves its progress.
+
+One service for all queues of one kind. A queue at work is a task of its own, so that one whose target is slow holds up
+no other; queues that rest cost nothing. The decisions are those of :mod:`~understudy.broker.deferred`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import trio
+
+from understudy.broker.deferred import (
+    NEVER,
+    Action,
+    Arrived,
+    DeferredQueue,
+    Due,
+    Found,
+    Move,
+    Put,
+    Read,
+    Settled,
+    step,
+)
+from understudy.broker.inner import InnerMessage
+from understudy.broker.redelivery import STORED, Redelivery
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
+
+log = get_logger("broker.deferred")
+
+SET_BACK_MS = 1_000
+"""A clock that was set back by more than this is noticed; by less, messages are late by as much."""
+
+
+class Source(Protocol):
+    """The queues of one kind: how they are read, and where their progress stands. Queues are numbered."""
+
+    def queues(self) -> Iterable[int]:
+        """Return the queues there are, their progress brought into what each holds."""
+        ...
+
+    def position(self, queue: int) -> int:
+        """Return the progress of *queue*."""
+        ...
+
+    def read(self, queue: int, position: int) -> Found:
+        """Return what is due in *queue* from *position* on, a bounded part of it."""
+        ...
+
+    def move(self, queue: int, position: int) -> None:
+        """Note that everything of *queue* before *position* is done."""
+        ...
+
+    def stored(self, message: InnerMessage) -> None:
+        """Count a message that was put."""
+        ...
+
+
+class DeferredService:
+    """The queues of one *source*, and where their messages go.
+
+    Args:
+        clock: wall time decides what is due.
+        source: reads the queues and keeps their progress.
+        target: where due messages go; may be replaced while nothing runs.
+    """
+
+    def __init__(self, clock: Clock, source: Source, target: Redelivery) -> None:
+        self._clock = clock
+        self._source = source
+        self.target = target
+        self._queues: dict[int, DeferredQueue] = {}
+        self._wake = trio.Event()
+        self._wakes_at_ms = NEVER
+
+    def arrived(self, queue: int, due_ms: float) -> None:
+        """Take note of a message in *queue* that is due at *due_ms* (wall time)."""
+        known = self._queues.get(queue)
+        if known is not None and due_ms < known.due_ms:
+            self._queues[queue], _ = step(known, Arrived(due_ms), due_ms)
+            if known.rests and due_ms < self._wakes_at_ms:
+                self._wake.set()
+
+    async def run(self) -> None:
+        """Put what is due until cancelled. A put that has begun is waited for: cut short, it would be done twice."""
+        self._queues = {queue: DeferredQueue() for queue in self._source.queues()}
+        ahead_ms = self._wall_ahead_ms()
+        async with trio.open_nursery() as nursery:
+            while True:
+                before_ms, ahead_ms = ahead_ms, self._wall_ahead_ms()
+                was_set_back = ahead_ms < before_ms - SET_BACK_MS  # what is due by a clock that never jumps may be
+                now_ms = self._clock.wall_ms()
+                for number, queue in self._queues.items():
+                    if queue.rests and (queue.due_ms <= now_ms or was_set_back):
+                        due = Due(self._source.position(number))
+                        self._queues[number], actions = step(queue, due, now_ms)
+                        nursery.start_soon(self._work, number, actions)
+                self._wake = trio.Event()
+                self._wakes_at_ms = min((each.due_ms for each in self._queues.values() if each.rests), default=NEVER)
+                left_ms = self._wakes_at_ms - self._clock.wall_ms()
+                if left_ms > 0:
+                    with self._clock.move_on_after(left_ms / 1000):
+                        await self._wake.wait()
+                else:
+                    await trio.lowlevel.checkpoint()
+
+    def _wall_ahead_ms(self) -> float:
+        return self._clock.wall_ms() - self._clock.monotonic() * 1000
+
+    async def _work(self, number: int, actions: Sequence[Action]) -> None:
+        """Do *actions* and what follows from them until the queue rests."""
+        while actions:
+            event: Found | Settled | None = None
+            for action in actions:
+                match action:
+                    case Move(position):
+                        self._source.move(number, position)
+                    case Read(position):
+                        await trio.lowlevel.checkpoint()
+                        event = self._source.read(number, position)
+                    case Put(messages):
+                        event = Settled(await self._put(messages))
+            if event is None:
+                break
+            self._queues[number], actions = step(self._queues[number], event, self._clock.wall_ms())
+        self._wake.set()
+
+    async def _put(self, messages: tuple[InnerMessage, ...]) -> tuple[bool, ...]:
+        with trio.CancelScope(shield=True):
+            try:
+                statuses = await self.target.put(messages)
+            except Exception as error:
+                log.error("due messages not put yet", topic=messages[0].topic, count=len(messages), error=error)
+                return (False,) * len(messages)
+            stored = tuple(status in STORED for status in statuses)
+            for message, is_stored in zip(messages, stored, strict=True):
+                if is_stored:
+                    self._source.stored(message)
+            return stored
+        return (False,) * len(messages)  # not reached: nothing cancels this scope
