@@ -117,25 +117,25 @@ class Broker:
         config, keys = options.broker, options.store
         now_ms = world.clock.wall_ms
         self.started_ms = now_ms()
-        self.delay_levels_ms = delay_levels_ms(keys.messageDelayLevel)
-        self.sync_flush = keys.flushDiskType == "SYNC_FLUSH"
+        self.delay_levels_ms = delay_levels_ms(keys.message_delay_level)
+        self.sync_flush = keys.flush_disk_type == "SYNC_FLUSH"
         self.topics = TopicTable(now_ms)
         self.groups = GroupTable(now_ms)
-        self.groups.auto_create = lambda: config.autoCreateSubscriptionGroup
-        self.groups.create_system = lambda: config.enableCreateSysGroup
-        self.offsets = OffsetTable(now_ms, config.consumerOffsetUpdateVersionStep)
+        self.groups.auto_create = lambda: config.auto_create_subscription_group
+        self.groups.create_system = lambda: config.enable_create_sys_group
+        self.offsets = OffsetTable(now_ms, config.consumer_offset_update_version_step)
         self.producers: ProducerTable[Connection] = ProducerTable()
         self.consumers: ConsumerTable[Connection] = ConsumerTable()
         self.broadcasts = BroadcastOffsets(
             world.clock,
             self.offsets,
-            lambda: config.broadcastOffsetExpireSecond,
-            lambda: config.broadcastOffsetExpireMaxSecond,
+            lambda: config.broadcast_offset_expire_second,
+            lambda: config.broadcast_offset_expire_max_second,
         )
         self.locks = QueueLocks()
-        self.hold = PullHold(world.clock, lambda: config.pullThreadPoolQueueCapacity)
-        self.stats = BrokerStatistics(world.clock, config.brokerClusterName)
-        self.schedule_progress = ScheduleProgress(now_ms, config.delayOffsetUpdateVersionStep)
+        self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity)
+        self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
+        self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
         self.queue_mappings = QueueMappings(now_ms)
         self.persistence = Persistence(world)
         self.replication = Replication(world, options)
@@ -151,7 +151,7 @@ class Broker:
     @property
     def is_slave(self) -> bool:
         """Whether the broker copies a master and takes no messages of its own."""
-        return self.options.store.brokerRole == "SLAVE"
+        return self.options.store.broker_role == "SLAVE"
 
     @property
     def store_host(self) -> bytes:
@@ -205,24 +205,24 @@ class Broker:
 
     async def _bind(self) -> None:
         server_keys = self.options.server
-        limits = ConnectionLimits(idle_seconds=server_keys.serverChannelMaxIdleTimeSeconds)
-        host, port = server_keys.bindAddress, server_keys.listenPort
-        name = self.options.broker.brokerName
+        limits = ConnectionLimits(idle_seconds=server_keys.server_channel_max_idle_time_seconds)
+        host, port = server_keys.bind_address, server_keys.listen_port
+        name = self.options.broker.broker_name
         self.server = RemotingServer(self.world, host, port, name=f"broker {name}", limits=limits)
         _, real_port = await self.server.bind()
         config, keys = self.options.broker, self.options.store
         try:
-            ha_port = await self.replication.bind(host, keys.haListenPort if port else 0)
+            ha_port = await self.replication.bind(host, keys.ha_listen_port if port else 0)
         except BaseException:
             await self._unbind()
             raise
         self.identity = Identity(
-            config.brokerClusterName,
+            config.broker_cluster_name,
             name,
-            config.brokerId,
-            config.brokerIP1 or "127.0.0.1",
+            config.broker_id,
+            config.broker_ip1 or "127.0.0.1",
             real_port,
-            f"{config.brokerIP2 or config.brokerIP1 or '127.0.0.1'}:{ha_port}",
+            f"{config.broker_ip2 or config.broker_ip1 or '127.0.0.1'}:{ha_port}",
             self.options.store_address,
         )
         try:
@@ -266,11 +266,11 @@ class Broker:
         self.acknowledgements = Acknowledgements(
             self.store,
             self.world.clock,
-            lambda: self.options.store.syncFlushTimeout,
-            lambda: self.options.broker.sendThreadPoolQueueCapacity,
+            lambda: self.options.store.sync_flush_timeout,
+            lambda: self.options.broker.send_thread_pool_queue_capacity,
             flushes=self.sync_flush,
             copied=self.replication.copied,
-            copies_timeout_ms=lambda: self.options.store.slaveTimeout,
+            copies_timeout_ms=lambda: self.options.store.slave_timeout,
         )
         self.replication.open(self.store)
         self.replication.copies_changed.append(self.acknowledgements.settle)
@@ -296,7 +296,7 @@ class Broker:
                 self.client = self._shared_client if self._shared_client is not None else own_client
                 self._connect()
                 await self.registration.servers.refresh()
-                if not self.options.broker.enableControllerMode:
+                if not self.options.broker.enable_controller_mode:
                     await refuse_twin(clock, self.member_group, self.client, self.identity)
                 async with open_supervisor(clock, self.identity.canonical_name) as services:
                     self.services = services

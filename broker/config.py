@@ -24,7 +24,7 @@ from understudy.broker.config_values import delay_levels_ms
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
-from understudy.runtime.configuration import Change, fields_of, shown, structure, unknown_key_line, value_text
+from understudy.runtime.configuration import Change, fields_of, read_change, shown, unknown_key_line
 from understudy.runtime.metrics_endpoint import read_metrics_settings
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable
@@ -124,13 +124,13 @@ class BrokerOptions:
         """
         machine = machine if machine is not None else this_machine()
         options = cls()
-        options.broker.brokerName = machine.host_name
-        options.broker.brokerIP1 = options.broker.brokerIP2 = machine.address
-        options.broker.rocketmqHome = machine.home
-        options.broker.namesrvAddr = machine.name_servers
-        options.broker.listenPort = options.server.listenPort = DEFAULT_LISTEN_PORT
-        options.store.storePathRootDir = machine.store_root
-        options.store.haListenPort = 0
+        options.broker.broker_name = machine.host_name
+        options.broker.broker_ip1 = options.broker.broker_ip2 = machine.address
+        options.broker.rocketmq_home = machine.home
+        options.broker.namesrv_addr = machine.name_servers
+        options.broker.listen_port = options.server.listen_port = DEFAULT_LISTEN_PORT
+        options.store.store_path_root_dir = machine.store_root
+        options.store.ha_listen_port = 0
         values = located(properties, source)
         defaults = {name: options._value(name) for name in map(_name, values) if name in INERT and options._knows(name)}
         options.apply(options.read_change(values))
@@ -150,7 +150,7 @@ class BrokerOptions:
             if idle:
                 warnings.append(_inert_line(values, key))
         options._settle(values)
-        options.store_address = _ip_address(values, options.broker.brokerIP1 or "127.0.0.1", machine.resolve)
+        options.store_address = _ip_address(values, options.broker.broker_ip1 or "127.0.0.1", machine.resolve)
         return options, warnings
 
     def read_change(self, values: Properties) -> Change:
@@ -162,9 +162,8 @@ class BrokerOptions:
         Errors:
             ConfigError: a value does not fit its key.
         """
-        read = structure(values.renamed(_ALIASES), *map(type, self._sections()))
-        texts = {name: value_text(value) for section in read for name, value in section.items()}
-        return Change(texts, read, {key: text for key, text in values.items() if key in self.extra})
+        change = read_change(values.renamed(_ALIASES), *map(type, self._sections()))
+        return attrs.evolve(change, others={key: text for key, text in values.items() if key in self.extra})
 
     def apply(self, change: Change) -> None:
         """Have what :meth:`read_change` returned in force."""
@@ -181,16 +180,20 @@ class BrokerOptions:
     def _sections(self) -> tuple[attrs.AttrsInstance, ...]:
         return (self.broker, self.store, self.server, self.client)
 
-    def _knows(self, name: str) -> bool:
-        return any(hasattr(section, name) for section in self._sections())
+    def _knows(self, key: str) -> bool:
+        return any(key in fields_of(type(section)) for section in self._sections())
 
-    def _value(self, name: str) -> object:
-        return next(getattr(section, name) for section in self._sections() if hasattr(section, name))
+    def _value(self, key: str) -> object:
+        return next(
+            getattr(section, fields_of(type(section))[key].name)
+            for section in self._sections()
+            if key in fields_of(type(section))
+        )
 
     def _settle(self, values: Properties) -> None:
         """Derive and check what depends on several keys (BrokerStartup.java)."""
         broker, store = self.broker, self.store
-        if broker.enableControllerMode:
+        if broker.enable_controller_mode:
             # Started as an ordinary broker it would be a second master beside the one its controller chose.
             place = values.where("enableControllerMode")
             raise ConfigError(
@@ -199,27 +202,27 @@ class BrokerOptions:
             )
         try:
             read_metrics_settings(
-                broker.metricsExporterType,
-                broker.metricsPromExporterHost,
-                broker.metricsPromExporterPort,
-                broker.metricsLabel,
+                broker.metrics_exporter_type,
+                broker.metrics_prom_exporter_host,
+                broker.metrics_prom_exporter_port,
+                broker.metrics_label,
             )
         except ConfigError as error:
             raise values.locate(error) from None
-        if store.brokerRole == "SLAVE":
-            if broker.brokerId <= 0:
+        if store.broker_role == "SLAVE":
+            if broker.broker_id <= 0:
                 place = values.where("brokerId")
                 raise ConfigError(
-                    f"{place}: brokerId={broker.brokerId}: expected more than 0, because brokerRole is SLAVE"
+                    f"{place}: brokerId={broker.broker_id}: expected more than 0, because brokerRole is SLAVE"
                 )
         else:
-            broker.brokerId = 0
-        if store.haListenPort <= 0 and self.server.listenPort > 0:
-            store.haListenPort = self.server.listenPort + 1
-        if store.brokerRole == "SLAVE":
-            store.accessMessageInMemoryMaxRatio -= 10
-        store.bitMapLengthConsumeQueueExt = _bloom_bits(
-            broker.maxErrorRateOfBloomFilter, broker.expectConsumerNumUseFilter
+            broker.broker_id = 0
+        if store.ha_listen_port <= 0 and self.server.listen_port > 0:
+            store.ha_listen_port = self.server.listen_port + 1
+        if store.broker_role == "SLAVE":
+            store.access_message_in_memory_max_ratio -= 10
+        store.bit_map_length_consume_queue_ext = _bloom_bits(
+            broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter
         )
 
 

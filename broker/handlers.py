@@ -50,18 +50,20 @@ def register_handlers(broker: Broker) -> None:
     ):
         processor.register(server)
     admin.register_all(broker, server)
-    server.lane(REPLY_LANE, LaneLimits(config.processReplyMessageThreadPoolNums, config.replyThreadPoolQueueCapacity))
+    server.lane(
+        REPLY_LANE, LaneLimits(config.process_reply_message_thread_pool_nums, config.reply_thread_pool_queue_capacity)
+    )
     administration = LaneLimits(
-        config.adminBrokerThreadPoolNums,
-        config.adminBrokerThreadPoolQueueCapacity,
-        config.waitTimeMillsInAdminBrokerQueue / 1000,
+        config.admin_broker_thread_pool_nums,
+        config.admin_broker_thread_pool_queue_capacity,
+        config.wait_time_mills_in_admin_broker_queue / 1000,
     )
     # Lanes of their own for questions that wait for clients or name servers, so that changes do not wait behind.
     server.lane("admin", administration)
     server.lane("relay", administration)
     server.lane(
         "assignment",
-        LaneLimits(config.loadBalanceProcessorThreadPoolNums, config.loadBalanceThreadPoolQueueCapacity),
+        LaneLimits(config.load_balance_processor_thread_pool_nums, config.load_balance_thread_pool_queue_capacity),
     )
     server.on_close.append(broker.members.closed)
     server.handed_on = broker.hold.answer_ready  # pulls that messages woke, before the answers to their senders
@@ -70,7 +72,7 @@ def register_handlers(broker: Broker) -> None:
         server.copy_to(broker.fast_server, without=PULL_CODES)
         broker.fast_server.on_close.append(broker.members.closed)
     if broker.is_slave:
-        if config.enableSlaveActingMaster:
+        if config.enable_slave_acting_master:
             refusal = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
         else:
             refusal = (

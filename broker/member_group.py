@@ -124,20 +124,20 @@ class MemberGroup:
         self.on_contact: list[Callable[[Mapping[int, str]], None]] = []
         if replication.slave is not None:
             registration.on_answer.append(replication.follow)
-        if options.broker.enableSlaveActingMaster:
+        if options.broker.enable_slave_acting_master:
             registration.on_unknown = self._look_first
 
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker
         while True:
-            if broker.enableSlaveActingMaster:
+            if broker.enable_slave_acting_master:
                 unknown, self._unknown_somewhere = self._unknown_somewhere, False
                 await self.ask()
                 if unknown:
                     self._registration.lost()
                 await self._find_ha_address()
-                with self._clock.move_on_after(broker.syncBrokerMemberGroupPeriod / 1000):
+                with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
                     await self._ask_again.wait()
                 self._ask_again = trio.Event()
                 continue
@@ -209,7 +209,7 @@ class MemberGroup:
 
     async def _ask_at(self, address: str, timeout_ms: int = QUESTION_TIMEOUT_MS) -> dict[int, str] | None:
         identity = self._identity
-        if self._options.broker.compatibleWithOldNameSrv:
+        if self._options.broker.compatible_with_old_name_srv:
             topic = names.SYNC_MEMBER_TOPIC_PREFIX + identity.name
             command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             answer = await self._invoke(address, command, timeout_ms)
@@ -221,7 +221,7 @@ class MemberGroup:
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return None
         try:
-            if self._options.broker.compatibleWithOldNameSrv:
+            if self._options.broker.compatible_with_old_name_srv:
                 return members_of_route(answer.body, identity.cluster, identity.name)
             return members_of_group(answer.body)
         except ValueError as error:

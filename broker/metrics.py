@@ -31,18 +31,18 @@ _LOCAL = {"storage_type": "local", "storage_medium": "disk"}
 def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
     """Make the endpoint that a broker's settings ask for, or ``None``. *Errors*: ``BrokerStartError``."""
     config = broker.options.broker
-    kind, label = config.metricsExporterType, config.metricsLabel
+    kind, label = config.metrics_exporter_type, config.metrics_label
     try:
         settings, warning = read_metrics_settings(
-            kind, config.metricsPromExporterHost, config.metricsPromExporterPort, label
+            kind, config.metrics_prom_exporter_host, config.metrics_prom_exporter_port, label
         )
     except ConfigError as error:
         raise BrokerStartError(str(error)) from None
     if warning:
-        log.warning(warning, broker=config.brokerName)
+        log.warning(warning, broker=config.broker_name)
     if settings is None:
         return None
-    labels = {"cluster": config.brokerClusterName, "node_type": "broker", "node_id": config.brokerName}
+    labels = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
     settings = attrs.evolve(settings, labels={**labels, **settings.labels})
     return MetricsEndpoint(broker.world, settings, lambda: collect(broker))
 
@@ -51,15 +51,15 @@ def collect(broker: Broker) -> list[Family]:
     """Return all families as of now; each kind can be switched off by the reference's key for it."""
     config = broker.options.broker
     families: list[Family] = []
-    if config.enableStatsMetrics:
+    if config.enable_stats_metrics:
         families += _state(broker)
-    if config.enableRequestMetrics:
+    if config.enable_request_metrics:
         families += _traffic(broker)
-    if config.enableConnectionMetrics:
+    if config.enable_connection_metrics:
         families += _connections(broker)
-    if config.enableLagAndDlqMetrics:
+    if config.enable_lag_and_dlq_metrics:
         families += _lag(broker)
-    if config.enableMessageStoreMetrics:
+    if config.enable_message_store_metrics:
         families += _storage(broker)
     return families
 
@@ -74,7 +74,7 @@ def _state(broker: Broker) -> list[Family]:
             "Request processor watermark",
             [Sample(number, {"processor": kind}) for kind, number in sorted(waiting.items())],
         ),
-        gauge("rocketmq_broker_permission", "Broker permission", broker.options.broker.brokerPermission),
+        gauge("rocketmq_broker_permission", "Broker permission", broker.options.broker.broker_permission),
         gauge("rocketmq_topic_number", "Active topic number", len(broker.topics.rows)),
         gauge("rocketmq_consumer_group_number", "Active subscription group number", len(broker.groups.rows)),
         Family(
@@ -153,7 +153,7 @@ def _refused(broker: Broker) -> int:
 
 def _lag(broker: Broker) -> list[Family]:
     rows: dict[str, list[Sample]] = {name: [] for name in _LAG_TEXTS}
-    found = lags(broker, broker.world.clock.wall_ms(), estimate=broker.options.broker.estimateAccumulation)
+    found = lags(broker, broker.world.clock.wall_ms(), estimate=broker.options.broker.estimate_accumulation)
     for lag in found:
         labels = _group_labels(lag.group, lag.topic)
         for name, value in zip(

@@ -3,54 +3,54 @@
 import attrs
 
 from understudy.broker.config_values import Positive
-from understudy.runtime.configuration import Int, Port
+from understudy.runtime.configuration import Int, Port, keyed
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
 class NettyServerConfig:
     """Keys of the listening side (NettyServerConfig.java of 5.4.0), with the reference's defaults."""
 
-    bindAddress: str = "0.0.0.0"
-    enableShutdownGracefully: bool = False
-    listenPort: Port = 0
-    serverAsyncSemaphoreValue: int = 64
-    serverCallbackExecutorThreads: int = 0
-    serverChannelMaxIdleTimeSeconds: Int = 120
-    serverNettyWorkerGroupEnable: bool = True
-    serverOnewaySemaphoreValue: int = 256
-    serverPooledByteBufAllocatorEnable: bool = True
-    serverSelectorThreads: int = 3
-    serverSocketBacklog: Positive = 1024
-    serverSocketRcvBufSize: int = 0
-    serverSocketSndBufSize: int = 0
-    serverWorkerThreads: int = 8
-    shutdownWaitTimeSeconds: int = 30
-    useEpollNativeSelector: bool = False
-    writeBufferHighWaterMark: int = 0
-    writeBufferLowWaterMark: int = 0
+    bind_address: str = "0.0.0.0"
+    enable_shutdown_gracefully: bool = False
+    listen_port: Port = 0
+    server_async_semaphore_value: int = 64
+    server_callback_executor_threads: int = 0
+    server_channel_max_idle_time_seconds: Int = 120
+    server_netty_worker_group_enable: bool = True
+    server_oneway_semaphore_value: int = 256
+    server_pooled_byte_buf_allocator_enable: bool = True
+    server_selector_threads: int = 3
+    server_socket_backlog: Positive = 1024
+    server_socket_rcv_buf_size: int = 0
+    server_socket_snd_buf_size: int = 0
+    server_worker_threads: int = 8
+    shutdown_wait_time_seconds: int = 30
+    use_epoll_native_selector: bool = False
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
 class NettyClientConfig:
     """Keys of the calling side (NettyClientConfig.java of 5.4.0), with the reference's defaults."""
 
-    channelNotActiveInterval: int = 60000
-    clientAsyncSemaphoreValue: int = 65535
-    clientCallbackExecutorThreads: int = 2
-    clientChannelMaxIdleTimeSeconds: int = 120
-    clientCloseSocketIfTimeout: bool = True
-    clientOnewaySemaphoreValue: int = 65535
-    clientPooledByteBufAllocatorEnable: bool = False
-    clientSocketRcvBufSize: int = 0
-    clientSocketSndBufSize: int = 0
-    clientWorkerThreads: int = 4
-    connectTimeoutMillis: int = 3000
-    disableCallbackExecutor: bool = False
-    disableNettyWorkerGroup: bool = False
-    enableReconnectForGoAway: bool = True
-    isScanAvailableNameSrv: bool = True
-    maxReconnectIntervalTimeSeconds: int = 60
-    socksProxyConfig: str = "{}"
-    useTLS: bool = False
-    writeBufferHighWaterMark: int = 0
-    writeBufferLowWaterMark: int = 0
+    channel_not_active_interval: int = 60000
+    client_async_semaphore_value: int = 65535
+    client_callback_executor_threads: int = 2
+    client_channel_max_idle_time_seconds: int = 120
+    client_close_socket_if_timeout: bool = True
+    client_oneway_semaphore_value: int = 65535
+    client_pooled_byte_buf_allocator_enable: bool = False
+    client_socket_rcv_buf_size: int = 0
+    client_socket_snd_buf_size: int = 0
+    client_worker_threads: int = 4
+    connect_timeout_millis: int = 3000
+    disable_callback_executor: bool = False
+    disable_netty_worker_group: bool = False
+    enable_reconnect_for_go_away: bool = True
+    is_scan_available_name_srv: bool = True
+    max_reconnect_interval_time_seconds: int = 60
+    socks_proxy_config: str = "{}"
+    use_tls: bool = keyed("useTLS", False)
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0

@@ -67,9 +67,9 @@ class Registration:
         broker = options.broker
         self.servers = NameServers(
             world,
-            lambda: broker.namesrvAddr,
-            lambda: broker.fetchNameSrvAddrByDnsLookup,
-            lambda: broker.updateNameServerAddrPeriod,
+            lambda: broker.namesrv_addr,
+            lambda: broker.fetch_name_srv_addr_by_dns_lookup,
+            lambda: broker.update_name_server_addr_period,
         )
         self.servers.on_change.append(self.trigger)
         self._changed: dict[str, TopicConfig] = {}
@@ -106,10 +106,10 @@ class Registration:
     def lost(self) -> None:
         """Register soon, for a name server has lost this broker; later when its heartbeats do not seem to arrive."""
         broker, now = self._options.broker, self._world.clock.monotonic()
-        notice_ms = 2 * max(broker.brokerHeartbeatInterval, broker.syncBrokerMemberGroupPeriod)
-        timeout_ms = broker.brokerNotActiveTimeoutMillis
+        notice_ms = 2 * max(broker.broker_heartbeat_interval, broker.sync_broker_member_group_period)
+        timeout_ms = broker.broker_not_active_timeout_millis
         away_until = self._unheard.away_until
-        if not broker.enableSlaveActingMaster or self._unheard.may_return(
+        if not broker.enable_slave_acting_master or self._unheard.may_return(
             now, self._told_at, timeout_ms / 1000, notice_ms / 1000
         ):
             self.trigger()
@@ -179,7 +179,7 @@ class Registration:
             async with trio.open_nursery() as nursery:
                 for address in self.name_servers if not self.isolated else ():
                     nursery.start_soon(self._beat, address)
-                nursery.start_soon(self._world.clock.sleep, broker.brokerHeartbeatInterval / 1000)
+                nursery.start_soon(self._world.clock.sleep, broker.broker_heartbeat_interval / 1000)
 
     async def sign_off(self) -> None:
         """Tell every name server that the broker is gone; bounded by :data:`SIGN_OFF_TIMEOUT_MS`.
@@ -204,13 +204,13 @@ class Registration:
         self._wake.set()
 
     def _period_ms(self) -> int:
-        return max(SHORTEST_PERIOD_MS, min(self._options.broker.registerNameServerPeriod, LONGEST_PERIOD_MS))
+        return max(SHORTEST_PERIOD_MS, min(self._options.broker.register_name_server_period, LONGEST_PERIOD_MS))
 
     async def _register_all(self, nursery: trio.Nursery, addresses: list[str]) -> None:
         """Register everything at *addresses*; note those that did not take it."""
         self._missed.intersection_update(self.name_servers)
         self._missed.difference_update(addresses)
-        only_when_changed = not self._options.broker.forceRegister
+        only_when_changed = not self._options.broker.force_register
         # Written at once: the version must be that of the rows, for a name server takes no changes of one it has.
         commands = {address: self._requests.register(self._topics.rows.values()) for address in addresses}
 
@@ -230,7 +230,7 @@ class Registration:
         }
 
         async def announce(address: str) -> None:
-            if not self._options.broker.enableSingleTopicRegister:
+            if not self._options.broker.enable_single_topic_register:
                 await self._register_at(address, commands[address], False)
                 return
             async with trio.open_nursery() as parallel:
@@ -278,7 +278,7 @@ class Registration:
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
             self._took.add(address)
             return
-        timeout_ms = self._options.broker.registerBrokerTimeoutMills
+        timeout_ms = self._options.broker.register_broker_timeout_mills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
             self._missed.add(address)
@@ -321,9 +321,9 @@ class Registration:
 
         Name servers that know 904 never say so; the member view finds it out then.
         """
-        timeout_ms = self._options.broker.sendHeartbeatTimeoutMillis
+        timeout_ms = self._options.broker.send_heartbeat_timeout_millis
         try:
-            if not self._options.broker.compatibleWithOldNameSrv:
+            if not self._options.broker.compatible_with_old_name_srv:
                 await self._client.invoke_oneway(address, self._requests.heartbeat(), timeout_ms)
                 return
             answer = await self._client.invoke(address, self._requests.ask_version(), timeout_ms)

@@ -39,7 +39,7 @@ class RegistrationRequests:
         """Return the registration of the broker with the topics in *rows*."""
         broker, identity = self._options.broker, self._identity
         version, mask = self._topics.version, self._perm_mask()
-        compressed = broker.compressedRegister
+        compressed = broker.compressed_register
         if compressed:
             body = compressed_body(rows, version, mask)
         else:
@@ -53,10 +53,10 @@ class RegistrationRequests:
             # Differs because the reference says false and compresses all the same, which no name server can read.
             "compressed": "true" if compressed else "false",
             "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-            "enableActingMaster": "true" if broker.enableSlaveActingMaster else "false",
+            "enableActingMaster": "true" if broker.enable_slave_acting_master else "false",
         }
-        if broker.enableSlaveActingMaster:
-            ext["heartbeatTimeoutMillis"] = str(broker.brokerNotActiveTimeoutMillis)
+        if broker.enable_slave_acting_master:
+            ext["heartbeatTimeoutMillis"] = str(broker.broker_not_active_timeout_millis)
         return request(RequestCode.REGISTER_BROKER, ext, body)
 
     def register_topic(self, row: TopicConfig) -> Command:
@@ -102,6 +102,6 @@ class RegistrationRequests:
         }
 
     def _perm_mask(self) -> int:
-        perm = self._options.broker.brokerPermission
+        perm = self._options.broker.broker_permission
         both = names.PERM_READ | names.PERM_WRITE
         return 7 if perm & both == both else perm

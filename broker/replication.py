@@ -41,19 +41,19 @@ class KeyedHaParameters:
     def __init__(self, options: BrokerOptions) -> None:
         self._keys = options.store
 
-    heartbeat_ms = property(lambda self: self._keys.haSendHeartbeatInterval)
-    housekeeping_ms = property(lambda self: self._keys.haHousekeepingInterval)
-    batch_bytes = property(lambda self: max(self._keys.haTransferBatchSize, 1))
-    max_gap_bytes = property(lambda self: self._keys.haMaxGapNotInSync)
-    file_bytes = property(lambda self: self._keys.mappedFileSizeCommitLog)
-    whole_log = property(lambda self: self._keys.haTransferWholeLog)
+    heartbeat_ms = property(lambda self: self._keys.ha_send_heartbeat_interval)
+    housekeeping_ms = property(lambda self: self._keys.ha_housekeeping_interval)
+    batch_bytes = property(lambda self: max(self._keys.ha_transfer_batch_size, 1))
+    max_gap_bytes = property(lambda self: self._keys.ha_max_gap_not_in_sync)
+    file_bytes = property(lambda self: self._keys.mapped_file_size_commit_log)
+    whole_log = property(lambda self: self._keys.ha_transfer_whole_log)
     retry_ms = property(lambda self: RETRY_MS)
     connect_timeout_ms = property(lambda self: 3_000)
 
     @property
     def bytes_per_second(self) -> int | None:
         """Most bytes sent to one slave in a second, ``None`` for no limit."""
-        return self._keys.maxHaTransferByteInSecond if self._keys.haFlowControlEnable else None
+        return self._keys.max_ha_transfer_byte_in_second if self._keys.ha_flow_control_enable else None
 
 
 class DurableLog:
@@ -114,7 +114,7 @@ class Replication:
         self.master: HaMaster | None = None
         self.slave: HaSlave | None = None
         self.master_address: str | None = None
-        self.alive = options.store.totalReplicas
+        self.alive = options.store.total_replicas
         self.initial_offset = 0
         self._announced_at = float("-inf")
         self.master_changed: list[Callable[[], None]] = []
@@ -125,7 +125,7 @@ class Replication:
     @property
     def serves_slaves(self) -> bool:
         """Whether this broker has an HA port. A slave has none (differs: the reference's answers like a master's)."""
-        return self._options.store.brokerRole != "SLAVE" and not self._options.broker.enableControllerMode
+        return self._options.store.broker_role != "SLAVE" and not self._options.broker.enable_controller_mode
 
     async def bind(self, host: str, port: int) -> int:
         """Take the HA port of a master, 0 for a free one; return the real one. Raises ``ListenError``."""
@@ -147,32 +147,32 @@ class Replication:
         self._store = store
         self.initial_offset = store.max_physical_offset
         if self.serves_slaves:
-            durable = self._options.store.flushDiskType == "SYNC_FLUSH"
+            durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
-        elif self._options.store.brokerRole == "SLAVE":
+        elif self._options.store.broker_role == "SLAVE":
             from understudy.ha.slave import HaSlave  # a master starts without it
 
             # The store of a slave has one writer: what comes from the master.
             store.set_writable(False)
-            store.set_correct_offsets(self._options.store.offsetCheckInSlave)
+            store.set_correct_offsets(self._options.store.offset_check_in_slave)
             self.slave = HaSlave(self._world, store, self._parameters)
             self.slave.set_master(self._fixed_address())
 
     def start(self, services: Supervisor) -> None:
         """Start the side this broker is on."""
         if self.master is not None:
-            services.start("replication to slaves", self.master.run, reason=self._options.store.brokerRole)
+            services.start("replication to slaves", self.master.run, reason=self._options.store.broker_role)
         if self.slave is not None:
             services.start("replication from the master", self.slave.run, reason="SLAVE")
 
     # --- a slave and its master --------------------------------------------------------------------------------
 
     def _fixed_address(self) -> str | None:
-        address = (self._options.store.haMasterAddress or "").strip()
+        address = (self._options.store.ha_master_address or "").strip()
         return address if len(address) >= SHORTEST_ADDRESS else None
 
     def follow(self, master_address: str | None, ha_address: str | None) -> None:
@@ -208,7 +208,7 @@ class Replication:
 
     def learn_flush_offset(self, offset: int) -> None:
         """Take what a master says of its log, when the configuration asks for it and nothing is known yet."""
-        if self._options.store.syncMasterFlushOffsetWhenStartup and self.master_flush_offset == 0 and offset > 0:
+        if self._options.store.sync_master_flush_offset_when_startup and self.master_flush_offset == 0 and offset > 0:
             self._set_flush_offset(offset)
 
     @property
@@ -244,14 +244,14 @@ class Replication:
         master, keys = self.master, self._options.store
         if master is None:
             return 1
-        if not self._options.broker.enableSlaveActingMaster:
-            return keys.inSyncReplicas
+        if not self._options.broker.enable_slave_acting_master:
+            return keys.in_sync_replicas
         return replicas.acks_needed(
-            in_sync=master.in_sync_count(keys.slaveTimeout / 1000),
+            in_sync=master.in_sync_count(keys.slave_timeout / 1000),
             alive=self.alive,
-            in_sync_replicas=keys.inSyncReplicas,
-            min_in_sync_replicas=keys.minInSyncReplicas,
-            auto=keys.enableAutoInSyncReplicas,
+            in_sync_replicas=keys.in_sync_replicas,
+            min_in_sync_replicas=keys.min_in_sync_replicas,
+            auto=keys.enable_auto_in_sync_replicas,
         )
 
     def copied(self, copies: int) -> int:

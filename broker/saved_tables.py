@@ -39,24 +39,24 @@ async def load_tables(broker: Broker) -> None:
     config, keys, disk = broker.options.broker, broker.options.store, broker.world.disk
     broker.topics.install(
         SystemTopicPlan(
-            cluster=config.brokerClusterName,
-            broker_name=config.brokerName,
-            default_queue_nums=config.defaultTopicQueueNums,
-            revive_queue_nums=config.reviveQueueNum,
-            auto_create=config.autoCreateTopicEnable,
-            cluster_topic=config.clusterTopicEnable,
-            broker_topic=config.brokerTopicEnable,
-            trace=config.traceTopicEnable,
-            trace_topic=config.msgTraceTopicName,
-            timer_wheel=keys.timerWheelEnable,
+            cluster=config.broker_cluster_name,
+            broker_name=config.broker_name,
+            default_queue_nums=config.default_topic_queue_nums,
+            revive_queue_nums=config.revive_queue_num,
+            auto_create=config.auto_create_topic_enable,
+            cluster_topic=config.cluster_topic_enable,
+            broker_topic=config.broker_topic_enable,
+            trace=config.trace_topic_enable,
+            trace_topic=config.msg_trace_topic_name,
+            timer_wheel=keys.timer_wheel_enable,
         )
     )
     broker.groups.install()
     tables = (
         ("topics", "topics.json", broker.topics, lambda: 0),
         ("groups", "subscriptionGroup.json", broker.groups, lambda: 0),
-        ("offsets", "consumerOffset.json", broker.offsets, _soon(lambda: config.flushConsumerOffsetInterval)),
-        ("delay", "delayOffset.json", broker.schedule_progress, _soon(lambda: keys.flushDelayOffsetInterval)),
+        ("offsets", "consumerOffset.json", broker.offsets, _soon(lambda: config.flush_consumer_offset_interval)),
+        ("delay", "delayOffset.json", broker.schedule_progress, _soon(lambda: keys.flush_delay_offset_interval)),
         ("queue mappings", "topicQueueMapping.json", broker.queue_mappings, lambda: 0),
     )
     absent = []

@@ -19,8 +19,8 @@ def start_services(broker: Broker, services: Supervisor) -> None:
     services.start("store", broker.store.run)
     services.start("persistence", broker.persistence.run)
     services.start("pull hold", broker.hold.run)
-    if broker.sync_flush or keys.brokerRole == "SYNC_MASTER":
-        reason = f"flushDiskType={keys.flushDiskType}, brokerRole={keys.brokerRole}"
+    if broker.sync_flush or keys.broker_role == "SYNC_MASTER":
+        reason = f"flushDiskType={keys.flush_disk_type}, brokerRole={keys.broker_role}"
         services.start("acknowledgements", broker.acknowledgements.run, reason=reason)
     broker.replication.start(services)
     services.start("housekeeping", broker.members.run)
@@ -37,7 +37,7 @@ def start_services(broker: Broker, services: Supervisor) -> None:
         services.start("role", broker.role.run, reason="decides which other services run")
     else:
         _start_by_configuration(broker, services)
-    if broker.is_slave or config.enableSlaveActingMaster:
+    if broker.is_slave or config.enable_slave_acting_master:
         services.start("member group", broker.member_group.run, reason="replica group")
 
 
@@ -45,7 +45,7 @@ def _start_by_configuration(broker: Broker, services: Supervisor) -> None:
     config = broker.options.broker
     if not broker.is_slave:
         services.start("schedule", broker.schedule.run, reason="master")
-    if config.enableSlaveActingMaster or config.enableControllerMode:
+    if config.enable_slave_acting_master or config.enable_controller_mode:
         services.start("heartbeat", broker.registration.heartbeat, reason="acting master or controller mode")
     if broker.slave_sync is not None:
         services.start("metadata sync", broker.slave_sync.run, reason="SLAVE")

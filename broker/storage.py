@@ -22,54 +22,54 @@ class BrokerStartError(Exception):
 def store_settings(keys: MessageStoreConfig) -> StoreConfig:
     """Return the store's settings from a broker's keys (MessageStoreConfig.java)."""
     separator = ","
-    folders = tuple(part.strip() for part in (keys.storePathCommitLog or "").split(separator) if part.strip())
+    folders = tuple(part.strip() for part in (keys.store_path_commit_log or "").split(separator) if part.strip())
     read_only = tuple(
-        part.strip() for part in (keys.readOnlyCommitLogStorePaths or "").split(separator) if part.strip()
+        part.strip() for part in (keys.read_only_commit_log_store_paths or "").split(separator) if part.strip()
     )
     return StoreConfig(
-        folder=keys.storePathRootDir,
+        folder=keys.store_path_root_dir,
         commit_log_folders=folders,
         read_only_commit_log_folders=read_only,
-        mapped_file_size_commit_log=keys.mappedFileSizeCommitLog,
-        mapped_file_size_consume_queue=keys.mappedFileSizeConsumeQueue,
-        mapped_file_size_batch_consume_queue=keys.mapperFileSizeBatchConsumeQueue,
-        flush_disk_type=keys.flushDiskType,
-        flush_interval_commit_log_ms=keys.flushIntervalCommitLog,
-        flush_commit_log_least_pages=keys.flushCommitLogLeastPages,
-        flush_commit_log_thorough_interval_ms=keys.flushCommitLogThoroughInterval,
-        flush_interval_consume_queue_ms=keys.flushIntervalConsumeQueue,
-        flush_consume_queue_thorough_interval_ms=keys.flushConsumeQueueThoroughInterval,
-        sync_flush_timeout_ms=keys.syncFlushTimeout,
-        file_reserved_time_hours=keys.fileReservedTime,
-        delete_when=keys.deleteWhen,
-        disk_max_used_space_ratio=keys.diskMaxUsedSpaceRatio,
-        disk_space_clean_forcibly_ratio=keys.diskSpaceCleanForciblyRatio,
-        disk_space_warning_level_ratio=keys.diskSpaceWarningLevelRatio,
-        clean_file_forcibly_enable=keys.cleanFileForciblyEnable,
-        clean_resource_interval_ms=keys.cleanResourceInterval,
-        delete_file_batch_max=keys.deleteFileBatchMax,
-        max_message_size=keys.maxMessageSize,
-        max_filter_message_size=keys.maxFilterMessageSize,
-        max_transfer_bytes_in_memory=keys.maxTransferBytesOnMessageInMemory,
-        max_transfer_count_in_memory=keys.maxTransferCountOnMessageInMemory,
-        max_transfer_bytes_on_disk=keys.maxTransferBytesOnMessageInDisk,
-        max_transfer_count_on_disk=keys.maxTransferCountOnMessageInDisk,
-        access_message_in_memory_max_ratio=keys.accessMessageInMemoryMaxRatio,
-        message_index_enable=keys.messageIndexEnable,
-        max_hash_slot_num=keys.maxHashSlotNum,
-        max_index_num=keys.maxIndexNum,
-        max_msgs_num_batch=keys.maxMsgsNumBatch,
-        check_crc_on_recover=keys.checkCRCOnRecover,
-        message_delay_level=keys.messageDelayLevel,
-        offset_check_in_slave=keys.offsetCheckInSlave,
-        enable_lmq=keys.enableLmq,
-        enable_multi_dispatch=keys.enableMultiDispatch,
+        mapped_file_size_commit_log=keys.mapped_file_size_commit_log,
+        mapped_file_size_consume_queue=keys.mapped_file_size_consume_queue,
+        mapped_file_size_batch_consume_queue=keys.mapper_file_size_batch_consume_queue,
+        flush_disk_type=keys.flush_disk_type,
+        flush_interval_commit_log_ms=keys.flush_interval_commit_log,
+        flush_commit_log_least_pages=keys.flush_commit_log_least_pages,
+        flush_commit_log_thorough_interval_ms=keys.flush_commit_log_thorough_interval,
+        flush_interval_consume_queue_ms=keys.flush_interval_consume_queue,
+        flush_consume_queue_thorough_interval_ms=keys.flush_consume_queue_thorough_interval,
+        sync_flush_timeout_ms=keys.sync_flush_timeout,
+        file_reserved_time_hours=keys.file_reserved_time,
+        delete_when=keys.delete_when,
+        disk_max_used_space_ratio=keys.disk_max_used_space_ratio,
+        disk_space_clean_forcibly_ratio=keys.disk_space_clean_forcibly_ratio,
+        disk_space_warning_level_ratio=keys.disk_space_warning_level_ratio,
+        clean_file_forcibly_enable=keys.clean_file_forcibly_enable,
+        clean_resource_interval_ms=keys.clean_resource_interval,
+        delete_file_batch_max=keys.delete_file_batch_max,
+        max_message_size=keys.max_message_size,
+        max_filter_message_size=keys.max_filter_message_size,
+        max_transfer_bytes_in_memory=keys.max_transfer_bytes_on_message_in_memory,
+        max_transfer_count_in_memory=keys.max_transfer_count_on_message_in_memory,
+        max_transfer_bytes_on_disk=keys.max_transfer_bytes_on_message_in_disk,
+        max_transfer_count_on_disk=keys.max_transfer_count_on_message_in_disk,
+        access_message_in_memory_max_ratio=keys.access_message_in_memory_max_ratio,
+        message_index_enable=keys.message_index_enable,
+        max_hash_slot_num=keys.max_hash_slot_num,
+        max_index_num=keys.max_index_num,
+        max_msgs_num_batch=keys.max_msgs_num_batch,
+        check_crc_on_recover=keys.check_crc_on_recover,
+        message_delay_level=keys.message_delay_level,
+        offset_check_in_slave=keys.offset_check_in_slave,
+        enable_lmq=keys.enable_lmq,
+        enable_multi_dispatch=keys.enable_multi_dispatch,
     )
 
 
 def config_path(keys: MessageStoreConfig, name: str) -> str:
     """Return the path of a table beside the store, for example of ``topics.json``."""
-    return os.path.join(keys.storePathRootDir, "config", name)
+    return os.path.join(keys.store_path_root_dir, "config", name)
 
 
 async def load(disk: Disk, path: str, merge: Callable[[Mapping[str, Any]], None]) -> bool:

@@ -54,9 +54,9 @@ def read_broker_file(path: str, disk: Disk, home: str | None) -> Properties:
 def name_server_keys(container: BrokerContainerConfig) -> dict[str, str]:
     """Return what a broker is given of its container's way to the name servers, as keys of the broker."""
     return {
-        "namesrvAddr": container.namesrvAddr or "",
-        "fetchNameSrvAddrByDnsLookup": value_text(container.fetchNameSrvAddrByDnsLookup),
-        "updateNameServerAddrPeriod": value_text(container.updateNamesrvAddrInterval),
+        "namesrvAddr": container.namesrv_addr or "",
+        "fetchNameSrvAddrByDnsLookup": value_text(container.fetch_name_srv_addr_by_dns_lookup),
+        "updateNameServerAddrPeriod": value_text(container.update_namesrv_addr_interval),
     }
 
 
@@ -81,7 +81,7 @@ def broker_options(
             raise AddBrokerError("slave broker id must be > 0")
     values = located(properties, source)
     # A broker file's name servers and HA port are the container's business, as in the reference.
-    if container.container.namesrvAddr:
+    if container.container.namesrv_addr:
         values = values.changed(name_server_keys(container.container), "container")
     port = values.get("listenPort", "").strip()
     if port.isdecimal() and int(port) > 0:
@@ -93,23 +93,23 @@ def broker_options(
     for warning in warnings:
         log.warning(warning)
     store = options.store
-    if store.enableDLegerCommitLog:
+    if store.enable_d_leger_commit_log:
         place = values.where("enableDLegerCommitLog")
         raise AddBrokerError(
             f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
         )
-    if store.duplicationEnable:
+    if store.duplication_enable:
         raise AddBrokerError(
             f"{values.where('duplicationEnable')}: duplicationEnable=true is not supported in a container"
         )
-    if not store.totalReplicas >= store.inSyncReplicas >= store.minInSyncReplicas:
+    if not store.total_replicas >= store.in_sync_replicas >= store.min_in_sync_replicas:
         raise AddBrokerError("invalid replicas number")
-    if not options.broker.enableControllerMode and (options.broker.brokerId == 0) != (store.brokerRole != "SLAVE"):
+    if not options.broker.enable_controller_mode and (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
         place = values.where("brokerId")
         raise AddBrokerError(
-            f"{place}: brokerId={options.broker.brokerId} does not fit brokerRole={store.brokerRole}: a master "
+            f"{place}: brokerId={options.broker.broker_id} does not fit brokerRole={store.broker_role}: a master "
             "has id 0, a slave an id above 0"
         )
-    options.broker.isInBrokerContainer = True
+    options.broker.is_in_broker_container = True
     options.path = source if disk.exists(source) else None
     return options

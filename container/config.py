@@ -13,7 +13,7 @@ from understudy.broker.config import (
     this_machine,
 )
 from understudy.broker.config_values import NameServers, Positive
-from understudy.runtime.configuration import Change, fields_of, shown, structure, unknown_key_line, value_text
+from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown, unknown_key_line
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 
 DEFAULT_LISTEN_PORT = 10811
@@ -24,15 +24,15 @@ ALWAYS_FIXED = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"
 class BrokerContainerConfig:
     """Keys of a container file that belong to the container itself."""
 
-    brokerConfigPaths: str | None = None
-    brokerContainerIP: str = "127.0.0.1"
-    configBlackList: str = "configBlackList;brokerConfigPaths"
-    fetchNameSrvAddrByDnsLookup: bool = False
-    fetchNamesrvAddrByAddressServer: bool = False
-    fetchNamesrvAddrInterval: int = 10000
-    namesrvAddr: NameServers = None
-    rocketmqHome: str | None = None
-    updateNamesrvAddrInterval: Positive = 120000
+    broker_config_paths: str | None = None
+    broker_container_ip: str = keyed("brokerContainerIP", "127.0.0.1")
+    config_black_list: str = "configBlackList;brokerConfigPaths"
+    fetch_name_srv_addr_by_dns_lookup: bool = False
+    fetch_namesrv_addr_by_address_server: bool = False
+    fetch_namesrv_addr_interval: int = 10000
+    namesrv_addr: NameServers = None
+    rocketmq_home: str | None = None
+    update_namesrv_addr_interval: Positive = 120000
 
 
 # Keys that are read and answered but change nothing, with the reason a user is told.
@@ -78,12 +78,13 @@ class ContainerOptions:
         """
         machine = machine if machine is not None else this_machine()
         options = cls()
-        options.server.listenPort = DEFAULT_LISTEN_PORT
-        options.container.brokerContainerIP = machine.address
-        options.container.namesrvAddr = machine.name_servers
-        options.container.rocketmqHome = machine.home
+        options.server.listen_port = DEFAULT_LISTEN_PORT
+        options.container.broker_container_ip = machine.address
+        options.container.namesrv_addr = machine.name_servers
+        options.container.rocketmq_home = machine.home
         values = located(properties, source)
-        inert = {key: value_text(getattr(options.container, key)) for key in _INERT}
+        known = shown(options.container)
+        inert = {key: known[key] for key in _INERT}
         options.apply(options.read_change(values))
         names = options._names()
         warnings = []
@@ -93,7 +94,7 @@ class ContainerOptions:
             elif key in _INERT and text not in ("", "false", inert[key]):
                 reason = _INERT[key]
                 warnings.append(f"{values.where(key)}: {key}={printable(text)} has no effect here: {reason}")
-        paths = options.container.brokerConfigPaths
+        paths = options.container.broker_config_paths
         if paths is not None and not paths.strip():
             place = values.where("brokerConfigPaths")
             raise ConfigError(
@@ -108,8 +109,7 @@ class ContainerOptions:
         Raises:
             ConfigError: a value does not fit its key.
         """
-        read = structure(values, *map(type, self._sections()))
-        return Change({key: value_text(value) for section in read for key, value in section.items()}, read)
+        return read_change(values, *map(type, self._sections()))
 
     def apply(self, change: Change) -> None:
         """Have what :meth:`read_change` returned in force."""
@@ -124,12 +124,12 @@ class ContainerOptions:
 
     def fixed_keys(self) -> frozenset[str]:
         """Return the keys that may not be changed while the container runs."""
-        listed = {key.strip() for key in self.container.configBlackList.split(";") if key.strip()}
+        listed = {key.strip() for key in self.container.config_black_list.split(";") if key.strip()}
         return ALWAYS_FIXED | listed
 
     def broker_files(self) -> list[str]:
         """Return the configuration files of the brokers to start, in order."""
-        return [path.strip() for path in (self.container.brokerConfigPaths or "").split(":") if path.strip()]
+        return [path.strip() for path in (self.container.broker_config_paths or "").split(":") if path.strip()]
 
     def _sections(self) -> tuple[attrs.AttrsInstance, ...]:
         return (self.container, self.server, self.client)

@@ -67,7 +67,7 @@ class BrokerContainer:
         self.world = world
         self.options = options
         self.hooks: list[BootHook] = list(hooks or ())
-        self.server = RemotingServer(world, options.server.bindAddress, options.server.listenPort, name="container")
+        self.server = RemotingServer(world, options.server.bind_address, options.server.listen_port, name="container")
         self._machine = machine
         self._on_boot = on_boot or (lambda line: None)
         self._hosted: dict[BrokerIdentity, HostedBroker] = {}
@@ -82,7 +82,7 @@ class BrokerContainer:
     @property
     def address(self) -> str:
         """The container's own address, ``host:port``, for ADD_BROKER and REMOVE_BROKER."""
-        return f"{self.options.container.brokerContainerIP}:{self.server.address[1]}"
+        return f"{self.options.container.broker_container_ip}:{self.server.address[1]}"
 
     def brokers(self) -> list[HostedBroker]:
         """Return the hosted brokers, masters first, then by identity."""
@@ -179,7 +179,7 @@ class BrokerContainer:
         Raises:
             AddBrokerError: the file cannot be used or the broker cannot start.
         """
-        properties = read_broker_file(path, self.world.disk, self.options.container.rocketmqHome)
+        properties = read_broker_file(path, self.world.disk, self.options.container.rocketmq_home)
         return await self.add_broker(properties, source=properties.source)
 
     async def add_broker(self, properties: Mapping[str, str], *, source: str = "configuration") -> Broker:
@@ -216,7 +216,7 @@ class BrokerContainer:
         async with self._changing:
             options = broker_options(properties, source, self.options, self.world.disk, self._machine)
             config = options.broker
-            identity = BrokerIdentity(config.brokerClusterName, config.brokerName, config.brokerId)
+            identity = BrokerIdentity(config.broker_cluster_name, config.broker_name, config.broker_id)
             if identity in self._hosted:
                 raise AddBrokerError(f"{identity} has already been added to current broker container")
             if self._nursery is None:
@@ -224,7 +224,7 @@ class BrokerContainer:
             broker = host_broker(self.world, options, self._client, self._shared_bridge)
             hosted = HostedBroker(identity, broker)
             self._failed.pop(identity, None)
-            kind = "slave" if options.store.brokerRole == "SLAVE" else "master"
+            kind = "slave" if options.store.broker_role == "SLAVE" else "master"
             try:
                 for hook in self.hooks:
                     await hook.before_start(broker, properties)
@@ -243,8 +243,9 @@ class BrokerContainer:
                 self._hosted.pop(identity, None)
                 raise AddBrokerError(f"Failed to initialize {kind} broker {identity}: {one_line(cause)}") from error
             self._on_boot(
-                f"The broker[{config.brokerName}, {broker.identity.address}] boot success. brokerId={config.brokerId}, "
-                f"serializeType=JSON and name server is {self.options.container.namesrvAddr or 'not configured'}"
+                f"The broker[{config.broker_name}, {broker.identity.address}] boot success. "
+                f"brokerId={config.broker_id}, serializeType=JSON and name server is "
+                f"{self.options.container.namesrv_addr or 'not configured'}"
             )
             return broker
 
@@ -290,7 +291,7 @@ class BrokerContainer:
     def name_servers_changed(self) -> None:
         """Tell the brokers of the container's name servers, which are theirs."""
         keys = self.options.container
-        if not keys.namesrvAddr:
+        if not keys.namesrv_addr:
             return
         values = Properties(name_server_keys(keys), "container")
         for hosted in self._hosted.values():

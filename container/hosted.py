@@ -39,7 +39,7 @@ def host_broker(
         world, options, client: of the broker.
         bridge: returns what takes what it may not store itself while it acts for its master; the same each time.
     """
-    if options.broker.enableControllerMode:  # the controller gives the role
+    if options.broker.enable_controller_mode:  # the controller gives the role
         return Broker(world, options, client=client)
     return Broker(world, options, client=client, role=lambda broker: RoleServices(broker, bridge))
 

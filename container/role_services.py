@@ -194,13 +194,13 @@ class RoleServices:
 
     @property
     def _watched(self) -> bool:
-        return self._broker.options.broker.enableSlaveActingMaster
+        return self._broker.options.broker.enable_slave_acting_master
 
     @property
     def _may_isolate(self) -> bool:
         """Whether the broker goes through pre-online: somebody could act for it, or it for somebody."""
         options = self._broker.options
-        return self._watched and options.store.totalReplicas > 1 and not options.broker.skipPreOnline
+        return self._watched and options.store.total_replicas > 1 and not options.broker.skip_pre_online
 
     async def _go_online(self) -> None:
         from understudy.container.preonline.late import LateTakeOver
@@ -230,7 +230,9 @@ class RoleServices:
         missed a moment only. It must not stay hidden for as long as the link to a slave is cut, while that slave acts
         and nobody takes sends: each second of it costs more than what the slave was told so far.
         """
-        return self._broker.options.broker.brokerNotActiveTimeoutMillis / 1000 if self._cause == DROPPED else math.inf
+        return (
+            self._broker.options.broker.broker_not_active_timeout_millis / 1000 if self._cause == DROPPED else math.inf
+        )
 
     def isolate(self, cause: str) -> None:
         """Hide the broker until it has learned what happened meanwhile. Takes effect at once, before any task runs."""
@@ -251,14 +253,14 @@ class RoleServices:
     def _limit_ms(self) -> float:
         """The longest pause of this process after which it still trusts what it knows."""
         keys = self._broker.options.broker
-        return limit_ms(keys.brokerNotActiveTimeoutMillis, keys.brokerHeartbeatInterval)
+        return limit_ms(keys.broker_not_active_timeout_millis, keys.broker_heartbeat_interval)
 
     @property
     def _silence_limit_ms(self) -> float:
         """The same for answers of name servers; two questions may go wrong, however seldom they are asked."""
         keys = self._broker.options.broker
-        period = keys.syncBrokerMemberGroupPeriod
-        return max(limit_ms(keys.brokerNotActiveTimeoutMillis, period), 2 * period)
+        period = keys.sync_broker_member_group_period
+        return max(limit_ms(keys.broker_not_active_timeout_millis, period), 2 * period)
 
     def _absent(self) -> bool:
         """Return whether this process has done nothing for so long that what it knows is out of date.
@@ -273,7 +275,7 @@ class RoleServices:
 
     async def _watch(self) -> None:
         while True:
-            pause_ms = min(self._broker.options.broker.brokerHeartbeatInterval, self._limit_ms / LOOKS_PER_LIMIT)
+            pause_ms = min(self._broker.options.broker.broker_heartbeat_interval, self._limit_ms / LOOKS_PER_LIMIT)
             await self._clock.sleep(pause_ms / 1000)
             self._notice()
 
@@ -296,7 +298,7 @@ class RoleServices:
     @property
     def _slave_beats_ms(self) -> float:
         """How long a slave that has nothing to say is silent at most."""
-        return 1.5 * self._broker.options.store.haSendHeartbeatInterval
+        return 1.5 * self._broker.options.store.ha_send_heartbeat_interval
 
     def _slaves_silent(self, limit_ms: float) -> bool:
         """Return whether a slave that the last view shows has got nothing for *limit_ms*, as far as it says."""
@@ -312,7 +314,7 @@ class RoleServices:
         Asked before each delivery and sooner alarmed than the decision about services: to wait a moment costs nothing,
         and what a slave never hears of it will deliver again.
         """
-        limit_ms = min(self._broker.options.store.slaveTimeout, self._silence_limit_ms)
+        limit_ms = min(self._broker.options.store.slave_timeout, self._silence_limit_ms)
         return self._silent_ms() > limit_ms and self._slaves_silent(limit_ms)
 
     def _contact(self, found: Mapping[int, str]) -> None:

@@ -40,9 +40,9 @@ class ControllerConfig(ServerKeys):
 
     config_black_list: str = "configBlackList;configStorePath"
     config_store_path: str = attrs.field(factory=lambda: _home("controller", "controller.properties"))
-    controller_d_leger_group: str = attrs.field(default="", metadata={"key": "controllerDLegerGroup"})
-    controller_d_leger_peers: str = attrs.field(default="", metadata={"key": "controllerDLegerPeers"})
-    controller_d_leger_self_id: str = attrs.field(default="", metadata={"key": "controllerDLegerSelfId"})
+    controller_d_leger_group: str = ""
+    controller_d_leger_peers: str = ""
+    controller_d_leger_self_id: str = ""
     controller_log_file: str = ""
     controller_raft_election_max: Count = 800
     controller_raft_election_min: Count = 400

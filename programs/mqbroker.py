@@ -103,7 +103,7 @@ async def serve(world: World, options: BrokerOptions) -> None:
     async with open_client(world) as client, trio.open_nursery() as nursery:
         broker = host_broker(world, options, client, functools.cache(_bridge))
         await nursery.start(broker.run)
-        servers = options.broker.namesrvAddr
+        servers = options.broker.namesrv_addr
         tail = f" and name server is {servers}" if servers else ""
         name, address = broker.identity.name, broker.identity.address
         command_line.boot_line(f"The broker[{name}, {address}] boot success. serializeType=JSON{tail}")

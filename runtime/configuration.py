@@ -68,8 +68,13 @@ Count = Annotated[int, Between(0, INT[1])]
 Port = Annotated[int, Between(0, 65535, "a port from 0 to 65535")]
 
 
+def keyed(key: str, default: Any) -> Any:
+    """Return a field of that default whose *key* is not its name in camel case, as ``brokerIP1`` or ``useTLS``."""
+    return attrs.field(default=default, metadata={"key": key})
+
+
 def key_of(field: attrs.Attribute[Any]) -> str:
-    """Return the key of a field: ``kv_config_path`` is ``kvConfigPath``, unless its metadata names another ``key``."""
+    """Return the key of a field: ``kv_config_path`` is ``kvConfigPath``, unless it was made by :func:`keyed`."""
     head, *rest = field.name.split("_")
     return str(field.metadata.get("key") or head + "".join(word.capitalize() for word in rest))
 
@@ -134,6 +139,26 @@ def structure(values: Properties, *sections: type[attrs.AttrsInstance]) -> list[
     if unfit:
         raise _bad_values(values, unfit)
     return found
+
+
+def read_change(values: Properties, *sections: type[attrs.AttrsInstance]) -> Change:
+    """Read new values for settings in force; unknown keys are left out.
+
+    Args:
+        values: text by key, and where it stands.
+        sections: classes of settings; a key may belong to several.
+
+    Raises:
+        ConfigError: texts that are no values of their keys, all in one line.
+    """
+    read = structure(values, *sections)
+    texts = {
+        key: value_text(changed[field.name])
+        for section, changed in zip(sections, read, strict=True)
+        for key, field in fields_of(section).items()
+        if field.name in changed
+    }
+    return Change(texts, read)
 
 
 def with_values(settings: Settings, values: Mapping[str, str], source: str) -> Settings:

@@ -80,7 +80,7 @@ class AssignmentAdmin:
         return response(command)
 
     def _share(self, queues: list[Queue], group: str, client_id: str, strategy_name: str) -> list[Queue] | None:
-        if not self._broker.options.broker.serverLoadBalancerEnable:
+        if not self._broker.options.broker.server_load_balancer_enable:
             return queues
         info, strategy = self._broker.consumers.get(group), STRATEGIES.get(strategy_name)
         if info is None or strategy is None or not client_id:
@@ -98,7 +98,7 @@ class AssignmentAdmin:
             queues = readable_queues(topic, route)
             if len(self._routes) >= ROUTE_LIMIT:
                 self._routes.clear()
-            self._routes[topic] = (now + broker.options.broker.loadBalancePollNameServerInterval / 1000, queues)
+            self._routes[topic] = (now + broker.options.broker.load_balance_poll_name_server_interval / 1000, queues)
             return queues
         if known is not None:
             return known[1]

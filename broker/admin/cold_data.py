@@ -75,8 +75,8 @@ class ColdDataAdmin:
         body = {
             "runtimeTable": {},
             "configTable": self._limits,
-            "cgColdReadThreshold": config.cgColdReadThreshold,
-            "globalColdReadThreshold": config.globalColdReadThreshold,
+            "cgColdReadThreshold": config.cg_cold_read_threshold,
+            "globalColdReadThreshold": config.global_cold_read_threshold,
             "globalAcc": 0,
         }
         return json_answer(command, body)

@@ -71,7 +71,7 @@ class ConfigurationAdmin:
         except ConfigError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         options = self._broker.options
-        black_listed = ALWAYS_BLACK_LISTED | {key.strip() for key in options.broker.configBlackList.split(";")}
+        black_listed = ALWAYS_BLACK_LISTED | {key.strip() for key in options.broker.config_black_list.split(";")}
         if black_listed & wanted.keys():
             raise CommandError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         async with self._one_writer:
@@ -99,7 +99,7 @@ class ConfigurationAdmin:
             raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         for key in wanted.keys() - change.texts.keys():
             log.warning("unknown key in a configuration update is ignored", key=key, peer=connection.address)
-        path = options.broker.brokerConfigPath or options.path
+        path = options.broker.broker_config_path or options.path
         if path is not None and change.texts:
             try:
                 await store_changes(self._broker.world.disk, path, change.texts)

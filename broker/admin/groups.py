@@ -53,7 +53,7 @@ class GroupAdmin:
         broker.groups.delete(group)
         if optional_bool(command, "cleanOffset"):
             broker.offsets.remove_group(group)
-        if broker.options.broker.autoDeleteUnusedStats:
+        if broker.options.broker.auto_delete_unused_stats:
             broker.stats.group_deleted(group)
         await broker.persistence.save("groups")
         await broker.persistence.save("offsets")
@@ -62,7 +62,7 @@ class GroupAdmin:
     def get_all(self, connection: Connection, command: Command) -> Command:
         """List groups, whole or by pages (201)."""
         groups, config = self._broker.groups, self._broker.options.broker
-        size = config.splitMetadataSize if config.enableSplitMetadata else 0
+        size = config.split_metadata_size if config.enable_split_metadata else 0
         rows = page(command, groups.rows, groups.version, "groupSeq", "maxGroupNum", size)
         body = {
             "dataVersion": groups.version.to_json(),

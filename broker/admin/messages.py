@@ -44,10 +44,10 @@ class MessageAdmin:
         topic, key = required(command, "topic"), required(command, "key")
         count = required_int(command, "maxNum")
         if optional(command, "_UNIQUE_KEY_QUERY") == "true":
-            count = config.defaultQueryMaxNum
+            count = config.default_query_max_num
         begin_ms, end_ms = required_int(command, "beginTimestamp"), required_int(command, "endTimestamp")
         index_type = optional(command, "indexType")
-        found = store.query(topic, key, max(min(count, config.maxMsgsNumBatch), 0), begin_ms, end_ms, index_type)
+        found = store.query(topic, key, max(min(count, config.max_msgs_num_batch), 0), begin_ms, end_ms, index_type)
         if not found.records:
             remark = "can not find message, maybe time range not correct"
             nothing = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}

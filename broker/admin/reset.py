@@ -37,7 +37,7 @@ class ResetAdmin:
         """Move a group in all queues of a topic, or in one (222)."""
         topic, group = required(command, "topic"), required(command, "group")
         timestamp_ms = required_int(command, "timestamp")
-        if self._broker.options.broker.useServerSideResetOffset:
+        if self._broker.options.broker.use_server_side_reset_offset:
             targets = self._targets(command, topic, group, timestamp_ms)
             for queue_id, offset in targets.items():
                 self._broker.offsets.assign_reset(group, topic, queue_id, offset)
@@ -47,7 +47,7 @@ class ResetAdmin:
         return json_answer(command, self._body(topic, targets), remark=UNSET_REMARK)
 
     def _targets(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
-        if self._broker.options.store.brokerRole == "SLAVE":
+        if self._broker.options.store.broker_role == "SLAVE":
             raise CommandError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         row = self._row(topic, f"Topic {topic} does not exist")
         if self._broker.groups.find(group) is None:

@@ -25,11 +25,11 @@ _NO_POOL_LIMIT = 2**31 - 1
 _SPANS = ("<=0ms", "0~10ms", "10~50ms", "50~100ms", "100~200ms", "200~500ms", "500ms~1s")
 _LONG_SPANS = ("1~2s", "2~3s", "3~4s", "4~5s", "5~10s", "10s~")
 _POOLS = {
-    "send": "sendThreadPoolQueueCapacity",
-    "pull": "pullThreadPoolQueueCapacity",
-    "litePull": "litePullThreadPoolQueueCapacity",
-    "query": "queryThreadPoolQueueCapacity",
-    "ack": "ackThreadPoolQueueCapacity",
+    "send": "send_thread_pool_queue_capacity",
+    "pull": "pull_thread_pool_queue_capacity",
+    "litePull": "lite_pull_thread_pool_queue_capacity",
+    "query": "query_thread_pool_queue_capacity",
+    "ack": "ack_thread_pool_queue_capacity",
 }
 
 
@@ -70,9 +70,9 @@ class RuntimeAdmin:
         table = {
             "bootTimestamp": str(stats.started_ms),
             "runtime": uptime_text(broker.world.clock.wall_ms() - stats.started_ms),
-            "brokerActive": str(config.brokerId == 0 if broker.role is None else broker.role.active).lower(),
+            "brokerActive": str(config.broker_id == 0 if broker.role is None else broker.role.active).lower(),
             "brokerVersionDesc": VERSION_NAME,
-            "startAcceptSendRequestTimeStamp": str(config.startAcceptSendRequestTimeStamp),
+            "startAcceptSendRequestTimeStamp": str(config.start_accept_send_request_time_stamp),
             "putMessageDistributeTime": "".join(f"[{span}]:{count} " for span, count in spans),
             "putMessageEntireTimeMax": str(stats.put_slowest_ms),
             "getMessageEntireTimeMax": str(stats.get_slowest_ms),
@@ -92,7 +92,7 @@ class RuntimeAdmin:
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
             "EndTransactionQueueSize": "0",
-            "EndTransactionThreadPoolQueueCapacity": str(config.endTransactionPoolQueueCapacity),
+            "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
         }
         if broker.role is not None:
             table["brokerActiveReason"] = broker.role.reason
@@ -120,11 +120,11 @@ class RuntimeAdmin:
             "remainHowManyDataToFlush": byte_text(behind),
         }
         disk = self._broker.world.disk
-        usage = disk.usage(config.storePathRootDir)
+        usage = disk.usage(config.store_path_root_dir)
         table["commitLogDirCapacity"] = f"Total : {byte_text(usage.total)}, Free : {byte_text(usage.free)}."
         table["consumeQueueDiskRatio"] = disk_ratio(usage)
-        folders = [path for path in (config.storePathCommitLog or "").split(",") if path]
-        ratios = {path: disk_ratio(disk.usage(path)) for path in folders or [f"{config.storePathRootDir}/commitlog"]}
+        folders = [path for path in (config.store_path_commit_log or "").split(",") if path]
+        ratios = {path: disk_ratio(disk.usage(path)) for path in folders or [f"{config.store_path_root_dir}/commitlog"]}
         table |= {f"commitLogDiskRatio_{path}": ratio for path, ratio in ratios.items()}
         table["commitLogDiskRatio"] = min(ratios.values())
         return table

@@ -87,7 +87,7 @@ class TopicAdmin:
         self._check_not_system(topic)
         broker = self._broker
         doomed = [topic]
-        if broker.options.broker.clearRetryTopicWhenDeleteTopic:
+        if broker.options.broker.clear_retry_topic_when_delete_topic:
             for group in broker.offsets.groups_of(topic):
                 retries = (names.retry_topic(f"{group}+{topic}"), names.retry_topic(f"{group}_{topic}"))
                 doomed += [retry for retry in retries if broker.topics.get(retry) is not None]
@@ -102,7 +102,7 @@ class TopicAdmin:
     def get_all(self, connection: Connection, command: Command) -> Command:
         """List topics, whole or by pages (21)."""
         topics, config = self._broker.topics, self._broker.options.broker
-        size = config.splitMetadataSize if config.enableSplitMetadata else 0
+        size = config.split_metadata_size if config.enable_split_metadata else 0
         rows = page(command, topics.rows, topics.version, "topicSeq", "maxTopicNum", size)
         mappings = self._broker.queue_mappings
         body = {
@@ -148,7 +148,7 @@ class TopicAdmin:
         topics, changed = self._broker.topics, []
         for row, changes in wanted:
             self._check_row(row)
-            if changes.get("+message.type") == "MIXED" and not self._broker.options.broker.enableMixedMessageType:
+            if changes.get("+message.type") == "MIXED" and not self._broker.options.broker.enable_mixed_message_type:
                 raise CommandError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
             known = topics.get(row.name)
             try:
@@ -172,7 +172,7 @@ class TopicAdmin:
         self._check_not_system(name)
 
     def _check_not_system(self, name: str) -> None:
-        if not self._broker.options.broker.validateSystemTopicWhenUpdateTopic:
+        if not self._broker.options.broker.validate_system_topic_when_update_topic:
             return
         if names.is_system_topic(name) or name in self._broker.topics.system_names:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")

@@ -64,7 +64,7 @@ class LockProcessor:
     @property
     def _quorum(self) -> int:
         options = self._broker.options
-        return quorum_of(options.store.totalReplicas) if options.broker.lockInStrictMode else 1
+        return quorum_of(options.store.total_replicas) if options.broker.lock_in_strict_mode else 1
 
     def _lock_here(self, command: Command) -> Command:
         group, client_id, queues, _ = _parse(command)

@@ -58,7 +58,7 @@ class MemberProcessor:
             entered = self._broker.consumers.get(consumer.group) is not None
             if second_form and entered and self._broker.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
                 changed = True
-        if self._config.enableRegisterProducer:
+        if self._config.enable_register_producer:
             for group in beat.producers:
                 channel = self._channel(connection, command, beat.client_id, now_ms)
                 self._broker.producers.register(group, channel)
@@ -78,7 +78,7 @@ class MemberProcessor:
     ) -> bool:
         """Enter one consumer group; return whether its subscriptions are known now."""
         broker = self._broker
-        if self._config.rejectPullConsumerEnable and beat.consume_type == CONSUME_ACTIVELY:
+        if self._config.reject_pull_consumer_enable and beat.consume_type == CONSUME_ACTIVELY:
             return True
         row = broker.groups.get(beat.group)
         if row is None:
@@ -115,7 +115,7 @@ class MemberProcessor:
     def tell_members(self, group: str) -> None:
         """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of *group* that shares queues with others."""
         info = self._broker.consumers.get(group)
-        if info is None or info.broadcasting or not self._config.notifyConsumerIdsChangedEnable:
+        if info is None or info.broadcasting or not self._config.notify_consumer_ids_changed_enable:
             return
         row = self._broker.groups.find(group)
         if row is not None and not row.notify_consumer_ids_changed_enable:
@@ -170,7 +170,7 @@ class MemberProcessor:
         while True:
             await self._clock.sleep(HOUSEKEEPING_SECONDS)
             now_ms = self._clock.wall_ms()
-            silent = self._broker.consumers.expired(now_ms, self._config.channelExpiredTimeout)
+            silent = self._broker.consumers.expired(now_ms, self._config.channel_expired_timeout)
             for connection in dict.fromkeys([*silent, *self._broker.producers.expired(now_ms)]):
                 connection.close("no heartbeat")
                 self.closed(connection)

@@ -94,16 +94,16 @@ class PullProcessor:
             raise _explain(command) from None
         assert ext is not None
         broker, config = self._broker, self._config
-        if self._slave and not config.slaveReadEnable:
+        if self._slave and not config.slave_read_enable:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this slave serves no reads "
                 "(slaveReadEnable=false)",
             )
-        if not config.brokerPermission & names.PERM_READ:
-            raise _forbidden(f"the broker[{config.brokerIP1}] pulling message is forbidden", FORBIDDEN_BROKER)
-        if command.code == RequestCode.LITE_PULL_MESSAGE and not config.litePullMessageEnable:
-            raise _forbidden(f"the broker[{config.brokerIP1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
+        if not config.broker_permission & names.PERM_READ:
+            raise _forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden", FORBIDDEN_BROKER)
+        if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
+            raise _forbidden(f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
         row = broker.groups.rows.get(group)
         if row is None:
             row = self._group(group)
@@ -153,9 +153,9 @@ class PullProcessor:
         if may_wait and sys_flag & COMMIT_OFFSET:
             self._commit(ext, group, topic, queue_id)
         suggested = row.broker_id
-        if found.suggest_slave and config.slaveReadEnable:
+        if found.suggest_slave and config.slave_read_enable:
             suggested = row.which_broker_when_consume_slowly
-        elif not config.slaveReadEnable:
+        elif not config.slave_read_enable:
             suggested = 0
         if status is GetStatus.FOUND:
             answer = _FOUND % (
@@ -176,7 +176,11 @@ class PullProcessor:
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:
             self._park(connection, command, ext, topic, queue_id, offset, accept)
             return None
-        if code == ResponseCode.PULL_OFFSET_MOVED and broker.is_slave and not broker.options.store.offsetCheckInSlave:
+        if (
+            code == ResponseCode.PULL_OFFSET_MOVED
+            and broker.is_slave
+            and not broker.options.store.offset_check_in_slave
+        ):
             if status is GetStatus.OFFSET_OVERFLOW_BADLY and may_wait and sys_flag & SUSPEND:
                 # It was read at the master before this slave had it. Differs because the reference answers at once and
                 # the client, whose route may show no master but this slave, asks again thousands of times a second.
@@ -205,13 +209,13 @@ class PullProcessor:
         accept: Accept | None,
         most_ms: int | None = None,
     ) -> None:
-        if self._config.longPollingEnable:
+        if self._config.long_polling_enable:
             try:
                 wait_ms = int(ext.get("suspendTimeoutMillis") or 0)
             except ValueError:
                 raise _explain(command) from None
         else:
-            wait_ms = self._config.shortPollingTimeMills
+            wait_ms = self._config.short_polling_time_mills
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
         # Nothing can arrive between the read above and here: neither yields.

@@ -29,7 +29,7 @@ class BroadcastPulls:
         self, connection: Connection, ext: dict[str, str], group: str, topic: str, queue_id: int, offset: int
     ) -> int:
         """Note where a member reads; return where it must go on, or -1 when it may read where it asked."""
-        if not self._config.enableBroadcastOffsetStore:
+        if not self._config.enable_broadcast_offset_store:
             return -1
         proxied = ext.get("requestSource") == PROXY_FOR_BROADCAST
         client_id = ext.get("proxyFrowardClientId") if proxied else self._client_of(connection, group)

@@ -65,7 +65,7 @@ class OffsetProcessor:
         if offset is None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}", {})
         queue_id = required_int(command, "queueId")
-        if self._config.useServerSideResetOffset:
+        if self._config.use_server_side_reset_offset:
             self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:
             self._broker.offsets.commit(group, topic, queue_id, offset)

@@ -60,18 +60,18 @@ class ReplyProcessor:
         send_header.check_numbers(ext)
         if not command.body:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
-        trace = "true" if self._config.traceOn else "false"
-        answer = {"TRACE_ON": trace, "MSG_REGION": self._config.regionId}
+        trace = "true" if self._config.trace_on else "false"
+        answer = {"TRACE_ON": trace, "MSG_REGION": self._config.region_id}
         queue_id = self._check(connection, ext, topic, queue_id, answer)
         now_ms = self._broker.world.clock.wall_ms()
         pairs = parse_properties(ext.get("i") or "")
         pairs.pop("POP_CK", None)
-        pairs |= {"MSG_REGION": self._config.regionId, "TRACE_ON": trace, "PUSH_REPLY_TIME": str(now_ms)}
+        pairs |= {"MSG_REGION": self._config.region_id, "TRACE_ON": trace, "PUSH_REPLY_TIME": str(now_ms)}
         properties = format_properties(pairs)
         failure = await self._push(connection, command, ext, pairs, properties, queue_id, now_ms)
         if not failure:
             answer |= {"queueId": str(queue_id), "msgId": "0", "queueOffset": "0"}
-        if self._config.storeReplyMessageEnable:
+        if self._config.store_reply_message_enable:
             try:
                 put = self._store.append(
                     topic,
@@ -105,7 +105,7 @@ class ReplyProcessor:
         row = self._broker.topics.get(topic)
         if row is None:
             row = self._broker.topics.create_on_send(
-                topic, ext.get("c") or "", int(ext["d"]), ext.get("k") == "true", self._config.autoCreateTopicEnable
+                topic, ext.get("c") or "", int(ext["d"]), ext.get("k") == "true", self._config.auto_create_topic_enable
             )
         if row is None:
             raise CommandError(

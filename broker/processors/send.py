@@ -51,8 +51,8 @@ class SendProcessor:
         self._random = broker.world.random
         self.admission = Admission(broker)
         self._plans = self.admission.plans
-        self._copies = broker.options.store.brokerRole == "SYNC_MASTER"
-        self._waits = self._copies or broker.options.store.flushDiskType == "SYNC_FLUSH"
+        self._copies = broker.options.store.broker_role == "SYNC_MASTER"
+        self._waits = self._copies or broker.options.store.flush_disk_type == "SYNC_FLUSH"
         self._id_host = host_bytes(broker.identity.ip, broker.identity.port)
         self._id_format = (self._id_host.hex().upper() + "%016X").encode()
         self._id_layouts: dict[int, struct.Struct] = {}
@@ -94,11 +94,11 @@ class SendProcessor:
         if not body:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
         now_ms = self._clock.wall_ms()
-        if self.admission.refusal is not None or self._config.startAcceptSendRequestTimeStamp > now_ms:
+        if self.admission.refusal is not None or self._config.start_accept_send_request_time_stamp > now_ms:
             raise self.admission.unready(now_ms)
         if not self._received_ms:
             self._begin_receive(now_ms)
-        elif now_ms - self._received_ms > self._config.waitTimeMillsInSendQueue:
+        elif now_ms - self._received_ms > self._config.wait_time_mills_in_send_queue:
             self._stalled = True
             if self._was_stalled and not command.flag & 2:
                 self.admission.refuse_old(now_ms - self._received_ms)
@@ -141,7 +141,7 @@ class SendProcessor:
                 now_ms,
                 copies,
             )
-        if self._region is not self._config.regionId or self._trace is not self._config.traceOn:
+        if self._region is not self._config.region_id or self._trace is not self._config.trace_on:
             self._dress()
 
         if properties and properties[-1] != "\x02":
@@ -271,7 +271,7 @@ class SendProcessor:
         if command.flag & 2:
             return None
         unique = pairs.get("UNIQ_KEY")
-        if self._region is not self._config.regionId or self._trace is not self._config.traceOn:
+        if self._region is not self._config.region_id or self._trace is not self._config.trace_on:
             self._dress()
         answer_ext = self._batch_ext % (
             queue_id,
@@ -319,12 +319,12 @@ class SendProcessor:
     def _dress(self) -> None:
         """Work out what every stored message and every answer carries."""
         config = self._config
-        self._region, self._trace = config.regionId, config.traceOn
-        trace = "true" if config.traceOn else "false"
+        self._region, self._trace = config.region_id, config.trace_on
+        trace = "true" if config.trace_on else "false"
         self._tail = format_properties(
-            {"MSG_REGION": config.regionId, "TRACE_ON": trace, "CLUSTER": config.brokerClusterName}
+            {"MSG_REGION": config.region_id, "TRACE_ON": trace, "CLUSTER": config.broker_cluster_name}
         )
-        region = json_dialect.dumps(config.regionId).replace(b"%", b"%%")
+        region = json_dialect.dumps(config.region_id).replace(b"%", b"%%")
         self._answer = success_format(
             b'"queueId":"%d","transactionId":"%b","msgId":"'
             + self._id_format

@@ -76,9 +76,9 @@ class Admission:
         """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
         config = self._config
         rows = self._broker.topics
-        if not config.brokerPermission & names.PERM_WRITE and rows.is_order(topic):
+        if not config.broker_permission & names.PERM_WRITE and rows.is_order(topic):
             raise self.refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{config.brokerIP1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
             )
         wrong = names.topic_name_error(topic)
         if wrong is not None:
@@ -92,7 +92,7 @@ class Admission:
                 template = ext["c"]
             except (KeyError, TypeError, ValueError):
                 raise send_header.explain(ext) from None
-            row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.autoCreateTopicEnable)
+            row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.auto_create_topic_enable)
         if row is None:
             raise self.refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
         plan = self.plans.get(topic)
@@ -116,9 +116,9 @@ class Admission:
         pairs = parse_properties(text)
         pairs.pop("POP_CK", None)
         pairs.pop("__CRC32#", None)
-        pairs["MSG_REGION"] = config.regionId
-        pairs["TRACE_ON"] = "true" if config.traceOn else "false"
-        pairs["CLUSTER"] = config.brokerClusterName
+        pairs["MSG_REGION"] = config.region_id
+        pairs["TRACE_ON"] = "true" if config.trace_on else "false"
+        pairs["CLUSTER"] = config.broker_cluster_name
         if not pairs.get("UNIQ_KEY"):
             pairs["UNIQ_KEY"] = self._ids.next(now_ms)
         if topic.startswith(names.RETRY_PREFIX):
@@ -127,13 +127,13 @@ class Admission:
             raise self.refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         level = delay.level_of(pairs)
         if pairs.get("TRAN_MSG", "").lower() == "true" and not (reconsume_times > 0 and level > 0):
-            remark = f"the broker[{config.brokerIP1}] sending transaction message is forbidden"
-            if not config.rejectTransactionMessage:
+            remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
+            if not config.reject_transaction_message:
                 remark += ": this broker serves no transactions; send it as an ordinary message"
             raise self.refused(ResponseCode.NO_PERMISSION, remark)
         if level <= 0:
             try:
-                delay.check_timer(pairs, now_ms, self._store_config.timerMaxDelaySec)
+                delay.check_timer(pairs, now_ms, self._store_config.timer_max_delay_sec)
             except delay.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self.refused(code, str(error)) from None
@@ -180,11 +180,11 @@ class Admission:
         Raises:
             CommandError: unless ``brokerFastFailureEnable`` is off.
         """
-        if self._config.brokerFastFailureEnable:
+        if self._config.broker_fast_failure_enable:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
-                f"period in queue: {waited_ms}ms, limit: {self._config.waitTimeMillsInSendQueue}ms",
+                f"period in queue: {waited_ms}ms, limit: {self._config.wait_time_mills_in_send_queue}ms",
             )
 
     def unready(self, now_ms: int) -> CommandError:
@@ -192,13 +192,13 @@ class Admission:
             return self.refusal
         return self.refused(
             ResponseCode.SYSTEM_ERROR,
-            f"broker unable to service, until {self._config.startAcceptSendRequestTimeStamp} (it is {now_ms} now)",
+            f"broker unable to service, until {self._config.start_accept_send_request_time_stamp} (it is {now_ms} now)",
         )
 
     def refused(self, code: int, remark: str) -> CommandError:
         """Return a refusal with the two fields that clients read from every answer to a send."""
-        trace = "true" if self._config.traceOn else "false"
-        return CommandError(code, remark, {"TRACE_ON": trace, "MSG_REGION": self._config.regionId})
+        trace = "true" if self._config.trace_on else "false"
+        return CommandError(code, remark, {"TRACE_ON": trace, "MSG_REGION": self._config.region_id})
 
     def rejected(self, error: PutRejected) -> CommandError:
         """Return what the sender is told of a message the store refused."""
@@ -206,7 +206,7 @@ class Admission:
         if error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             remark = (
                 "the message is illegal, maybe msg body or properties length not matched. msg body length limit "
-                f"{self._store_config.maxMessageSize}B, msg properties length limit 32KB."
+                f"{self._store_config.max_message_size}B, msg properties length limit 32KB."
             )
         elif error.status is PutStatus.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now: {error.remark}"

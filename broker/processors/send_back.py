@@ -45,15 +45,15 @@ class SendBackProcessor:
         offset = required_int(command, "offset")
         level = required_int(command, "delayLevel")
         if self._broker.is_slave:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "no master available along with " + self._config.brokerIP1)
+            raise CommandError(ResponseCode.SYSTEM_ERROR, "no master available along with " + self._config.broker_ip1)
         row = self._broker.groups.get(group)
         if row is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group} {FAQ}"
             )
-        if not self._config.brokerPermission & names.PERM_WRITE:
+        if not self._config.broker_permission & names.PERM_WRITE:
             raise CommandError(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._config.brokerIP1}] sending message is forbidden"
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.broker_ip1}] sending message is forbidden"
             )
         if row.retry_queue_nums <= 0:
             return response(command)

@@ -141,12 +141,12 @@ class Bridge:
             return error.status
         if master.sync_flush:
             end = appended.physical_offset + appended.size_bytes
-            if not await master.store.wait_flushed(end, master.options.store.syncFlushTimeout):
+            if not await master.store.wait_flushed(end, master.options.store.sync_flush_timeout):
                 return PutStatus.FLUSH_DISK_TIMEOUT
         return PutStatus.PUT_OK
 
     async def _put_remote(self, broker: Broker, message: InnerMessage, specific: str | None) -> PutStatus:
-        allowed = broker.options.broker.enableSlaveActingMaster and broker.options.broker.enableRemoteEscape
+        allowed = broker.options.broker.enable_slave_acting_master and broker.options.broker.enable_remote_escape
         route = await self._route(broker, message.topic) if allowed else None
         queues = [] if route is None else [Queue(each.broker_name, each.queue_id) for each in route.write_queues]
         self._turn += 1
@@ -248,7 +248,7 @@ class Bridge:
                 continue
             if len(self._routes) >= MOST_ROUTES:
                 self._routes.clear()
-            period = broker.options.broker.loadBalancePollNameServerInterval / 1000
+            period = broker.options.broker.load_balance_poll_name_server_interval / 1000
             self._routes[topic] = (clock.monotonic() + period, route)
             return route
         return None

@@ -154,7 +154,7 @@ async def test_clustering_groups_and_other_sources_read_where_they_ask(tmp_path:
             pull_header("T", 0, 0, "g"),
         ):
             assert rig.ask(11, ask).code == 0
-        rig.broker.options.broker.enableBroadcastOffsetStore = False
+        rig.broker.options.broker.enable_broadcast_offset_store = False
         beat(rig)
         assert proxied(rig, 0).code == 0
         assert len(rig.broker.broadcasts) == 0

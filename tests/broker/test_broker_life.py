@@ -143,17 +143,17 @@ async def test_no_start_with_an_empty_topic_table_beside_a_full_log(tmp_path: Pa
 async def test_port_in_use_and_folder_in_use_are_told_and_leave_nothing_behind(tmp_path: Path) -> None:
     world = real_world()
     first = options(str(tmp_path / "a"))
-    first.server.listenPort = 0
+    first.server.listen_port = 0
     async with trio.open_nursery() as nursery:
         broker = Broker(world, first)
         await nursery.start(broker.run)
         taken = options(str(tmp_path / "b"))
-        taken.server.listenPort = broker.identity.port
+        taken.server.listen_port = broker.identity.port
         with pytest.raises(ListenError, match=str(broker.identity.port)):
             await Broker(world, taken).run()
 
         held = options(str(tmp_path / "a"))
-        held.server.listenPort = 0
+        held.server.listen_port = 0
         second = Broker(world, held)
         with pytest.raises(DiskLockedError, match="held by another"):
             await second.run()
@@ -235,7 +235,7 @@ class TestRegistration:
             second = await self.name_server(nursery, tmp_path / "n2", world)
             keys = {"namesrvAddr": f"{first};{second}", "registerNameServerPeriod": "10000"}
             settings = options(str(tmp_path / "b"), keys)
-            settings.server.listenPort = 0
+            settings.server.listen_port = 0
             broker = Broker(world, settings)
             scope = trio.CancelScope()
             stopped = trio.Event()
@@ -262,7 +262,7 @@ class TestRegistration:
                 assert (await self.route(client, address, "Fresh")).code == 0
 
             # permissions of the broker mask those of its topics
-            settings.broker.brokerPermission = 4
+            settings.broker.broker_permission = 4
             broker.topics.touch()
             assert await broker.registration.settled()
             queues = json.loads((await self.route(client, first, "Fresh")).body)["queueDatas"]
@@ -285,7 +285,7 @@ class TestRegistration:
         async with trio.open_nursery() as nursery, open_client(world) as client:
             address = await self.name_server(nursery, tmp_path / "n", world)
             settings = options(str(tmp_path / "b"), {"namesrvAddr": address, **keys})
-            settings.server.listenPort = 0
+            settings.server.listen_port = 0
             broker = Broker(world, settings)
             await nursery.start(broker.run)
             assert (await self.route(client, address, "BenchmarkTest")).code == 0
@@ -302,7 +302,7 @@ class TestRegistration:
         dead = f"127.0.0.1:{probe.address[1]}"
         await probe.aclose()
         settings = options(str(tmp_path / "b"), {"namesrvAddr": dead})
-        settings.server.listenPort = 0
+        settings.server.listen_port = 0
         async with trio.open_nursery() as nursery:
             broker = Broker(world, settings)
             with trio.fail_after(8):

@@ -179,6 +179,6 @@ def test_wrong_settings_stop_the_start_with_one_line() -> None:
         BrokerOptions.from_properties(wrong, "b.conf")
     # and one that came by a live update, with the next start of the same options
     options, _ = BrokerOptions.from_properties({**wrong, "metricsExporterType": "PROM"})
-    options.broker.metricsLabel = "x"
+    options.broker.metrics_label = "x"
     with pytest.raises(BrokerStartError, match="metricsLabel: "):
         open_endpoint(Broker(real_world(), options))

@@ -128,7 +128,7 @@ async def test_checks_in_the_words_of_the_reference(tmp_path: Path) -> None:
         )
         assert seen(rig.pull("T", sysFlag="0")) == (24, f"the consumer's group info not exist{FAQ}", {})
         assert rig.pull("T", subscription="||").code == 23
-        rig.broker.options.broker.brokerPermission = 2
+        rig.broker.options.broker.broker_permission = 2
         assert seen(rig.pull("T")) == (16, "the broker[127.0.0.1] pulling message is forbidden", {"forbiddenType": "1"})
 
 

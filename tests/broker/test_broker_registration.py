@@ -89,7 +89,7 @@ async def test_an_incremental_registration_names_its_topics_under_the_brokers_pe
         assert "TBW102" in listening.bodies[0]["topicConfigTable"]  # type: ignore[operator]  # a JSON object
 
         for number, (permission, expected) in enumerate([(6, 6), (4, 4), (2, 2)]):
-            options.broker.brokerPermission = permission
+            options.broker.broker_permission = permission
             names = {f"one-{number}", f"two-{number}"}
             before = broker.topics.version
             async with open_client(real_world()) as client:

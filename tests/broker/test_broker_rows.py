@@ -48,7 +48,7 @@ async def test_no_registered_code_fails_in_a_way_it_did_not_mean(
             assert set(FUZZED_ELSEWHERE) < set(codes)
             rig.send("T")
             await rig.ask_all([(codes[number % len(codes)], ext, body) for number, ext, body in given_requests])
-            rig.broker.options.broker.brokerPermission = 6  # the requests may have changed it
+            rig.broker.options.broker.broker_permission = 6  # the requests may have changed it
             rig.serves_another()
 
 

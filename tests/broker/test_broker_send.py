@@ -150,7 +150,7 @@ async def test_other_refusals_in_the_words_of_the_reference(tmp_path: Path) -> N
         assert code_and_remark(rig.send("PopRaw", properties=properties(big="p" * 40_000))) == (13, illegal)
         empty = rig.send("PopRaw", b"")
         assert empty.code == 1 and empty.ext is None
-        rig.broker.options.broker.brokerPermission = 4
+        rig.broker.options.broker.broker_permission = 4
         assert code_and_remark(rig.send("Ordered")) == (16, "the broker[127.0.0.1] sending message is forbidden")
         assert rig.send("PopRaw").code == 0
         assert rig.stored("PopRaw")[0].body == b"x"

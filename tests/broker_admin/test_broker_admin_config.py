@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import attrs
 import pytest
 
 from understudy.broker import inert_keys
@@ -11,6 +10,7 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config import INERT, BrokerOptions, Machine, delay_levels_ms
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.runtime.configuration import fields_of
 from understudy.runtime.properties import ConfigError, Properties, parse_properties, rewrite_properties
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
@@ -37,7 +37,7 @@ def test_every_key_and_default_is_the_one_a_real_broker_answers() -> None:
         "heartbeatThreadPoolNums": 2,
         "endTransactionThreadPoolNums": 12,
     }.items():
-        setattr(given.broker, key, value)
+        setattr(given.broker, fields_of(BrokerConfig)[key].name, value)
 
     body = "".join(f"{key}={value}\n" for key, value in given.properties().items() if key not in OURS)
 
@@ -46,7 +46,7 @@ def test_every_key_and_default_is_the_one_a_real_broker_answers() -> None:
 
 
 def test_reasons_stand_only_on_known_keys() -> None:
-    known = {field.name for section in SECTIONS for field in attrs.fields(section)}
+    known = {key for section in SECTIONS for key in fields_of(section)}
     outside = {key for key in INERT if key not in known}
 
     assert all(
@@ -66,10 +66,10 @@ def test_the_stock_file_of_the_reference_starts_without_a_word() -> None:
 
     assert [] == warnings
     assert ("broker-a", 48, 10911, 10912) == (
-        built.broker.brokerName,
-        built.store.fileReservedTime,
-        built.server.listenPort,
-        built.store.haListenPort,
+        built.broker.broker_name,
+        built.store.file_reserved_time,
+        built.server.listen_port,
+        built.store.ha_listen_port,
     )
 
 
@@ -104,7 +104,7 @@ def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
         "broker.conf:6: inBrokerContainer=true has no effect here: the broker knows by itself where it runs",
         "broker.conf:7: authenticationEnabled=true has no effect here: requests are not authenticated or authorized",
     ] == warnings
-    assert "h:1;i:2" == built.broker.namesrvAddr
+    assert "h:1;i:2" == built.broker.namesrv_addr
     # and so does what is wrong by itself or beside another key
     for wrong, line in {
         "listenPort=abc\ntraceOn=no\n": "broker.conf:9: listenPort=abc: expected a port from 0 to 65535; "
@@ -161,7 +161,7 @@ def test_a_slave_needs_an_id_and_a_master_always_has_zero() -> None:
         options({"brokerRole": "SLAVE"})
     master, _ = options({"brokerId": "3"})
 
-    assert 0 == master.broker.brokerId
+    assert 0 == master.broker.broker_id
 
 
 def test_an_update_is_all_or_nothing_and_skips_unknown_keys() -> None:
@@ -172,14 +172,14 @@ def test_an_update_is_all_or_nothing_and_skips_unknown_keys() -> None:
     change = given.read_change(
         Properties({"traceOn": "false", "configStorePath": "x", "writeBufferHighWaterMark": "7"}, "update")
     )
-    assert given.broker.traceOn is True
+    assert given.broker.trace_on is True
     given.apply(change)
 
     assert {"traceOn": "false", "writeBufferHighWaterMark": "7"} == change.texts
     assert (False, 7, 7) == (
-        given.broker.traceOn,
-        given.server.writeBufferHighWaterMark,
-        given.client.writeBufferHighWaterMark,
+        given.broker.trace_on,
+        given.server.write_buffer_high_water_mark,
+        given.client.write_buffer_high_water_mark,
     )
 
 
@@ -214,8 +214,9 @@ def test_inert_are_exactly_the_keys_that_nothing_reads() -> None:
         for room in (broker_folder, broker_folder.parent / "container", broker_folder.parent / "ha")
         for path in room.rglob("*.py")
     ]
-    read = {key for text in sources for key in re.findall(r"\.([a-z]\w+)\b", text)}
+    names = {name for text in sources for name in re.findall(r"\.([a-z]\w+)\b", text)}
 
-    known = {field.name for section in SECTIONS for field in attrs.fields(section)}
+    fields = {key: field.name for section in SECTIONS for key, field in fields_of(section).items()}
+    known, read = fields.keys(), {key for key, name in fields.items() if name in names}
     assert (INERT.keys() & read) - only_shown == set(), "take keys that have an effect now out of inert_keys.py"
     assert known - INERT.keys() - read == set(), "keys that nothing reads belong into inert_keys.py"

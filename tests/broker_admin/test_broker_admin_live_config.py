@@ -40,7 +40,7 @@ async def test_black_listed_keys(key: str) -> None:
     answer = await rig.ask(25, body=f"{key}=x\ntraceOn=false\n".encode())
 
     assert (answer.code, answer.remark) == (16, "Can not update config in black list.")
-    assert rig.options.broker.traceOn is True
+    assert rig.options.broker.trace_on is True
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ async def test_what_a_broker_is_cannot_change_while_it_runs(line: bytes) -> None
 
 async def test_what_a_broker_is_may_be_said_again() -> None:
     rig = Rig()
-    name = rig.options.broker.brokerName
+    name = rig.options.broker.broker_name
 
     answer = await rig.ask(25, body=f"brokerName={name}\ntraceOn=false\n".encode())
 
     assert 0 == answer.code
-    assert rig.options.broker.traceOn is False
+    assert rig.options.broker.trace_on is False
 
 
 async def test_a_bad_value_changes_nothing() -> None:
@@ -83,7 +83,7 @@ async def test_a_bad_value_changes_nothing() -> None:
     assert answer.code == 29
     assert answer.remark is not None
     assert answer.remark.startswith("request: fileReservedTime=soon: expected a whole number")
-    assert rig.options.broker.traceOn is True
+    assert rig.options.broker.trace_on is True
 
 
 async def test_permission_of_the_broker_is_news_for_name_servers() -> None:
@@ -94,7 +94,7 @@ async def test_permission_of_the_broker_is_news_for_name_servers() -> None:
     assert (await rig.ask(25, body=b"brokerPermission=4\n")).code == 0
 
     assert told == [0]
-    assert rig.options.broker.brokerPermission == 4
+    assert rig.options.broker.broker_permission == 4
 
 
 async def test_a_change_stands_in_the_users_file_beside_what_was_there(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_file_that_cannot_be_written_refuses_the_change(tmp_path: Path) 
 
     assert answer.code == 1
     assert (answer.remark or "").startswith(f"cannot write {rig.options.path}: ")
-    assert rig.options.broker.traceOn is True
+    assert rig.options.broker.trace_on is True
 
 
 async def test_updates_at_the_same_time_are_all_in_the_file(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ async def test_a_key_that_had_no_value_has_none_after_a_failed_write(tmp_path: P
     rig = Rig()
     rig.options.path = str(tmp_path / "broker.conf" / "below")
     (tmp_path / "broker.conf").write_text("")
-    before = rig.options.broker.namesrvAddr
+    before = rig.options.broker.namesrv_addr
 
     answer = await rig.ask(25, body=b"namesrvAddr=1.2.3.4:9876\n")
 
     assert answer.code == 1
     assert (answer.remark or "").endswith("; nothing was changed")
-    assert rig.options.broker.namesrvAddr == before
+    assert rig.options.broker.namesrv_addr == before

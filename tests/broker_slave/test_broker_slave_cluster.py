@@ -180,7 +180,7 @@ def test_fewer_copies_are_enough_when_replicas_are_gone_and_the_master_may_adapt
             assert "SEND_OK" == (await pair.producer.send(Message("orders", b"one"))).status.value
             assert trio.current_time() - began < 0.5
             # without the permission to adapt, it is refused before it is written
-            pair.master.options.store.enableAutoInSyncReplicas = False
+            pair.master.options.store.enable_auto_in_sync_replicas = False
             end = pair.master.store.max_physical_offset
             with pytest.raises(ClientError, match="in-sync replicas not enough"):
                 await pair.producer.send(Message("orders", b"none"))

@@ -70,7 +70,7 @@ def test_the_name_servers_of_a_container_are_those_of_its_brokers_also_when_they
             # when the container is told of other name servers while it runs
             await cluster.start_name_server("n2")
             assert not knows(cluster, "n2")
-            container.options.container.namesrvAddr = cluster.name_servers
+            container.options.container.namesrv_addr = cluster.name_servers
             container.name_servers_changed()
             # then its brokers register there, too
             await until(lambda: knows(cluster, "n2"), 5)
@@ -108,8 +108,8 @@ def test_names_can_be_looked_up_from_some_moment_on() -> None:
             # when it is told to look names up while it runs
             cluster.network.alias(NAME, cluster.address("n2"))
             keys = container.options.container
-            keys.namesrvAddr, keys.fetchNameSrvAddrByDnsLookup = f"{NAME}:{PORT}", True
-            keys.updateNamesrvAddrInterval = 7_000
+            keys.namesrv_addr, keys.fetch_name_srv_addr_by_dns_lookup = f"{NAME}:{PORT}", True
+            keys.update_namesrv_addr_interval = 7_000
             container.name_servers_changed()
             # then its brokers do at once, and in turn
             await until(lambda: knows(cluster, "n2"), 5)

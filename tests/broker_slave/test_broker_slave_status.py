@@ -28,7 +28,7 @@ def test_a_slave_is_in_sync_below_the_limit_of_the_gap_and_not_at_it() -> None:
             gap = pair.master.store.max_physical_offset - end
 
             async def shown(limit: int) -> dict[str, Any]:
-                pair.master.options.store.haMaxGapNotInSync = limit
+                pair.master.options.store.ha_max_gap_not_in_sync = limit
                 return dict(loads((await pair.ask(pair.master, RequestCode.GET_BROKER_HA_STATUS)).body))
 
             # then a tool sees it in sync as long as less than the limit is missing

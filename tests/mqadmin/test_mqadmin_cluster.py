@@ -154,7 +154,7 @@ async def test_a_broker_file_that_the_container_cannot_read_is_named() -> None:
 def _broker_file(cluster: LocalCluster) -> str:
     """Write the identity of the cluster's broker into a file."""
     (broker,) = cluster.brokers.values()
-    path = Path(broker.options.store.storePathRootDir).parent / "again.conf"
+    path = Path(broker.options.store.store_path_root_dir).parent / "again.conf"
     path.write_text(f"brokerName={broker.identity.name}\nbrokerClusterName={broker.identity.cluster}\nlistenPort=0\n")
     return str(path)
 

@@ -58,7 +58,7 @@ async def two_brokers_and_a_send() -> tuple[list[int], str]:
             assert (await producer.send(Message("orders", b"first"))).status.value == "SEND_OK"
         assert set(cluster.brokers) == {"broker-a", "broker-b"}
         ports = [broker.identity.port for broker in cluster.brokers.values()]
-        folder = os.path.dirname(cluster.brokers["broker-a"].options.store.storePathRootDir)
+        folder = os.path.dirname(cluster.brokers["broker-a"].options.store.store_path_root_dir)
         return [*ports, int(cluster.namesrv_address.rpartition(":")[2])], folder
 
 
