@@ -107,6 +107,7 @@ class History:
         complete: bool = True,
         ordered: bool | Collection[str] = True,
         allow_repeats: bool = True,
+        may_be_lost: Collection[str] = (),
     ) -> Verdict:
         """Judge the run.
 
@@ -116,6 +117,8 @@ class History:
             ordered: messages of one sender in one queue must be first delivered in the order they were sent (not so
                 for groups that retry or consume concurrently); ``True`` for all groups, or which.
             allow_repeats: a message may be delivered more than once to a group.
+            may_be_lost: keys of acknowledged messages that need not be delivered, such as those that a machine without
+                synchronous flush lost with its power.
         """
         violations: list[Violation] = []
         known = {sent.key for sent in self.sends}
@@ -133,7 +136,7 @@ class History:
             if complete:
                 violations.extend(
                     Violation("lost", f"{key} was acknowledged and never delivered to {group}")
-                    for key in sorted(acknowledged - set(seen_by[group]))
+                    for key in sorted(acknowledged - set(seen_by[group]) - set(may_be_lost))
                 )
             if not allow_repeats:
                 for key, count in sorted(seen_by[group].items()):

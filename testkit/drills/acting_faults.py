@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
 import attrs
+import trio
 
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.connection import LinkQuality
@@ -80,20 +82,26 @@ class Accident:
         fault: what happens to whom.
         hosts: all hosts of the ring, the name servers among them.
         name_servers: which of them are name servers.
+
+    Attributes:
+        fault: what happens to whom.
+        began_at, ended_at: virtual time in seconds; infinity as long as it has not happened.
     """
 
     def __init__(
         self, cluster: SimCluster, fault: Fault, hosts: Sequence[str], name_servers: Sequence[str] = ("n1",)
     ) -> None:
         self._cluster = cluster
-        self._fault = fault
+        self.fault = fault
+        self.began_at = self.ended_at = math.inf
         self._others = [name for name in hosts if name != fault.host]
         self._servers = [name for name in name_servers if name != fault.host]
         self._cuts: list[tuple[str, str]] = []
 
     async def begin(self) -> None:
         """Let it happen."""
-        cluster, kind, host = self._cluster, self._fault.kind, self._fault.host
+        self.began_at = trio.current_time()
+        cluster, kind, host = self._cluster, self.fault.kind, self.fault.host
         clock = cluster.host(host).clock
         if kind in ENDS_PROCESS:
             await cluster.kill(host, power=kind == "power")
@@ -112,13 +120,13 @@ class Accident:
             # Nothing that arrives is read, not even from the same host.
             self._cut([(name, host) for name in (*self._others, host, "writer", "reader", "watcher")])
         elif kind == "clock-forward":
-            clock.jump(self._fault.jump_ms)
+            clock.jump(self.fault.jump_ms)
         elif kind == "clock-back":
-            clock.jump(-self._fault.jump_ms)
+            clock.jump(-self.fault.jump_ms)
 
     async def end(self) -> None:
         """Let the host be as before; a process that ended starts again."""
-        cluster, kind, host = self._cluster, self._fault.kind, self._fault.host
+        cluster, kind, host = self._cluster, self.fault.kind, self.fault.host
         clock = cluster.host(host).clock
         for source, target in self._cuts:
             cluster.network.mend(source, target)
@@ -130,9 +138,10 @@ class Accident:
         elif kind == "slow":
             self._set_links(LinkQuality())
         elif kind == "clock-forward":
-            clock.jump(-self._fault.jump_ms)
+            clock.jump(-self.fault.jump_ms)
         elif kind == "clock-back":
-            clock.jump(self._fault.jump_ms)
+            clock.jump(self.fault.jump_ms)
+        self.ended_at = trio.current_time()
 
     def _cut(self, pairs: Sequence[tuple[str, str]]) -> None:
         for source, target in pairs:
@@ -142,6 +151,4 @@ class Accident:
 
     def _set_links(self, quality: LinkQuality) -> None:
         for name in self._others:
-            self._cluster.network.set_link(
-                self._cluster.address(self._fault.host), self._cluster.address(name), quality
-            )
+            self._cluster.network.set_link(self._cluster.address(self.fault.host), self._cluster.address(name), quality)

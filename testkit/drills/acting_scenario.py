@@ -6,7 +6,6 @@ returning master took over, and lets the history checker judge what clients saw.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 from collections import Counter
@@ -21,25 +20,27 @@ from understudy.container.role_services import RoleServices
 from understudy.format.json_dialect import loads
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import PushConsumerOptions
-from understudy.mqclient.producer import open_producer
+from understudy.mqclient.producer import ProducerOptions, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.store.message_store import MessageStore
 from understudy.testkit.drills.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
+from understudy.testkit.drills.acting_repeats import Home, Met, judge
 from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
-from understudy.testkit.drills.ring import CONTAINERS, GROUPS, broker_of, container_of, start_ring
+from understudy.testkit.drills.acting_watch import RingWatch
+from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.history import Verdict
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
 from understudy.testkit.topic_fields import topic_fields
 
+ALLOWED_REPEAT = "allowed repeat, "
+"""Counts whose name begins like this say how many repeats a row of the table of allowed ones explains."""
 _LOOK_SECONDS = 0.01
 _LEAD_SECONDS = 3.0
 _EARLY_SECONDS = 0.05
-_HOSTS = (*CONTAINERS, "n1")
 
 
 @attrs.frozen
@@ -96,6 +97,8 @@ class Run:
         send_seconds: how long each sender waits between its messages.
         plan: draws faults instead, the first of which meets the watched master; called with *source*, the master's
             host and all other hosts. Each lasts as long as it says.
+        ring: its shape.
+        flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
     def __init__(
@@ -107,44 +110,56 @@ class Run:
         quiet_seconds: float = 10.0,
         send_seconds: float = SEND_SECONDS,
         plan: Callable[[random.Random, str, Sequence[str]], list[Fault]] | None = None,
+        ring: Ring = THREE,
+        flush: str | None = None,
     ) -> None:
         self._source = source
         self._seed = seed
-        self._group = source.choice(GROUPS)
-        self._home = container_of(self._group, 0)
-        others = [name for name in _HOSTS if name != self._home]
+        self._ring = ring
+        self._group = source.choice(ring.groups)
+        self._home = ring.container_of(self._group, 0)
+        others = [name for name in ring.hosts if name != self._home]
         self._planned = plan is not None
         drawn = Fault(fault if fault is not None else source.choice(FAULTS), self._home)
         self._plan = [drawn] if plan is None else plan(source, self._home, others)
+        # What is not synced may be lost by a promise that was never made.
+        power = any(each.kind == "power" for each in self._plan)
+        self._flush = flush if flush is not None else "SYNC_FLUSH" if power else "ASYNC_FLUSH"
         self._quiet = quiet_seconds
         self._traffic = SimulatedTraffic(source, send_seconds)
         self._steps: list[Step] = []
-        self._problems: list[str] = []
         self._fault_at = 0.0
+        self._accidents: list[Accident] = []
         self._cluster: SimCluster
+        self._watch: RingWatch
         self._client: RemotingClient
 
     async def play(self) -> Outcome:
         """Play it."""
-        # What is not synced may be lost by a promise that nobody made.
-        flush = "SYNC_FLUSH" if any(each.kind == "power" for each in self._plan) else "ASYNC_FLUSH"
         async with SimCluster(self._source) as self._cluster:
-            await start_ring(self._cluster, {"flushDiskType": flush})
+            self._watch = RingWatch(self._cluster, self._ring)
+            await self._ring.start(self._cluster, {"flushDiskType": self._flush})
             servers = self._cluster.name_servers
             options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)
             async with (
                 open_client(self._cluster.client_world("watcher")) as self._client,
-                open_producer(self._cluster.client_world("writer"), servers, "writers") as producer,
+                open_producer(
+                    # A client that tries another broker makes repeats of its own.
+                    self._cluster.client_world("writer"),
+                    servers,
+                    "writers",
+                    ProducerOptions(attempts=1),
+                ) as producer,
                 open_push_consumer(
                     self._cluster.client_world("reader"), servers, READERS, {TOPIC: "*"}, self._traffic.listen, options
                 ),
                 trio.open_nursery() as nursery,
             ):
-                await self._until("the ring is complete", self._complete, 60)
+                await self._until("the ring is complete", self._watch.complete, 60)
                 await self._make_topic()
                 await trio.sleep(4)  # slaves look at topics every three seconds
                 self._traffic.start(nursery, producer)
-                nursery.start_soon(self._watch_actors)
+                nursery.start_soon(self._watch.watch)
                 await trio.sleep(self._quiet)
                 async with trio.open_nursery() as accidents:
                     for fault in self._plan[1:]:
@@ -156,20 +171,30 @@ class Run:
                 await trio.sleep(self._quiet)
                 self._traffic.stop()
                 await self._until("senders end", self._traffic.stopped, 60)
-                await self._traffic.drain()
-                await self._until("all replicas hold the same", self._converged, 30)
+                await self._traffic.drain(self._met_by)
+                await self._until("all replicas hold the same", self._watch.converged, 30)
                 nursery.cancel_scope.cancel()
         return self._outcome(report)
 
     def _outcome(self, report: Report | None) -> Outcome:
-        verdict = self._traffic.history.check([READERS])
+        by_promise = self._traffic.lost_by_promise(self._met_by)
+        verdict = self._traffic.history.check([READERS], may_be_lost=by_promise)
+        allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by))
+        verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
         allowed = sum(fault.early_ms for fault in self._plan) / 1000 + _EARLY_SECONDS
         if early > allowed:
-            self._problems.append(f"a delayed message was {early:.3f} s early, {allowed:.3f} s allowed")
+            self._watch.problems.append(f"a delayed message was {early:.3f} s early, {allowed:.3f} s allowed")
         counts = self._traffic.counts(verdict)
         counts.update(FAULT + fault.kind for fault in self._plan)
-        measures = {"delayed message early": early, "delayed message late": self._traffic.late_seconds}
+        counts.update({ALLOWED_REPEAT + name: count for name, count in allowed_repeats.items()})
+        counts["repeated otherwise"] += len(repeated)
+        counts["lost, not flushed"] += len(by_promise)
+        measures = {
+            "delayed message early": early,
+            "delayed message late": self._traffic.late_seconds,
+            "two members delivered": self._watch.both_seconds,
+        }
         if len(self._plan) == 1 and (self._plan[0].kind in ENDS_PROCESS or self._plan[0].kind in SILENT):
             measures |= {f"{step.name} ({self._plan[0].kind})": step.seconds for step in self._steps}
         return Outcome(
@@ -179,7 +204,7 @@ class Run:
             self._steps,
             report,
             verdict,
-            self._problems,
+            self._watch.problems,
             counts,
             measures,
         )
@@ -187,8 +212,8 @@ class Run:
     # --- the topic ---------------------------------------------------------------------------------------------
 
     async def _make_topic(self) -> None:
-        for group in GROUPS:
-            master = self._broker(group, 0)
+        for group in self._ring.groups:
+            master = self._watch.broker(group, 0)
             assert master is not None
             command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
             await self._client.invoke(master.identity.address, command, 5_000)
@@ -198,14 +223,14 @@ class Run:
     async def _meet(self, fault: Fault) -> None:
         """Let another host meet *fault* when it is time, to its end."""
         await trio.sleep(_LEAD_SECONDS + fault.begins_seconds)
-        accident = Accident(self._cluster, fault, _HOSTS)
+        accident = self._accident(fault)
         await accident.begin()
         await trio.sleep(fault.lasts_seconds)
         await accident.end()
 
     async def _fail(self, fault: Fault) -> None:
         """Let the watched master meet *fault* and note the steps of the failover, then end it."""
-        accident = Accident(self._cluster, fault, _HOSTS)
+        accident = self._accident(fault)
         self._fault_at = trio.current_time()
         self._note("T0 fault")
         await accident.begin()
@@ -221,6 +246,27 @@ class Run:
         if fault.kind in ENDS_PROCESS:
             self._note("R1 process serves")
 
+    def _accident(self, fault: Fault) -> Accident:
+        accident = Accident(self._cluster, fault, self._ring.hosts, self._ring.servers)
+        self._accidents.append(accident)
+        return accident
+
+    def _met_by(self, group: str | None) -> tuple[Met, ...]:
+        """Return the faults as *group* met them; where it is not known, as both a master's and a slave's."""
+
+        def homes(host: str) -> Sequence[Home]:
+            if host in self._ring.servers:
+                return (Home.SERVER,)
+            if group is None:
+                return (Home.MASTER, Home.SLAVE)
+            return (Home.MASTER,) if self._ring.container_of(group, 0) == host else (Home.SLAVE,)
+
+        return tuple(
+            Met(each.fault.kind, home, each.began_at, each.ended_at, self._flush == "SYNC_FLUSH")
+            for each in self._accidents
+            for home in homes(each.fault.host)
+        )
+
     async def _watch_failover(self) -> None:
         acting = await self._acting()
         if acting is not None:
@@ -232,28 +278,24 @@ class Run:
         """Note the steps until somebody acts; return who."""
 
         def seen() -> bool:
-            server = self._cluster.host("n1").name_server
-            group = server.table.groups.get(self._group) if server is not None else None
-            return group is not None and 0 not in group.members
+            servers = [self._cluster.host(name).name_server for name in self._ring.servers]
+            groups = [server.table.groups.get(self._group) for server in servers if server is not None]
+            return any(group is not None and 0 not in group.members for group in groups)
 
         await self._until("the name server sees it", seen, 40)
         self._note("T1 seen by the name server")
 
         def decided() -> bool:
-            return any(self._acts(number) for number in (1, 2))
+            return any(self._watch.delivers(self._group, number) for number in range(1, self._ring.replicas))
 
         await self._until("a slave decides", decided, 40)
         self._note("T2 decided by the slave")
         await self._until("its services run", lambda: self._actor() is not None, 20)
         return self._actor()
 
-    def _acts(self, number: int) -> bool:
-        slave = self._broker(self._group, number)
-        return slave is not None and slave.role is not None and slave.role.active
-
     def _actor(self) -> Broker | None:
-        for number in (1, 2):
-            slave = self._broker(self._group, number)
+        for number in range(1, self._ring.replicas):
+            slave = self._watch.broker(self._group, number)
             if slave is not None and "schedule" in slave.services.running():
                 return slave
         return None
@@ -284,61 +326,17 @@ class Run:
 
     async def _back(self) -> Report | None:
         def online() -> bool:
-            master = self._broker(self._group, 0)
-            return master is not None and not master.registration.isolated and self._complete()
+            master = self._watch.broker(self._group, 0)
+            return master is not None and not master.registration.isolated and self._watch.complete()
 
         await self._until("the master is online", online, 90)
         self._note("R2 master registered, ring complete")
         await self._until("its slaves have stopped acting", lambda: self._actor() is None, 10)
-        master = self._broker(self._group, 0)
+        master = self._watch.broker(self._group, 0)
         role = None if master is None else master.role
         return role.report if isinstance(role, RoleServices) else None
 
-    # --- looking on --------------------------------------------------------------------------------------------
-
-    def _broker(self, group: str, broker_id: int) -> Broker | None:
-        return broker_of(self._cluster, group, broker_id)
-
-    def _complete(self) -> bool:
-        for group in GROUPS:
-            for broker_id in range(3):
-                broker = self._broker(group, broker_id)
-                if broker is None or broker.registration.isolated or len(broker.member_group.members or {}) < 3:
-                    return False
-                if broker.slave_sync is not None and not broker.slave_sync.synced:
-                    return False
-        return True
-
-    def _converged(self) -> bool:
-        """Whether the slaves hold byte for byte what their master holds, and all agree where the readers are."""
-        for group in GROUPS:
-            replicas = [self._broker(group, broker_id) for broker_id in range(3)]
-            stores = [broker.store for broker in replicas if broker is not None]
-            ends = {store.max_physical_offset for store in stores}
-            read = {
-                tuple(broker.offsets.query(READERS, TOPIC, queue) for queue in range(2))
-                for broker in replicas
-                if broker is not None
-            }
-            wanted = tuple(stores[0].max_queue_offset(TOPIC, queue) for queue in range(2)) if stores else ()
-            if len(stores) != 3 or len(ends) != 1 or read != {wanted}:
-                return False
-            begin = max(0, *(store.min_physical_offset for store in stores))
-            if len({_content(store, begin) for store in stores}) != 1:
-                self._problems.append(f"the logs of {group} differ")
-                return True
-        return True
-
-    async def _watch_actors(self) -> None:
-        """Two slaves never act at once for longer than a view may be old."""
-        both_since: float | None = None
-        while True:
-            both = self._acts(1) and self._acts(2)
-            both_since = (both_since if both_since is not None else trio.current_time()) if both else None
-            if both_since is not None and trio.current_time() - both_since > 12:
-                self._problems.append("two slaves acted at once for longer than the timeout of their group")
-                return
-            await trio.sleep(0.1)
+    # --- waiting -----------------------------------------------------------------------------------------------
 
     async def _until(
         self,
@@ -353,16 +351,7 @@ class Run:
                     return
                 await trio.sleep(_LOOK_SECONDS)
             return
-        self._problems.append(f"not within {seconds:g} s: {what}")
+        self._watch.problems.append(f"not within {seconds:g} s: {what}")
 
     def _note(self, name: str) -> None:
         self._steps.append(Step(name, trio.current_time() - self._fault_at))
-
-
-def _content(store: MessageStore, begin: int) -> bytes:
-    """Return a digest of the log of *store* from *begin* to its end."""
-    digest = hashlib.sha256()
-    while part := store.slice(begin, store.max_physical_offset - begin):
-        digest.update(part)
-        begin += len(part)
-    return digest.digest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -12,17 +12,19 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.listener import ConsumeContext
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer
+from understudy.testkit.drills.acting_repeats import Met, Repeat, may_be_lost
 from understudy.testkit.history import History, Verdict
 
 TOPIC, READERS = "orders", "readers"
 SEND_SECONDS = 0.2
 _SENDERS = 3
+_DELAYED_SENDERS = 2
 _LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
 _DRAIN_SECONDS = 90.0
 
 
 class SimulatedTraffic:
-    """Three senders of plain messages, one of delayed ones, and a listener; all write one history.
+    """Three senders of plain messages, two of delayed ones, and a listener; all write one history.
 
     Args:
         source: delays are drawn from it.
@@ -30,6 +32,9 @@ class SimulatedTraffic:
 
     Attributes:
         history: what was sent and delivered.
+        due: when each delayed message was due by its sender's clock, in virtual seconds.
+        answered: when each acknowledged message was acknowledged, in virtual seconds.
+        came: when each message was delivered, each time; virtual seconds.
         early_seconds, late_seconds: how much a delayed message was early or late, at the most.
     """
 
@@ -39,7 +44,9 @@ class SimulatedTraffic:
         self.history = History()
         self.early_seconds = 0.0
         self.late_seconds = 0.0
-        self._due: dict[str, float] = {}
+        self.due: dict[str, float] = {}
+        self.answered: dict[str, float] = {}
+        self.came: dict[str, list[float]] = {}
         self._sending = True
         self._senders_left = 0
 
@@ -47,7 +54,8 @@ class SimulatedTraffic:
         """Start the senders."""
         for number in range(_SENDERS):
             nursery.start_soon(self._send, producer, f"sender-{number}", 0)
-        nursery.start_soon(self._send, producer, "delayed", 1)
+        for number in range(_DELAYED_SENDERS):
+            nursery.start_soon(self._send, producer, f"delayed-{number}", 1)
 
     def stop(self) -> None:
         """Let every sender end after the message it is sending."""
@@ -64,12 +72,35 @@ class SimulatedTraffic:
             {
                 "sent": verdict.sent,
                 "delivered": verdict.delivered,
-                "repeated": sum(count - 1 for key, count in seen.items() if key not in self._due),
-                "repeated delayed": sum(count - 1 for key, count in seen.items() if key in self._due),
+                "delivered delayed": sum(key in self.due for key in seen),
                 "lost": sum(each.rule == "lost" for each in verdict.violations),
                 "out of order": sum(each.rule == "order" for each in verdict.violations),
             }
         )
+
+    def lost_by_promise(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
+        """Return the acknowledged messages that never came and may be missing; *met_by* as for :meth:`repeats`."""
+        return {
+            sent.key
+            for sent in self.history.sends
+            if sent.acknowledged
+            and sent.key not in self.came
+            and sent.queue is not None
+            and may_be_lost(self.answered[sent.key], self.due.get(sent.key), met_by(sent.queue[1]))
+        }
+
+    def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> list[Repeat]:
+        """Return every message that came more than once.
+
+        Args:
+            met_by: the faults of the run, seen from the group that stored a message (``None``: not known).
+        """
+        stored = {sent.key: None if sent.queue is None else sent.queue[1] for sent in self.history.sends}
+        return [
+            Repeat(key, key in self.due, self.due.get(key, came[0]), tuple(came), met_by(stored[key]))
+            for key, came in self.came.items()
+            if len(came) > 1
+        ]
 
     async def _send(self, producer: Producer, sender: str, level: int) -> None:
         self._senders_left += 1
@@ -80,13 +111,14 @@ class SimulatedTraffic:
             if level:
                 drawn = self._source.choice(tuple(_LEVEL_SECONDS))
                 properties["DELAY"] = str(drawn)
-                self._due[key] = trio.current_time() + _LEVEL_SECONDS[drawn]
+                self.due[key] = trio.current_time() + _LEVEL_SECONDS[drawn]
             number += 1
             try:
                 sent = await producer.send(Message(TOPIC, key.encode(), properties))
             except ClientError:
                 self.history.sent(key, key if level else sender, None, acknowledged=False)
             else:
+                self.answered[key] = trio.current_time()
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
                 # Delayed messages arrive when they are due: each is a sender of its own.
                 self.history.sent(key, key if level else sender, queue, acknowledged=True)
@@ -99,14 +131,15 @@ class SimulatedTraffic:
         for each in batch:
             key = each.body.decode()
             self.history.delivered(key, READERS, queue, each.queue_offset)
-            if key in self._due:
-                late = trio.current_time() - self._due[key]
+            self.came.setdefault(key, []).append(trio.current_time())
+            if key in self.due:
+                late = trio.current_time() - self.due[key]
                 self.early_seconds = max(self.early_seconds, -late)
                 self.late_seconds = max(self.late_seconds, late)
 
-    async def drain(self) -> None:
-        """Wait until all acknowledged messages have come, for a bounded time."""
-        wanted = {sent.key for sent in self.history.sends if sent.acknowledged}
+    async def drain(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> None:
+        """Wait until all acknowledged messages have come that must come, for a bounded time."""
+        wanted = {sent.key for sent in self.history.sends if sent.acknowledged} - self.lost_by_promise(met_by)
         with trio.move_on_after(_DRAIN_SECONDS):
             while wanted - {each.key for each in self.history.deliveries}:  # noqa: ASYNC110 - virtual time
                 await trio.sleep(0.5)

@@ -1,16 +1,18 @@
-"""Three containers that stand in for each other: each hosts one master and one slave of both other groups."""
+"""Containers that stand in for each other: each hosts one master and one slave of every other group.
+
+A ring of three is the usual one: three containers, three groups, a master and two slaves each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from understudy.broker.broker import Broker
 from understudy.testkit.sim.cluster import SimCluster
 
-CONTAINERS = ("c1", "c2", "c3")
-GROUPS = ("g0", "g1", "g2")
 REPLICATED = {
-    "totalReplicas": "3",
     "inSyncReplicas": "2",
     "minInSyncReplicas": "1",
     "enableAutoInSyncReplicas": "true",
@@ -19,44 +21,95 @@ REPLICATED = {
     "slaveReadEnable": "true",
     "lockInStrictMode": "true",
 }
-# The smallest id of each group is on the container after the master's, the next one on the container after that.
-_SLAVES = {"c1": (("g2", 1), ("g1", 2)), "c2": (("g0", 1), ("g2", 2)), "c3": (("g1", 1), ("g0", 2))}
+"""What every broker of a ring is told, beside the number of replicas."""
+
+
+@attrs.frozen
+class Ring:
+    """The shape of a ring.
+
+    Args:
+        replicas: brokers of each group, the master among them; there are as many containers and as many groups.
+        name_servers: how many there are.
+    """
+
+    replicas: int = 3
+    name_servers: int = 1
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """Hosts of the containers, ``c1`` and on."""
+        return tuple(f"c{number + 1}" for number in range(self.replicas))
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups, ``g0`` and on."""
+        return tuple(f"g{number}" for number in range(self.replicas))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Hosts of the name servers, ``n1`` and on."""
+        return tuple(f"n{number + 1}" for number in range(self.name_servers))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts."""
+        return (*self.containers, *self.servers)
+
+    def container_of(self, group: str, broker_id: int) -> str:
+        """Return the container that hosts *broker_id* of *group*: the master's own, then one further for each id."""
+        return self.containers[(self.groups.index(group) + broker_id) % self.replicas]
+
+    def brokers_of(self, container: str, extra: dict[str, str] | None = None) -> list[dict[str, str]]:
+        """Return the keys of the brokers of *container*, the master first."""
+        here = self.containers.index(container)
+        own = {"brokerName": self.groups[here], "brokerId": "0", "brokerRole": "SYNC_MASTER"}
+        slaves = [
+            {"brokerName": self.groups[here - number], "brokerId": str(number), "brokerRole": "SLAVE"}
+            for number in range(1, self.replicas)
+        ]
+        return [{"totalReplicas": str(self.replicas), **REPLICATED, **keys, **(extra or {})} for keys in (own, *slaves)]
+
+    async def start(self, cluster: SimCluster, extra: dict[str, str] | None = None) -> None:
+        """Start the name servers and the containers; *extra* are further keys of every broker."""
+        for name in self.servers:
+            await cluster.start_name_server(name, scan_not_active_broker_interval=1_000)
+        for name in self.containers:
+            await cluster.start_container(name, self.brokers_of(name, extra))
+
+    def broker_of(self, cluster: SimCluster, group: str, broker_id: int) -> Broker | None:
+        """Return the running broker of *group* with *broker_id*, ``None`` while its container is down."""
+        host = cluster.host(self.container_of(group, broker_id))
+        if host.process is None or host.container is None:
+            return None
+        for hosted in host.container.brokers():
+            if hosted.identity.name == group and hosted.identity.broker_id == broker_id and hosted.serves:
+                return hosted.broker
+        return None
+
+
+THREE = Ring()
+CONTAINERS = THREE.containers
+GROUPS = THREE.groups
 
 
 def brokers_of(container: str, extra: dict[str, str] | None = None) -> list[dict[str, str]]:
-    """Return the keys of the brokers of *container*, the master first."""
-    own = GROUPS[CONTAINERS.index(container)]
-    master = {"brokerName": own, "brokerId": "0", "brokerRole": "SYNC_MASTER"}
-    slaves = [
-        {"brokerName": name, "brokerId": str(number), "brokerRole": "SLAVE"} for name, number in _SLAVES[container]
-    ]
-    return [{**REPLICATED, **keys, **(extra or {})} for keys in (master, *slaves)]
+    """Return the keys of the brokers of *container* in a ring of three, the master first."""
+    return THREE.brokers_of(container, extra)
+
+
+def broker_of(cluster: SimCluster, group: str, broker_id: int) -> Broker | None:
+    """Return a running broker of a ring of three, ``None`` while its container is down."""
+    return THREE.broker_of(cluster, group, broker_id)
+
+
+def container_of(group: str, broker_id: int) -> str:
+    """Return the container of a ring of three that hosts *broker_id* of *group*."""
+    return THREE.container_of(group, broker_id)
 
 
 async def start_ring(
     cluster: SimCluster, extra: dict[str, str] | None = None, *, name_servers: Sequence[str] = ("n1",)
 ) -> None:
-    """Start a name server on each of *name_servers*, and the three containers."""
-    for name in name_servers:
-        await cluster.start_name_server(name, scan_not_active_broker_interval=1_000)
-    for name in CONTAINERS:
-        await cluster.start_container(name, brokers_of(name, extra))
-
-
-def broker_of(cluster: SimCluster, group: str, broker_id: int) -> Broker | None:
-    """Return the running broker of *group* with *broker_id*, ``None`` while its container is down."""
-    for name in CONTAINERS:
-        container = cluster.host(name).container
-        if cluster.host(name).process is None or container is None:
-            continue
-        for hosted in container.brokers():
-            if hosted.identity.name == group and hosted.identity.broker_id == broker_id and hosted.serves:
-                return hosted.broker
-    return None
-
-
-def container_of(group: str, broker_id: int) -> str:
-    """Return the container that hosts *broker_id* of *group*."""
-    if broker_id == 0:
-        return CONTAINERS[GROUPS.index(group)]
-    return next(name for name, slaves in _SLAVES.items() if (group, broker_id) in slaves)
+    """Start a ring of three; the name servers must be ``n1`` and on."""
+    await Ring(name_servers=len(name_servers)).start(cluster, extra)

@@ -67,6 +67,11 @@ class StoppableClock(VirtualClock):
     def move_on_after(self, seconds: float) -> trio.CancelScope:
         return self._until(self.monotonic() + seconds)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether time stands still."""
+        return self._stopped_at is not None
+
     def stop(self) -> None:
         """Let time stand still for whoever looks at this clock; without effect when it does."""
         if self._stopped_at is not None:

@@ -55,7 +55,7 @@ def test_a_few_seeds_draw_every_kind_of_fault() -> None:
 
 
 def test_a_seed_of_random_faults_keeps_every_promise() -> None:
-    outcome = acting_seeds.play(1)
+    outcome = acting_seeds.play(2)
     assert (outcome.violations, outcome.counts["lost"], outcome.counts["out of order"]) == ([], 0, 0)
     assert outcome.counts["sent"] > 50
     assert sum(count for name, count in outcome.counts.items() if name.startswith("fault ")) >= 1

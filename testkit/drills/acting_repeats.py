@@ -1,0 +1,181 @@
+"""Which messages a failover may deliver twice: one table. Every other repeat is a violation.
+
+A row says for which fault of whose host, and when the message must have been due, counted from the beginning of the
+fault. What is in no row must not happen: progress is replicated within half a second, a returning master takes over
+what its slaves know, and a broker that was away asks before it delivers.
+
+The same for what may be lost: only what ``flushDiskType=ASYNC_FLUSH`` had not written when the power failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import Enum
+
+import attrs
+
+from understudy.testkit.drills.acting_faults import ENDS_PROCESS, SILENT
+from understudy.testkit.history import Violation
+
+SYNC_SECONDS = 1.0
+"""How old the progress of a slave may be: two rounds of half a second."""
+SLAVE_TIMEOUT_SECONDS = 3.0
+"""``slaveTimeout``: after so long a master that hears no slave and no name server holds delayed messages back."""
+GROUP_TIMEOUT_SECONDS = 10.0
+"""``brokerNotActiveTimeoutMillis``: after so long an acting slave that hears no name server stops."""
+NOTICE_SECONDS = 1.0
+"""How long it takes to look at the clocks."""
+FLUSH_SECONDS = 10.5
+"""How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
+
+
+class Home(Enum):
+    """Whose host a fault meets, seen from the group that stored the message."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+    SERVER = "name server"
+
+
+@attrs.frozen
+class Met:
+    """A fault as it was.
+
+    Attributes:
+        kind: one of :data:`~understudy.testkit.drills.acting_faults.FAULTS`.
+        home: whose host it met.
+        begin, end: from when to when, in virtual seconds.
+        flushed: what was acknowledged was on the disk.
+    """
+
+    kind: str
+    home: Home
+    begin: float
+    end: float
+    flushed: bool = True
+
+    def took(self, seconds: float) -> bool:
+        """Return whether bytes written at *seconds* may be gone with the power."""
+        return self.kind == "power" and not self.flushed and self.begin - FLUSH_SECONDS <= seconds <= self.begin
+
+
+@attrs.frozen
+class Repeat:
+    """A message that a group of consumers got more than once.
+
+    Attributes:
+        key: its identity.
+        delayed: it was sent with a delay level.
+        due: when it was due, for a plain message when it came first; virtual seconds.
+        came: when each delivery came.
+        met: the faults of the run, seen from its group.
+    """
+
+    key: str
+    delayed: bool
+    due: float
+    came: tuple[float, ...]
+    met: tuple[Met, ...]
+
+
+@attrs.frozen
+class Allowance:
+    """One row: repeats that are the price of availability, and its bound.
+
+    Attributes:
+        name: for the table of counts.
+        why: what happens, for people.
+        faults: kinds of faults.
+        home: whose host must have met one.
+        before, after: the message was due between so many seconds before the fault and so many after its beginning.
+        most: how often it may come at most.
+        unflushed: only where the fault took bytes that had not been flushed.
+    """
+
+    name: str
+    why: str
+    faults: tuple[str, ...]
+    home: Home
+    before: float
+    after: float
+    most: int = 2
+    unflushed: bool = False
+
+    def covers(self, repeat: Repeat) -> bool:
+        """Return whether *repeat* is one of these."""
+        return len(repeat.came) <= self.most and any(
+            met.kind in self.faults
+            and met.home is self.home
+            and not (self.unflushed and met.flushed)
+            and met.begin - self.before <= repeat.due <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
+            for met in repeat.met
+        )
+
+
+ALLOWED = (
+    Allowance(
+        "sudden death",
+        "the master delivered it, and died before its slaves knew",
+        ENDS_PROCESS,
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=0.0,
+    ),
+    Allowance(
+        "silence",
+        "the master hears neither a name server nor every slave, and delivers until slaveTimeout",
+        SILENT,
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+    ),
+    Allowance(
+        "acting slave lost",
+        "the slave that acts is cut off or dies; the next one acts before it knows, or goes on until its timeout",
+        (*SILENT, *ENDS_PROCESS),
+        Home.SLAVE,
+        before=SYNC_SECONDS,
+        after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+    ),
+    Allowance(
+        "not flushed",
+        "the master lost what ASYNC_FLUSH had not written yet, the copies of delayed messages and its progress too",
+        ("power",),
+        Home.MASTER,
+        before=FLUSH_SECONDS,
+        after=0.0,
+        unflushed=True,
+    ),
+)
+
+
+def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
+    """Return how many repeats each row of :data:`ALLOWED` explains, and a violation for each that none does.
+
+    Only delayed messages may be repeated; consumers keep their positions over a failover.
+    """
+    counts: Counter[str] = Counter()
+    violations = []
+    for repeat in repeats:
+        row = next((row for row in ALLOWED if repeat.delayed and row.covers(repeat)), None)
+        if row is not None:
+            counts[row.name] += len(repeat.came) - 1
+            continue
+        kind = "delayed message" if repeat.delayed else "message"
+        came = ", ".join(f"{seconds:.2f}" for seconds in repeat.came)
+        violations.append(Violation("repeated", f"{kind} {repeat.key}, due {repeat.due:.2f} s, came at {came} s"))
+    return counts, violations
+
+
+def may_be_lost(acknowledged: float, due: float | None, met: Iterable[Met]) -> bool:
+    """Return whether an acknowledged message may be missing.
+
+    Args:
+        acknowledged: virtual time of the answer.
+        due: of a delayed message, when it was due; its copy is written then, by whichever group takes it.
+        met: the faults of the run, seen from its group.
+    """
+    return any(
+        (each.home is Home.MASTER and each.took(acknowledged)) or (due is not None and each.took(due)) for each in met
+    )
