@@ -33,7 +33,7 @@ from understudy.broker.redelivery import OwnLog, Redelivery
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.broker.role import OpenRole, Role
-from understudy.broker.saved_tables import load_tables
+from understudy.broker.saved_tables import load_tables, tables_of
 from understudy.broker.schedule import DelayLevels
 from understudy.broker.services import start_services
 from understudy.broker.slave_sync import SlaveSync
@@ -82,6 +82,7 @@ class Broker:
         role: decides which services run; ``None`` when nobody brought one.
         metrics: where metrics are served; ``None`` unless the settings ask for it.
         queue_mappings: static topics, as the master answered them.
+        tables: those of them that travel between replicas.
         persistence: saves the tables.
         server: the listening port.
         services: what runs.
@@ -138,6 +139,8 @@ class Broker:
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
         self.queue_mappings = QueueMappings(now_ms)
         self.persistence = Persistence(world)
+        self.tables = tables_of(self)
+        self.tables.topics.on_gone.append(self.forget_topic)
         self.replication = Replication(world, options)
         self.fast_server = None
         self.metrics: MetricsEndpoint | None = None
@@ -332,15 +335,10 @@ class Broker:
                 self.replication,
                 self.client,
                 self.identity.address,
-                self.topics,
-                self.groups,
-                self.offsets,
-                self.schedule_progress,
-                self.queue_mappings,
+                self.tables,
             )
             self.slave_sync.synced = self.was_synced
             self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
-            self.slave_sync.on_topic_gone.append(self.forget_topic)
         if self._open_role is not None:
             self.role = self._open_role(self)
             self.schedule.target = self.role

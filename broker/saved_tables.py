@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.persistence import SavedTable
+from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
+from understudy.broker.replicated.table import FilePlan, ReplicatedTable
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
 from understudy.runtime.durable import make_folder_durably
@@ -20,23 +22,50 @@ if TYPE_CHECKING:
 
 log = get_logger("broker.tables")
 
-PROGRESS_DELAY_MS = 500
-"""Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""
 
-_PROGRESS = {
-    "offsets": "no progress of consumers beside a log with messages, every group begins anew",
-    "delay": "no progress of delayed messages beside a log with messages, all that are still there are delivered again",
-}
-"""What a missing file means; such files are no more than missing, for a store may come from elsewhere without them."""
+def tables_of(broker: Broker) -> ReplicatedTables:
+    """Return the list of *broker*'s tables that travel; its store need not be open yet."""
+    config, keys = broker.options.broker, broker.options.store
+    return replicated_tables(
+        offsets=broker.offsets,
+        progress=broker.schedule_progress,
+        topics=broker.topics,
+        groups=broker.groups,
+        queue_mappings=broker.queue_mappings,
+        now_ms=broker.world.clock.wall_ms,
+        offsets_delay_ms=lambda: config.flush_consumer_offset_interval,
+        delay_delay_ms=lambda: keys.flush_delay_offset_interval,
+        copies_durable=_copies_durable(broker) if broker.sync_flush else None,
+    )
 
 
 async def load_tables(broker: Broker) -> None:
     """Fill *broker*'s tables from its files, and have them saved when they change.
 
-    Errors: ``BrokerStartError``: the topics are missing beside a log that is not empty; ``TableDamagedError``,
-    ``OSError``.
+    Errors: ``BrokerStartError``: a table that must be there is missing beside a log that is not empty;
+    ``TableDamagedError``, ``OSError``.
     """
-    config, keys, disk = broker.options.broker, broker.options.store, broker.world.disk
+    _install(broker)
+    keys, disk = broker.options.store, broker.world.disk
+    absent = False
+    for table in broker.tables:
+        if table.file is not None:
+            absent |= not await _load(broker, table, table.file)
+    if broker.is_slave:
+        path = config_path(keys, "replica.json")
+        await load(disk, path, partial(_load_replica_state, broker))
+        broker.persistence.add(SavedTable("replica", path, partial(_replica_state, broker), lambda: 0))
+    if absent:
+        await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
+        await broker.persistence.save_all()
+    for table in broker.tables:
+        if table.file is not None:
+            table.watch(partial(broker.persistence.changed, table.name))
+
+
+def _install(broker: Broker) -> None:
+    """Put what exists from the start into the tables."""
+    config, keys = broker.options.broker, broker.options.store
     broker.topics.install(
         SystemTopicPlan(
             cluster=config.broker_cluster_name,
@@ -52,38 +81,23 @@ async def load_tables(broker: Broker) -> None:
         )
     )
     broker.groups.install()
-    tables = (
-        ("topics", "topics.json", broker.topics, lambda: 0),
-        ("groups", "subscriptionGroup.json", broker.groups, lambda: 0),
-        ("offsets", "consumerOffset.json", broker.offsets, _soon(lambda: config.flush_consumer_offset_interval)),
-        ("delay", "delayOffset.json", broker.schedule_progress, _soon(lambda: keys.flush_delay_offset_interval)),
-        ("queue mappings", "topicQueueMapping.json", broker.queue_mappings, lambda: 0),
-    )
-    absent = []
-    for name, file_name, table, delay_ms in tables:
-        path = config_path(keys, file_name)
-        if not await load(disk, path, table.merge_json):
-            absent.append(name)
-        if name == "topics" and absent and broker.store.max_physical_offset > 0:
+
+
+async def _load(broker: Broker, table: ReplicatedTable, file: FilePlan) -> bool:
+    """Load one table and have it saved; return whether its file was there."""
+    path = config_path(broker.options.store, file.file_name)
+    there = await load(broker.world.disk, path, table.load)
+    end = broker.store.max_physical_offset
+    if not there and end > 0:
+        if file.required:
             raise BrokerStartError(
-                f"{path} is missing, but the log beside it holds {broker.store.max_physical_offset} bytes: restore "
-                "it from a backup or another replica, or write {} into it to start without topics"
+                f"{path} is missing, but the log beside it holds {end} bytes: restore it from a backup or another "
+                f"replica, or write {{}} into it to start without {table.name}"
             )
-        if name in _PROGRESS and name in absent and broker.store.max_physical_offset > 0:
-            log.warning(f"{_PROGRESS[name]}; if the file was lost, stop now and restore it", missing=path)
-        broker.persistence.add(SavedTable(name, path, table.to_json, delay_ms, _barrier_of(broker, name)))
-    if broker.is_slave:
-        path = config_path(keys, "replica.json")
-        await load(disk, path, partial(_load_replica_state, broker))
-        broker.persistence.add(SavedTable("replica", path, partial(_replica_state, broker), lambda: 0))
-    if absent:
-        await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
-        await broker.persistence.save_all()
-    broker.topics.on_change.append(lambda rows: broker.persistence.changed("topics"))
-    broker.groups.on_change.append(lambda: broker.persistence.changed("groups"))
-    broker.offsets.on_change.append(lambda: broker.persistence.changed("offsets"))
-    broker.schedule_progress.on_change.append(lambda: broker.persistence.changed("delay"))
-    broker.queue_mappings.on_change.append(lambda: broker.persistence.changed("queue mappings"))
+        if file.missing:
+            log.warning(f"{file.missing}; if the file was lost, stop now and restore it", missing=path)
+    broker.persistence.add(SavedTable(table.name, path, table.snapshot, file.delay_ms, file.barrier))
+    return there
 
 
 def _load_replica_state(broker: Broker, content: Mapping[str, Any]) -> None:
@@ -100,10 +114,8 @@ def _replica_state(broker: Broker) -> dict[str, Any]:
     }
 
 
-def _barrier_of(broker: Broker, name: str) -> Callable[[], Awaitable[None]] | None:
+def _copies_durable(broker: Broker) -> Callable[[], Awaitable[None]]:
     """Progress of delayed messages must not be durable before their copies are."""
-    if name != "delay" or not broker.sync_flush:
-        return None
 
     async def copies_durable() -> None:
         # Flushes by itself: at the end of a clean stop the store's own flushing is over already.
@@ -112,8 +124,3 @@ def _barrier_of(broker: Broker, name: str) -> Callable[[], Awaitable[None]] | No
             raise OSError(f"the log could not be flushed up to {reached}")
 
     return copies_durable
-
-
-def _soon(interval_ms: Callable[[], int]) -> Callable[[], int]:
-    """Return a configured interval, but never more than :data:`PROGRESS_DELAY_MS`."""
-    return lambda: min(interval_ms(), PROGRESS_DELAY_MS)

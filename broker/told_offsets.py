@@ -70,6 +70,11 @@ class ToldOffsets:
         """Give up a place that the master refuses."""
         self._commits.pop((key, queue_id), None)
 
+    def begin_anew(self) -> None:
+        """Forget where another source was: what this one has is known at the first look at it."""
+        for commit in self._commits.values():
+            commit.at_master = UNKNOWN
+
     def clear(self) -> None:
         """Forget everything."""
         self._commits.clear()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.broker.member_group import MinBrokerNotice
-from understudy.broker.slave_sync import KNOWN_OFFSETS, PARTLY, TABLES
+from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
@@ -170,17 +170,16 @@ class ReplicationAdmin:
 
     def request_modes(self, connection: Connection, command: Command) -> Command:
         """Return the modes that differ from the default: none of a master, a slave's are its master's (402)."""
-        sync = self._broker.slave_sync
-        return json_answer(command, {"messageRequestModeMap": {} if sync is None else sync.request_modes})
+        return json_answer(command, {"messageRequestModeMap": self._broker.tables.request_modes.modes})
 
     def timer_checkpoint(self, connection: Connection, command: Command) -> Command:
         """Return the checkpoint of a timer that has read everything up to now and holds nothing (60).
 
         A slave returns what its master said, for a Java master that comes back and asks for it.
         """
-        sync = self._broker.slave_sync
-        if sync is not None and sync.timer_checkpoint is not None:
-            return response(command, body=sync.timer_checkpoint)
+        kept = self._broker.tables.timer_checkpoint.body
+        if kept is not None:
+            return response(command, body=kept)
         now_ms = self._broker.world.clock.wall_ms()
         queued = self._broker.store.max_queue_offset(names.TIMER_TOPIC, 0)
         version = self._timer_version
@@ -191,9 +190,9 @@ class ReplicationAdmin:
 
     def timer_metrics(self, connection: Connection, command: Command) -> Command:
         """Return how many messages of each topic wait in the timer: none, or what a slave's master said (61)."""
-        sync = self._broker.slave_sync
-        if sync is not None and sync.timer_metrics is not None:
-            return response(command, body=sync.timer_metrics)
+        kept = self._broker.tables.timer_metrics.body
+        if kept is not None:
+            return response(command, body=kept)
         return json_answer(command, {"dataVersion": self._timer_version.to_json(), "timingCount": {}})
 
     def refuse_on_slave(self, connection: Connection, command: Command) -> Command:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import json_answer
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 PAGE_ROWS = 10_000
 """Most rows of one answer: a page stays far below the largest frame."""
-_KINDS = ("consumerOffsets", "delayLevels")
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -79,16 +78,17 @@ class RoleAdmin:
         begin = optional_int(command, "rowSeq") or 0
         if begin < 0:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"rowSeq must be 0 or more, not {begin}")
-        rows = _rows(found)
-        slaves = [{name: each[name] for name in each if name not in _KINDS} for each in found["slaves"]]
+        kinds = [table.kind for table in self._broker.tables.progress]
+        rows = _rows(found, kinds)
+        slaves = [{name: each[name] for name in each if name not in kinds} for each in found["slaves"]]
         body = {**found, "slaves": slaves, "rows": rows[begin : begin + PAGE_ROWS]}
         return json_answer(command, body, ext={"totalRowNum": str(len(rows))})
 
 
-def _rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(found: Mapping[str, Any], kinds: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {"slaveId": each["brokerId"], "kind": kind, **row}
         for each in found["slaves"]
-        for kind in _KINDS
-        for row in each[kind]
+        for kind in kinds
+        for row in each.get(kind, ())
     ]

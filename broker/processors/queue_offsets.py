@@ -66,11 +66,12 @@ class OffsetProcessor:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}", {})
         queue_id = required_int(command, "queueId")
         if self._config.use_server_side_reset_offset:
-            self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
+            committed = self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:
             self._broker.offsets.commit(group, topic, queue_id, offset)
-        if self._broker.slave_sync is not None:
-            self._broker.slave_sync.note_commit(group, topic, queue_id, offset)
+            committed = True
+        if committed:
+            self._broker.tables.offsets.note_commit(group, topic, queue_id, offset)
         return response(command, ext={})
 
     def search(self, connection: Connection, command: Command) -> Command:

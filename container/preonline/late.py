@@ -14,11 +14,11 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.replica_tables import ReplicaTableError
+from understudy.broker.merge import unmoved
+from understudy.broker.replicated.rules import ReplicaTableError
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.merge import merge, places, unmoved
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import RefusedError, keep, offsets_of, own_places, take_offsets
+from understudy.container.preonline.tables import RefusedError, compare, keep
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 
@@ -45,7 +45,8 @@ class LateTakeOver:
         self._report = report
         self._missing = list(left_out)
         self._on_report = on_report
-        self._before = {key: dict(queues) for key, queues in own_places(broker).items()}
+        self._tables = [table for table in broker.tables.progress if table.late]
+        self._before = {table.kind: {key: dict(q) for key, q in table.places().items()} for table in self._tables}
 
     async def run(self) -> None:
         """Ask until every slave has answered."""
@@ -67,20 +68,24 @@ class LateTakeOver:
 
     async def _try(self, member: Member) -> None:
         broker, name = self._broker, self._broker.identity.canonical_name
-        try:
-            theirs = await offsets_of(broker, member)
-        except (RemotingError, RefusedError, ReplicaTableError) as error:
-            log.debug("slave still not reached", broker=name, member=member, why=error)
-            return
-        rows = unmoved(merge(own_places(broker), places(theirs.table, theirs.stamps)), self._before)
-        take_offsets(broker, rows, theirs.version)
-        for row in rows:
-            if row.changed:
-                self._before.setdefault(row.key, {})[row.queue_id] = row.merged
+        taken = {}
+        for table in self._tables:
+            try:
+                merged = await compare(broker, member, table)
+            except (RemotingError, RefusedError, ReplicaTableError) as error:
+                log.debug("slave still not reached", broker=name, member=member, why=error)
+                return
+            before = self._before[table.kind]
+            merged = attrs.evolve(merged, rows=unmoved(merged.rows, before))
+            table.put(merged)
+            for row in merged.rows:
+                if row.changed:
+                    before.setdefault(row.key, {})[row.queue_id] = row.merged
+            taken[table.kind] = merged.rows
         self._missing.remove(member)
         trouble = f"{self._report.trouble}; slave {member.broker_id} was heard later"
-        taken = TakenOver(member.broker_id, member.address, 0, rows, ())
-        self._report = attrs.evolve(self._report, slaves=(*self._report.slaves, taken), trouble=trouble)
+        late = TakenOver(member.broker_id, member.address, 0, taken)
+        self._report = attrs.evolve(self._report, slaves=(*self._report.slaves, late), trouble=trouble)
         self._on_report(self._report)
         log.info("late take-over done", broker=name, report=self._report.line())
         await keep(broker, self._report)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from understudy.container.preonline.merge import Place, Reason, Row
+from understudy.broker.merge import Place, Reason, Row
 
 FILE_NAME = "preOnline.json"
 
@@ -20,15 +20,18 @@ class TakenOver:
     Attributes:
         broker_id, address: the slave.
         ahead_bytes: how much longer the slave's log is; above 0 the master has lost messages that the slave has.
-        offsets: one row for each queue of each group.
-        levels: one row for each delay level.
+        tables: kind of each table of progress to its rows, one for each queue that either side knows.
     """
 
     broker_id: int
     address: str
     ahead_bytes: int
-    offsets: Sequence[Row]
-    levels: Sequence[Row]
+    tables: Mapping[str, Sequence[Row]]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all tables."""
+        return [row for rows in self.tables.values() for row in rows]
 
 
 @attrs.frozen
@@ -53,12 +56,12 @@ class Report:
     @property
     def compared(self) -> int:
         """How many queues and levels were compared."""
-        return sum(len(each.offsets) + len(each.levels) for each in self.slaves)
+        return sum(len(each.rows) for each in self.slaves)
 
     @property
     def changed(self) -> int:
         """How many of them have another place now."""
-        return sum(row.changed for each in self.slaves for row in (*each.offsets, *each.levels))
+        return sum(row.changed for each in self.slaves for row in each.rows)
 
     def line(self) -> str:
         """Return the report in one line."""
@@ -83,9 +86,11 @@ class Report:
                     "brokerId": each.broker_id,
                     "address": each.address,
                     "aheadBytes": each.ahead_bytes,
-                    "reasons": dict(Counter(row.reason.value for row in (*each.offsets, *each.levels))),
-                    "consumerOffsets": [_row(row) for row in each.offsets if row.reason is not Reason.EQUAL],
-                    "delayLevels": [_row(row) for row in each.levels if row.reason is not Reason.EQUAL],
+                    "reasons": dict(Counter(row.reason.value for row in each.rows)),
+                    **{
+                        kind: [_row(row) for row in rows if row.reason is not Reason.EQUAL]
+                        for kind, rows in each.tables.items()
+                    },
                 }
                 for each in self.slaves
             ],

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import attrs
 import trio
 
-from understudy.broker import delay
 from understudy.broker.broker import Broker
-from understudy.broker.replica_tables import ReplicaTableError, read_levels, read_object
+from understudy.broker.merge import Row, within
+from understudy.broker.replicated.rules import ReplicaTableError, read_object
+from understudy.broker.replicated.table import ProgressTable
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Done, Event, Failed, GivenUp, Member, Members, Phase, State
-from understudy.container.preonline.merge import Row, Table, merge, places, within
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import RefusedError, ask, keep, offsets_of, own_places, take_offsets
-from understudy.format.names import SCHEDULE_TOPIC
+from understudy.container.preonline.tables import RefusedError, ask, compare, keep
 from understudy.ha.slave import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
@@ -25,7 +25,6 @@ log = get_logger("container.preonline")
 
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
-_LEVEL = "delay level "
 
 
 class PreOnline:
@@ -178,30 +177,22 @@ class PreOnline:
     async def _take_over(self, member: Member) -> Event:
         broker = self._broker
         ahead = await self._ahead_bytes(member)
-        theirs = await offsets_of(broker, member)
-        levels, level_version = read_levels((await ask(broker, member, RequestCode.GET_ALL_DELAY_OFFSET)).body)
-        rows = merge(own_places(broker), places(theirs.table, theirs.stamps))
-        level_rows = merge(_levels(broker.schedule_progress.offsets), _levels(levels))
+        merged = {table: await compare(broker, member, table) for table in broker.tables.progress}
         if ahead > 0:
-            rows = within(rows, self._end_of_queue)
-            level_rows = within(level_rows, self._end_of_level)
-        changed = take_offsets(broker, rows, theirs.version)
-        broker.schedule_progress.take(
-            {int(row.key.removeprefix(_LEVEL)): row.merged.offset for row in level_rows if row.changed}, level_version
-        )
-        self._taken.append(TakenOver(member.broker_id, member.address, ahead, rows, level_rows))
-        if changed:
-            await broker.persistence.save("offsets")
-        if any(row.changed for row in level_rows):
-            await broker.persistence.save("delay")
+            merged = {
+                table: attrs.evolve(each, rows=within(each.rows, self._end_of(table))) for table, each in merged.items()
+            }
+        for table, each in merged.items():
+            table.put(each)
+        taken = {table.kind: each.rows for table, each in merged.items()}
+        self._taken.append(TakenOver(member.broker_id, member.address, ahead, taken))
+        for table, each in merged.items():
+            if each.changed:
+                await broker.persistence.save(table.name)
         return Done()
 
-    def _end_of_queue(self, key: str, queue_id: int) -> int:
-        return self._broker.store.max_queue_offset(key.partition("@")[0], queue_id)
-
-    def _end_of_level(self, key: str, queue_id: int) -> int:
-        queue = delay.queue_of_level(int(key.removeprefix(_LEVEL)))
-        return self._broker.store.max_queue_offset(SCHEDULE_TOPIC, queue)
+    def _end_of(self, table: ProgressTable) -> Callable[[str, int], int]:
+        return lambda key, queue_id: self._broker.store.max_queue_offset(*table.queue_of(key, queue_id))
 
     # --- a slave -----------------------------------------------------------------------------------------------
 
@@ -234,10 +225,6 @@ class PreOnline:
         return Failed(f"the master's log was not reached within {COPY_SECONDS:g} s")
 
 
-def _levels(offsets: Mapping[int, int]) -> Table:
-    return places({f"{_LEVEL}{level}": {0: offset} for level, offset in offsets.items()})
-
-
 def rows_of(report: Report) -> list[Row]:
     """Return every row of *report*, for people and for drills."""
-    return [row for each in report.slaves for row in (*each.offsets, *each.levels)]
+    return [row for each in report.slaves for row in each.rows]

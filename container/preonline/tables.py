@@ -1,17 +1,13 @@
-"""What a returning master reads of its slaves' tables, and how merged places get into its own."""
+"""What a returning master reads of another replica's tables, and how merged places get into its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from understudy.broker.broker import Broker
-from understudy.broker.replica_tables import OffsetsAnswer, of_present_topics, read_offsets
-from understudy.broker.slave_sync import KNOWN_OFFSETS
+from understudy.broker.merge import Limit, unlimited
+from understudy.broker.replicated.table import Answer, Merged, ProgressTable
 from understudy.broker.storage import config_path
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.merge import Row, Table, places, table_of
 from understudy.container.preonline.report import FILE_NAME, Report
-from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.log import get_logger
@@ -34,44 +30,20 @@ async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, 
     return answer
 
 
-async def offsets_of(broker: Broker, member: Member) -> OffsetsAnswer:
-    """Return the consumer offsets of *member*, without topics that were deleted at *broker* since it heard of it.
+async def compare(broker: Broker, member: Member, table: ProgressTable, limit: Limit = unlimited) -> Merged:
+    """Compare a table of progress of *broker* with that of *member*; change nothing.
+
+    Args:
+        broker: the one that comes back.
+        member: asked for its table.
+        table: ours.
+        limit: up to where the places of *member* count.
 
     Raises:
         RemotingError, RefusedError, ReplicaTableError: there is no answer, or none that can be understood.
     """
-    answer = await ask(broker, member, RequestCode.GET_ALL_CONSUMER_OFFSET, {KNOWN_OFFSETS: ""})
-    theirs = read_offsets(answer.body)
-    return of_present_topics(broker.offsets, theirs) if KNOWN_OFFSETS in (answer.ext or {}) else theirs
-
-
-def own_places(broker: Broker) -> Table:
-    """Return the places of every group of *broker* as they are now."""
-    return places(broker.offsets.committed, broker.offsets.stamps)
-
-
-def take_offsets(broker: Broker, rows: Sequence[Row], version: DataVersion) -> bool:
-    """Put the changed places of *rows* into the table of *broker*; return whether there were any.
-
-    Args:
-        broker: the returning master.
-        rows: the outcome of a merge with its places as they are now.
-        version: of the other table.
-    """
-    merged = table_of([row for row in rows if row.changed])
-    broker.offsets.take(
-        {key: {queue: place.offset for queue, place in queues.items()} for key, queues in merged.items()},
-        {
-            key: {queue: place.reset_stamp for queue, place in queues.items() if place.reset_stamp}
-            for key, queues in merged.items()
-        },
-        version,
-    )
-    if merged:
-        # A step of the version, so that whoever compares versions only (the reference) sees who is newer.
-        now_ms = broker.world.clock.wall_ms()
-        broker.offsets.version = broker.offsets.version.next(now_ms, broker.offsets.state_version())
-    return bool(merged)
+    answer = await ask(broker, member, table.code, table.asking() or None)
+    return table.merge(Answer(answer.ext or {}, answer.body), limit)
 
 
 async def keep(broker: Broker, report: Report) -> None:

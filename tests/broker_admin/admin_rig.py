@@ -19,6 +19,7 @@ from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.saved_tables import tables_of
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
 from understudy.format import json_dialect
@@ -186,6 +187,8 @@ class Rig:
             member_group=SimpleNamespace(members=None),
             settings_changed=lambda: None,
         )
+        self.broker.sync_flush = False
+        self.broker.tables = tables_of(self.broker)  # type: ignore[arg-type]  # the parts it uses
         self.broker.forget_topic = MethodType(Broker.forget_topic, self.broker)
         self.server = Handlers()
         admin.register_all(self.broker, self.server)  # type: ignore[arg-type]  # the parts handlers use

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.member_group import MinBrokerNotice, after_notice, members_of_group, members_of_route
 from understudy.broker.offsets import OffsetTable
-from understudy.broker.replica_tables import (
+from understudy.broker.replicated.rules import (
     OffsetsAnswer,
     ReplicaTableError,
     Takeover,

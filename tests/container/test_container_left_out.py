@@ -9,7 +9,7 @@ import trio
 from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, open_ring, run
 
 from understudy.broker.broker import Broker
-from understudy.container.preonline.merge import Place, Reason, Row, merge, places, unmoved
+from understudy.broker.merge import Place, Reason, Row, merge, places, unmoved
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.waiting import until

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.broker.merge import Place, Reason, merge, places, within
 from understudy.container.absence import Moment, gap_ms, limit_ms
 from understudy.container.preonline.handshake import Done, Failed, GivenUp, Member, Members, Phase, State, step
-from understudy.container.preonline.merge import Place, Reason, merge, places, within
 
 MASTER = State(0, "m:1")
 SLAVE = State(1, "s1:1")

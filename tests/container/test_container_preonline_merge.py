@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.container.preonline.merge import Place, Reason, Row, merge, places, table_of
+from understudy.broker.merge import Place, Reason, Row, merge, places, table_of
 
 KEY = "orders@readers"
 

@@ -1,4 +1,4 @@
-"""Which consumer offset is right when a returning master and its slave disagree: queue by queue, never table by table.
+"""Which place is right when two replicas of a group disagree: queue by queue, never table by table.
 
 The reference compares two version numbers and lets one whole table win, so that the other side's commits are lost. Here
 the rules are:
@@ -15,7 +15,7 @@ A replica that knows no stamps (the reference's) has stamp 0 everywhere, and onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -43,6 +43,7 @@ class Reason(Enum):
     ONLY_OWN = "only the master knows this queue"
     ONLY_OTHER = "only the acting slave knows this queue"
     MOVED = "the group has moved at the master since it came back"
+    OTHER_HISTORY = "the slave's place was made in a log that parts from this one: only what both have counts"
     BEYOND_LOG = "the slave's place lies behind the end of the master's queue: the master's log is shorter"
 
 
@@ -72,14 +73,21 @@ class Row(NamedTuple):
 
 
 Table = Mapping[str, Mapping[int, Place]]
+Limit = Callable[[str, int], int | None]
+"""Key and queue to the offset up to which another replica's places count, ``None`` for all of them."""
 
 
-def merge(own: Table, other: Table) -> list[Row]:
+def unlimited(key: str, queue_id: int) -> None:
+    """Let every place count; a :data:`Limit`."""
+
+
+def merge(own: Table, other: Table, limit: Limit = unlimited) -> list[Row]:
     """Merge two replicas' places.
 
     Args:
         own: the returning master's, as recovered from its disk.
         other: a slave's, as it is now.
+        limit: up to where the slave's places count; asked only where the slave is further.
 
     Returns:
         One row for each queue that either side knows, in order of key and queue.
@@ -87,10 +95,22 @@ def merge(own: Table, other: Table) -> list[Row]:
     rows: list[Row] = []
     for key in sorted(own.keys() | other.keys()):
         mine, theirs = own.get(key, {}), other.get(key, {})
-        rows.extend(
-            _decide(key, queue, mine.get(queue), theirs.get(queue)) for queue in sorted(mine.keys() | theirs.keys())
-        )
+        for queue in sorted(mine.keys() | theirs.keys()):
+            row = _decide(key, queue, mine.get(queue), theirs.get(queue))
+            if row.merged is not row.own:
+                most = limit(key, queue)
+                if most is not None and row.merged.offset > most:
+                    row = _cut(row, most)
+            rows.append(row)
     return rows
+
+
+def _cut(row: Row, most: int) -> Row:
+    """Return *row* as it is when the other side's place counts up to *most* only."""
+    assert row.other is not None
+    cut = Place(row.other.reset_stamp, most)
+    merged = cut if row.own is None else max(row.own, cut)
+    return row._replace(merged=merged, reason=Reason.OTHER_HISTORY)
 
 
 def _decide(key: str, queue_id: int, own: Place | None, other: Place | None) -> Row:
@@ -108,7 +128,7 @@ def _decide(key: str, queue_id: int, own: Place | None, other: Place | None) -> 
     return Row(key, queue_id, own, other, merged, reason)
 
 
-def within(rows: list[Row], end_of: Callable[[str, int], int]) -> list[Row]:
+def within(rows: Sequence[Row], end_of: Callable[[str, int], int]) -> list[Row]:
     """Cut places that lie behind the end of the master's own queues.
 
     Needed when the slave's log is longer: messages that the master lost were consumed there, and the master will give
@@ -128,7 +148,7 @@ def within(rows: list[Row], end_of: Callable[[str, int], int]) -> list[Row]:
     return found
 
 
-def unmoved(rows: list[Row], before: Table) -> list[Row]:
+def unmoved(rows: Sequence[Row], before: Table) -> list[Row]:
     """Keep the master's own place wherever it is another one than in *before*.
 
     Needed when the master serves already: whoever moved a group there, forward or back, knew better than a slave that
@@ -151,7 +171,7 @@ def unmoved(rows: list[Row], before: Table) -> list[Row]:
     return found
 
 
-def table_of(rows: list[Row]) -> dict[str, dict[int, Place]]:
+def table_of(rows: Sequence[Row]) -> dict[str, dict[int, Place]]:
     """Return the merged places as a table."""
     table: dict[str, dict[int, Place]] = {}
     for row in rows:

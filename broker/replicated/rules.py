@@ -17,13 +17,19 @@ Source: SlaveSynchronize.java, which lets whole tables win.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from understudy.broker.offsets import OffsetTable, queue_table, removed_table
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads
+from understudy.runtime.log import get_logger
+
+if TYPE_CHECKING:
+    from understudy.broker.replicated.table import Source
+
+log = get_logger("broker.slave_sync")
 
 Queues = dict[str, dict[int, int]]
 
@@ -49,19 +55,30 @@ class Takeover:
     adopt: bool = False
 
 
-def takeover(own: DataVersion, seen: DataVersion | None, theirs: DataVersion) -> Takeover:
+def takeover(own: DataVersion, seen: DataVersion | None, theirs: DataVersion, leads: bool = True) -> Takeover:
     """Decide how to take topics or groups.
 
     Args:
         own: our version.
-        seen: the master's version at the last look; ``None`` at the first look at this master.
-        theirs: the master's version now.
+        seen: the source's version at the last look; ``None`` at the first look at it.
+        theirs: its version now.
+        leads: it is the master; a slave that acts takes nothing away, and overwrites only when its table is newer.
     """
     if theirs == seen:
         return Takeover(False)
+    if not leads:
+        newer = theirs > own or own.is_first
+        return Takeover(True, overwrite=newer, adopt=newer)
     if theirs >= own or own.is_first:
         return Takeover(True, delete=True, overwrite=True, adopt=True)
     return Takeover(True, overwrite=seen is not None)
+
+
+def tell_older(what: str, source: Source, own: DataVersion, theirs: DataVersion) -> None:
+    """Say in the log that a master's table is older than ours."""
+    log.warning(
+        f"the master's {what} are older than ours, nothing is deleted", master=source.address, own=own, its=theirs
+    )
 
 
 @attrs.frozen

@@ -1,0 +1,88 @@
+"""Progress of delayed messages as a table that travels (45): it only ever moves forward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from understudy.broker import delay
+from understudy.broker.delay_progress import ScheduleProgress
+from understudy.broker.merge import Limit, Table, merge, places
+from understudy.broker.replicated.rules import read_levels
+from understudy.broker.replicated.table import Answer, Copying, FilePlan, Merged, ProgressTable, Source, Taken
+from understudy.format import names
+from understudy.remoting.codes import RequestCode
+
+_LEVEL = "delay level "
+
+
+class ReplicatedLevels(ProgressTable):
+    """How far each delay level is delivered.
+
+    Args:
+        progress: the table.
+        file: how it is saved.
+    """
+
+    name = "delay"
+    kind = "delayLevels"
+    code = RequestCode.GET_ALL_DELAY_OFFSET
+
+    def __init__(self, progress: ScheduleProgress, file: FilePlan) -> None:
+        self.table = progress
+        self.file = file
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        return self.table.to_json()
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        self.table.merge_json(content)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        self.table.on_change.append(changed)
+
+    def copying(self, source: Source) -> Copying:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        return _Levels(self.table)
+
+    def places(self) -> Table:
+        """See :class:`ProgressTable`."""
+        return _places(self.table.offsets)
+
+    def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
+        """See :class:`ProgressTable`."""
+        return names.SCHEDULE_TOPIC, delay.queue_of_level(_level(key))
+
+    def merge(self, answer: Answer, limit: Limit) -> Merged:
+        """See :class:`ProgressTable`."""
+        levels, version = read_levels(answer.body)
+        return Merged(merge(self.places(), _places(levels), limit), version)
+
+    def put(self, merged: Merged) -> None:
+        """See :class:`ProgressTable`."""
+        moved = {_level(row.key): row.merged.offset for row in merged.rows if row.changed}
+        self.table.take(moved, merged.version)
+
+
+class _Levels(Copying):
+    def __init__(self, progress: ScheduleProgress) -> None:
+        self._progress = progress
+
+    def question(self) -> dict[str, str]:
+        return {}
+
+    def take(self, answer: Answer) -> Taken:
+        levels, version = read_levels(answer.body)
+        self._progress.take(levels, version)
+        return Taken.ALL
+
+
+def _level(key: str) -> int:
+    return int(key.removeprefix(_LEVEL))
+
+
+def _places(offsets: Mapping[int, int]) -> Table:
+    return places({f"{_LEVEL}{level}": {0: offset} for level, offset in offsets.items()})

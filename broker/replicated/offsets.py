@@ -1,0 +1,173 @@
+"""Offsets of consumer groups as a table that travels (43).
+
+A source of ours answers with what changed since the last question, a Java one with everything. What clients committed
+here while the source was there is told to it with the next look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from understudy.broker.merge import Limit, Table, merge, places, table_of
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.replicated.rules import OffsetsAnswer, of_present_topics, offsets_to_take, read_offsets
+from understudy.broker.replicated.table import (
+    KNOWN_OFFSETS,
+    PARTLY,
+    Answer,
+    Copying,
+    FilePlan,
+    Merged,
+    Notice,
+    ProgressTable,
+    Source,
+    Taken,
+)
+from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
+from understudy.remoting.codes import RequestCode
+from understudy.runtime.log import get_logger
+
+log = get_logger("broker.slave_sync")
+
+
+class ReplicatedOffsets(ProgressTable):
+    """Committed offsets and resets.
+
+    Args:
+        offsets: the table.
+        file: how it is saved.
+        now_ms: wall clock in milliseconds.
+    """
+
+    name = "offsets"
+    kind = "consumerOffsets"
+    code = RequestCode.GET_ALL_CONSUMER_OFFSET
+    late = True
+
+    def __init__(self, offsets: OffsetTable, file: FilePlan, now_ms: Callable[[], int]) -> None:
+        self.table = offsets
+        self.file = file
+        self._now_ms = now_ms
+        self._told = ToldOffsets()
+        self._copying: _Offsets | None = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        return self.table.to_json()
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        self.table.merge_json(content)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        self.table.on_change.append(changed)
+
+    def follow(self, following: bool) -> None:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        self.table.following = following
+        if not following:
+            self._told.clear()  # a source that comes back takes over everything
+            self._copying = None
+
+    def copying(self, source: Source) -> Copying:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        self._told.begin_anew()
+        self._copying = _Offsets(self.table, source, self._told)
+        return self._copying
+
+    def note_commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember that a client committed here though another replica is followed: it is told with the next look."""
+        if self.table.following:
+            key = f"{topic}@{group}"
+            at_source = UNKNOWN if self._copying is None else self._copying.at_source(key, queue_id)
+            self._told.note(key, queue_id, offset, at_source)
+
+    # --- giving back -------------------------------------------------------------------------------------------
+
+    def asking(self) -> dict[str, str]:
+        """See :class:`ProgressTable`."""
+        return {KNOWN_OFFSETS: ""}
+
+    def places(self) -> Table:
+        """See :class:`ProgressTable`."""
+        return places(self.table.committed, self.table.stamps)
+
+    def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
+        """See :class:`ProgressTable`."""
+        return key.partition("@")[0], queue_id
+
+    def merge(self, answer: Answer, limit: Limit) -> Merged:
+        """See :class:`ProgressTable`. Topics that were deleted here since the other side heard of it are left out."""
+        theirs = read_offsets(answer.body)
+        if KNOWN_OFFSETS in answer.ext:  # a replica of the reference never says what it heard of
+            theirs = of_present_topics(self.table, theirs)
+        return Merged(merge(self.places(), places(theirs.table, theirs.stamps), limit), theirs.version)
+
+    def put(self, merged: Merged) -> None:
+        """See :class:`ProgressTable`."""
+        found = table_of([row for row in merged.rows if row.changed])
+        self.table.take(
+            {key: {queue: place.offset for queue, place in queues.items()} for key, queues in found.items()},
+            {
+                key: {queue: place.reset_stamp for queue, place in queues.items() if place.reset_stamp}
+                for key, queues in found.items()
+            },
+            merged.version,
+        )
+        if found:
+            # A step of the version, so that whoever compares versions only (the reference) sees who is newer.
+            self.table.version = self.table.version.next(self._now_ms(), self.table.state_version())
+
+
+class _Offsets(Copying):
+    """What one source said of offsets, and what it still has to be told."""
+
+    def __init__(self, offsets: OffsetTable, source: Source, told: ToldOffsets) -> None:
+        self._offsets = offsets
+        self._source = source
+        self._told = told
+        self._seen: OffsetsAnswer | None = None
+        self._known = ""
+
+    def at_source(self, key: str, queue_id: int) -> int:
+        """Return the offset there as of the last look, -1 for none."""
+        return UNKNOWN if self._seen is None else self._seen.table.get(key, {}).get(queue_id, -1)
+
+    def question(self) -> dict[str, str]:
+        return {KNOWN_OFFSETS: self._known}
+
+    def take(self, answer: Answer) -> Taken:
+        known = answer.ext.get(KNOWN_OFFSETS, "")
+        if not answer.body and known and known == self._known:
+            return Taken.ALL
+        theirs = read_offsets(answer.body)
+        partly = answer.ext.get(PARTLY) == "true"
+        anew = bool(known and not partly and self._known)
+        if anew:
+            self._seen = None  # another life of the source, which may have lost what it answered last
+        gone = self._offsets.learn_removed(theirs.removed)
+        if gone:
+            log.info("topics were deleted at the master, their offsets are gone", topics=",".join(sorted(gone)))
+            if self._seen is not None:
+                self._seen = self._seen.without(gone)
+        wanted = offsets_to_take(self._offsets, self._seen if self._source.leads else None, theirs)
+        self._offsets.take(wanted, theirs.stamps, theirs.version)
+        if self._seen is not None and partly:
+            theirs = OffsetsAnswer({**self._seen.table, **theirs.table}, {}, theirs.version)
+        self._seen, self._known = theirs, known
+        return Taken.ANEW if anew else Taken.ALL
+
+    def notices(self) -> Sequence[Notice]:
+        return [self._notice(*place) for place in self._told.due(self.at_source)]
+
+    def _notice(self, key: str, queue_id: int, offset: int) -> Notice:
+        topic, _, group = key.partition("@")
+        ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
+
+        def refused(why: str) -> None:
+            log.warning("the master does not take a client's commit", master=self._source.address, place=key, why=why)
+            self._told.forget(key, queue_id)
+
+        return Notice(RequestCode.UPDATE_CONSUMER_OFFSET, ext, lambda: self._told.told(key, queue_id, offset), refused)

@@ -1,0 +1,120 @@
+"""Copies a table that is answered in pages: the questions, and when an answer is complete. No I/O.
+
+The first question names the version and the number of rows of the last look: a source that pages answers no row when
+nothing changed. When the version changes between two pages, what came is the first page of another table.
+
+Source: SlaveSynchronize.java, BrokerOuterAPI.java.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker.replicated.rules import ReplicaTableError, read_object
+from understudy.broker.replicated.table import Answer, Copying, Taken
+from understudy.format.data_version import DataVersion
+from understudy.format.json_dialect import dumps
+
+PAGE_ROWS = 2_000
+Rows = dict[str, Mapping[str, Any]]
+
+
+@attrs.frozen
+class PageNames:
+    """How one kind of page is called on the wire.
+
+    Attributes:
+        begin: header field of the question: the first row that is wanted.
+        limit: header field of the question: most rows of an answer.
+        total: header field of the answer: how many rows the table has.
+        table: the object in the body that holds them.
+    """
+
+    begin: str
+    limit: str
+    total: str
+    table: str
+
+
+class PagedCopying(Copying):
+    """Asks for every page and hands the whole table to :meth:`whole`.
+
+    Args:
+        names: of the pages.
+    """
+
+    def __init__(self, names: PageNames) -> None:
+        self._names = names
+        self._seen: DataVersion | None = None
+        self._total = 0
+        self._next_look()
+
+    @property
+    def seen(self) -> DataVersion | None:
+        """The version of the table that was taken last; ``None`` before the first look."""
+        return self._seen
+
+    @abstractmethod
+    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
+        """Take the whole table; return whether the next look may leave it out when its version is the same.
+
+        Args:
+            rows: all of them.
+            body: of the first page.
+            version: of the table.
+
+        Raises:
+            ValueError: it is no such table; nothing was taken.
+        """
+
+    def question(self) -> dict[str, str]:
+        """See :class:`~understudy.broker.replicated.table.Copying`."""
+        names = self._names
+        return {names.begin: str(self._begin), "dataVersion": self._known, names.limit: str(PAGE_ROWS)}
+
+    def take(self, answer: Answer) -> Taken:
+        """See :class:`~understudy.broker.replicated.table.Copying`."""
+        try:
+            taken = self._take(answer)
+        except ValueError:
+            self._next_look()
+            raise
+        if taken is not Taken.MORE:
+            self._next_look()
+        return taken
+
+    def _next_look(self) -> None:
+        self._may_skip = self._seen is not None
+        self._version: DataVersion | None = None
+        self._rows: Rows = {}
+        self._body: Mapping[str, Any] = {}
+        self._begin, self._known = 0, ""
+        if self._seen is not None:
+            self._begin, self._known = self._total, dumps(self._seen.to_json()).decode()
+
+    def _take(self, answer: Answer) -> Taken:
+        body = read_object(answer.body)
+        page = body.get(self._names.table) or {}
+        if not isinstance(page, Mapping) or not all(isinstance(row, Mapping) for row in page.values()):
+            raise ReplicaTableError(f"{self._names.table} holds something that is no row")
+        current = DataVersion.from_json(body.get("dataVersion"))
+        if self._version is None and self._may_skip and current == self._seen:
+            return Taken.ALL
+        if self._version is None and self._begin:  # it changed: from the first row, whatever this source did of its own
+            self._begin, self._known, self._may_skip = 0, "", False
+            return Taken.MORE
+        if current != self._version:  # the first page, or the table changed between two pages
+            self._rows, self._body, self._version = {}, body, current
+        self._rows.update((str(name), row) for name, row in page.items())
+        count = int(answer.ext.get(self._names.total) or len(self._rows))
+        if len(self._rows) < count and page:
+            self._begin, self._known = len(self._rows), dumps(current.to_json()).decode()
+            return Taken.MORE
+        self._total = count
+        if self.whole(self._rows, self._body, current):
+            self._seen = current
+        return Taken.ALL

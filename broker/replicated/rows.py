@@ -1,0 +1,99 @@
+"""The tables of one broker that travel, in the order in which a slave asks for them.
+
+A new kind of progress (of popped messages, of the timer, of transactions) is one more row of this list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import attrs
+
+from understudy.broker.delay_progress import ScheduleProgress
+from understudy.broker.groups import GroupTable
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.replicated.groups import ReplicatedGroups
+from understudy.broker.replicated.levels import ReplicatedLevels
+from understudy.broker.replicated.offsets import ReplicatedOffsets
+from understudy.broker.replicated.passed_on import RequestModes, TimerCheckpoint, TimerMetrics
+from understudy.broker.replicated.table import FilePlan, ProgressTable, ReplicatedTable
+from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
+from understudy.broker.topics import TopicTable
+
+PROGRESS_DELAY_MS = 500
+"""Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""
+
+
+@attrs.frozen
+class ReplicatedTables:
+    """Every table that travels.
+
+    Attributes (each a row of the list, which is what iterating gives):
+        offsets, delay, topics, groups, queue_mappings: used by this broker.
+        request_modes, timer_checkpoint, timer_metrics: kept for a master that comes back.
+    """
+
+    offsets: ReplicatedOffsets
+    delay: ReplicatedLevels
+    topics: ReplicatedTopics
+    queue_mappings: ReplicatedMappings
+    groups: ReplicatedGroups
+    request_modes: RequestModes = attrs.Factory(RequestModes)
+    timer_metrics: TimerMetrics = attrs.Factory(TimerMetrics)
+    timer_checkpoint: TimerCheckpoint = attrs.Factory(TimerCheckpoint)
+
+    def __iter__(self) -> Iterator[ReplicatedTable]:
+        """Return each table, progress first."""
+        return (getattr(self, field.name) for field in attrs.fields(type(self)))
+
+    @property
+    def progress(self) -> tuple[ProgressTable, ...]:
+        """The tables that are given back."""
+        return tuple(table for table in self if isinstance(table, ProgressTable))
+
+
+def replicated_tables(
+    *,
+    offsets: OffsetTable,
+    progress: ScheduleProgress,
+    topics: TopicTable,
+    groups: GroupTable,
+    queue_mappings: QueueMappings,
+    now_ms: Callable[[], int],
+    offsets_delay_ms: Callable[[], int],
+    delay_delay_ms: Callable[[], int],
+    copies_durable: Callable[[], Awaitable[None]] | None,
+) -> ReplicatedTables:
+    """Return the list over a broker's tables.
+
+    Args:
+        offsets, progress, topics, groups, queue_mappings: the tables themselves.
+        now_ms: wall clock in milliseconds.
+        offsets_delay_ms, delay_delay_ms: configured longest time from a change to its write.
+        copies_durable: progress of delayed messages must not be durable before their copies are; waits for that.
+    """
+    return ReplicatedTables(
+        ReplicatedOffsets(
+            offsets,
+            FilePlan(
+                "consumerOffset.json",
+                lambda: min(offsets_delay_ms(), PROGRESS_DELAY_MS),
+                "no progress of consumers beside a log with messages, every group begins anew",
+            ),
+            now_ms,
+        ),
+        ReplicatedLevels(
+            progress,
+            FilePlan(
+                "delayOffset.json",
+                lambda: min(delay_delay_ms(), PROGRESS_DELAY_MS),
+                "no progress of delayed messages beside a log with messages, all that are still there are delivered "
+                "again",
+                barrier=copies_durable,
+            ),
+        ),
+        ReplicatedTopics(topics, mappings := ReplicatedMappings(queue_mappings)),
+        mappings,
+        ReplicatedGroups(groups),
+    )

@@ -1,0 +1,217 @@
+"""What a table must be able to do to be copied by slaves, saved, and given back to a returning master.
+
+The laws of the room:
+
+* Who copies, saves, gives back or reports goes through the list of tables and knows none of them by name.
+* A table is asked for by one request code. What to ask and what to make of the answer is the table's affair
+  (:class:`Copying`); to move the bytes is the affair of the asker. So everything in here is free of I/O.
+* A **source** that leads (a master) is followed, also when it takes something back. One that does not lead (the slave
+  that acts) is only believed where it is further.
+* Only tables of **progress** are given back: what a slave may know better than its master.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+import attrs
+
+from understudy.broker.merge import Limit, Row, Table
+from understudy.format.data_version import DataVersion
+from understudy.remoting.codes import RequestCode
+
+KNOWN_OFFSETS = "knownOffsets"
+"""Header field of ours: in the question what the asker has, in the answer what the answering broker has."""
+PARTLY = "partly"
+"""Header field of ours: the answer holds only what changed since what the asker has."""
+TABLES = "tables"
+"""Header field of ours in the same answer: changes when topics or groups have changed."""
+
+
+class Pace(Enum):
+    """How often a slave looks at a table."""
+
+    OFTEN = "several times a second"
+    SELDOM = "every few seconds, and at once when the master says that something changed"
+
+
+@attrs.frozen
+class FilePlan:
+    """How a table is saved.
+
+    Attributes:
+        file_name: below the folder ``config`` of the store.
+        delay_ms: longest time from a change to its write in milliseconds, asked anew for each change.
+        missing: what it means, for people, when there is no such file beside a log with messages; ``""``: nothing.
+        required: a broker whose log holds messages does not start without it.
+        barrier: waits until what the content speaks of is durable itself; raises ``OSError`` when it is not.
+    """
+
+    file_name: str
+    delay_ms: Callable[[], int] = lambda: 0
+    missing: str = ""
+    required: bool = False
+    barrier: Callable[[], Awaitable[None]] | None = None
+
+
+@attrs.frozen
+class Answer:
+    """What another replica answered: header fields and body."""
+
+    ext: Mapping[str, str]
+    body: bytes
+
+
+@attrs.frozen
+class Source:
+    """The replica that a slave copies from.
+
+    Attributes:
+        address: ``host:port``, for people.
+        leads: it is the master; otherwise it acts for it.
+        continues: tells whether its log was seen to continue ours since the first look at it.
+    """
+
+    address: str
+    leads: bool = True
+    continues: Callable[[], bool] = lambda: False
+
+
+class Taken(Enum):
+    """What came of an answer."""
+
+    ALL = "everything was taken"
+    MORE = "another question must follow"
+    ANEW = "the source has begun another life: what was seen of its other tables counts no more"
+
+
+@attrs.frozen
+class Notice:
+    """Something that happened here and the source does not know.
+
+    Attributes:
+        code, ext: the request that tells it.
+        told: called when the source has taken it.
+        refused: called with the reason when it has not.
+    """
+
+    code: RequestCode
+    ext: dict[str, str]
+    told: Callable[[], None]
+    refused: Callable[[str], None]
+
+
+class Copying(ABC):
+    """How one table is copied from one source; made at the first look, dropped when the source changes or fails."""
+
+    @abstractmethod
+    def question(self) -> dict[str, str]:
+        """Return the header fields of the next question."""
+
+    @abstractmethod
+    def take(self, answer: Answer) -> Taken:
+        """Make the answer ours. Raises ``ValueError`` when it is no such table; nothing was taken then."""
+
+    def notices(self) -> Sequence[Notice]:
+        """Return what the source must be told now that its answer was taken."""
+        return ()
+
+
+class ReplicatedTable(ABC):
+    """A table that a slave keeps like its master's.
+
+    Attributes:
+        name: for logs, and for marking it as changed.
+        code: asks for it.
+        pace: how often.
+        optional: a source that refuses to answer has no such table, and nothing is wrong.
+        file: how it is saved, ``None`` when it is not.
+    """
+
+    name: ClassVar[str]
+    code: ClassVar[RequestCode]
+    pace: ClassVar[Pace] = Pace.SELDOM
+    optional: ClassVar[bool] = False
+    file: FilePlan | None = None
+
+    def copying(self, source: Source) -> Copying | None:
+        """Return how it is copied from *source*; ``None`` for a table that travels in the answer of another one."""
+        return None
+
+    def follow(self, following: bool) -> None:  # noqa: B027 - most tables need not know
+        """Learn whether the table follows another replica's from now on: own changes do not move its version then."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the content of the file; shares no mutable part with the table."""
+        raise NotImplementedError(self.name)
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Put the content of the file over what is there. Raises ``ValueError`` naming an entry that is none."""
+        raise NotImplementedError(self.name)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have *changed* called after each change of what :meth:`snapshot` returns."""
+        raise NotImplementedError(self.name)
+
+
+@attrs.frozen
+class Merged:
+    """What comes of comparing our progress with another replica's; nothing has changed yet.
+
+    Attributes:
+        rows: one for each queue that either side knows.
+        version: of the other table.
+    """
+
+    rows: Sequence[Row]
+    version: DataVersion
+
+    @property
+    def changed(self) -> bool:
+        """Whether any place of ours would be another one."""
+        return any(row.changed for row in self.rows)
+
+
+class ProgressTable(ReplicatedTable):
+    """A table of places in queues, which goes on at the slave that acts and is given back afterwards.
+
+    Attributes:
+        kind: its name in reports.
+        late: it may be given back to a master that serves already, where the master's own place has not moved.
+    """
+
+    kind: ClassVar[str]
+    pace = Pace.OFTEN
+    late: ClassVar[bool] = False
+
+    def asking(self) -> dict[str, str]:
+        """Return the header fields that ask a replica for all of it."""
+        return {}
+
+    @abstractmethod
+    def places(self) -> Table:
+        """Return every place as it is now."""
+
+    @abstractmethod
+    def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
+        """Return topic and queue id of the queue that a place belongs to."""
+
+    @abstractmethod
+    def merge(self, answer: Answer, limit: Limit) -> Merged:
+        """Compare with another replica's *answer*; change nothing.
+
+        Args:
+            answer: to a question of :meth:`asking`.
+            limit: the offset up to which the other replica's places count in a queue, see
+                :func:`~understudy.broker.merge.merge`.
+
+        Raises:
+            ValueError: it is no such table.
+        """
+
+    @abstractmethod
+    def put(self, merged: Merged) -> None:
+        """Make the places of *merged* that differ ours."""

@@ -1,0 +1,120 @@
+"""Topics and the mappings of static ones as tables that travel: one answer holds both (21)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.replicated.pages import PagedCopying, PageNames, Rows
+from understudy.broker.replicated.rules import ReplicaTableError, takeover, tell_older
+from understudy.broker.replicated.table import Copying, FilePlan, ReplicatedTable, Source
+from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format.data_version import DataVersion
+from understudy.remoting.codes import RequestCode
+
+_PAGES = PageNames("topicSeq", "maxTopicNum", "totalTopicNum", "topicConfigTable")
+
+
+class ReplicatedMappings(ReplicatedTable):
+    """Which queues of static topics lie where; it travels in the answer about topics.
+
+    Args:
+        mappings: the table.
+    """
+
+    name = "queue mappings"
+    code = RequestCode.GET_ALL_TOPIC_CONFIG
+    file = FilePlan("topicQueueMapping.json")
+
+    def __init__(self, mappings: QueueMappings) -> None:
+        self._mappings = mappings
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`ReplicatedTable`."""
+        return self._mappings.to_json()
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`ReplicatedTable`."""
+        self._mappings.merge_json(content)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`ReplicatedTable`."""
+        self._mappings.on_change.append(changed)
+
+    def take(self, answer: Mapping[str, Any], source: Source) -> None:
+        """Keep what the answer about topics says of static ones.
+
+        Raises:
+            ValueError: it holds something that is no mapping.
+        """
+        table = answer.get("topicQueueMappingDetailMap")
+        version = DataVersion.from_json(answer.get("mappingDataVersion"))
+        if not isinstance(table, Mapping):
+            return  # a master of before static topics
+        if not all(isinstance(row, Mapping) for row in table.values()):
+            raise ReplicaTableError("topicQueueMappingDetailMap holds something that is no mapping")
+        if not self._mappings.take(table, version):
+            tell_older(self.name, source, self._mappings.version, version)
+
+
+class ReplicatedTopics(ReplicatedTable):
+    """Every topic.
+
+    Args:
+        topics: the table.
+        mappings: travel along.
+
+    Attributes:
+        on_gone: called with each topic that was deleted at the source.
+    """
+
+    name = "topics"
+    code = RequestCode.GET_ALL_TOPIC_CONFIG
+    file = FilePlan("topics.json", required=True)
+
+    def __init__(self, topics: TopicTable, mappings: ReplicatedMappings) -> None:
+        self.table = topics
+        self.mappings = mappings
+        self.on_gone: list[Callable[[str], None]] = []
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`ReplicatedTable`."""
+        return self.table.to_json()
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`ReplicatedTable`."""
+        self.table.merge_json(content)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`ReplicatedTable`."""
+        self.table.on_change.append(lambda rows: changed())
+
+    def follow(self, following: bool) -> None:
+        """See :class:`ReplicatedTable`."""
+        self.table.following = following
+
+    def copying(self, source: Source) -> Copying:
+        """See :class:`ReplicatedTable`."""
+        return _Topics(self, source)
+
+
+class _Topics(PagedCopying):
+    def __init__(self, topics: ReplicatedTopics, source: Source) -> None:
+        super().__init__(_PAGES)
+        self._topics = topics
+        self._source = source
+
+    def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
+        table, source = self._topics.table, self._source
+        self._topics.mappings.take(body, source)
+        plan = takeover(table.version, self.seen, version, source.leads)
+        topics = [TopicConfig.from_json(row, name) for name, row in rows.items()]
+        if not plan.adopt and source.leads:
+            tell_older("topics", source, table.version, version)
+        delete = plan.delete and source.continues()
+        gone = table.take(topics, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
+        for topic in gone:
+            for callback in self._topics.on_gone:
+                callback(topic)
+        return delete == plan.delete
