@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.format.json_dialect import JsonError, ObjectKey, dumps, loads
+from understudy.format.json_dialect import JsonError, ObjectKey, dumps, loads, loads_in_steps
+
+DATA = Path(__file__).parents[1] / "data"
 
 plain = st.recursive(
     st.none()
@@ -32,9 +36,11 @@ def test_standard_json_survives_a_round_trip(value: object) -> None:
 def test_the_tolerant_reader_reads_what_the_standard_one_reads(value: object) -> None:
     text = dumps(value).decode()
     assert [value] == loads("[" + text + ",,]")  # the stray commas keep the standard reader out
+    assert [value] == loads("[" + text + ",'x']")[:1]
+    assert value == loads_in_steps(text)
 
 
-@given(st.dictionaries(st.integers(0, 1000), st.integers(), max_size=5))
+@given(st.dictionaries(st.integers(0, 1000), st.integers(-(1 << 63), (1 << 63) - 1), max_size=5))
 def test_numeric_keys_are_written_bare_or_quoted_and_read_alike(table: dict[int, int]) -> None:
     expected = {str(key): value for key, value in table.items()}
     assert expected == loads(dumps(table, bare_keys=True)) == loads(dumps(table))
@@ -77,3 +83,30 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         loads(text)
     except JsonError as error:
         assert str(error)
+
+
+def bodies(value: object) -> Iterator[str]:
+    """Every JSON object inside the texts of a capture, one capture a file."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if isinstance(item, str) and item.startswith("{") and item.endswith("}") and ":" in item:
+            yield item
+        yield from bodies(item)
+
+
+def test_captured_bodies_mean_the_same_however_they_are_read() -> None:
+    texts = [
+        text
+        for path in sorted([*DATA.rglob("*.json"), *DATA.rglob("*.jsonl")])
+        for line in ([path.read_text()] if path.suffix == ".json" else path.read_text().splitlines())
+        for text in bodies(json.loads(line))
+    ]
+    dialect = 0
+    for text in texts:
+        value = loads_in_steps(text)
+        try:
+            assert value == json.loads(text)
+        except json.JSONDecodeError:
+            dialect += 1
+            assert value == loads(dumps(value)) == loads(text)
+    assert len(texts) > 100
+    assert dialect > 10
