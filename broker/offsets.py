@@ -7,15 +7,16 @@ Source: ConsumerOffsetManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
+from understudy.broker.removals import Removals
 from understudy.format.data_version import DataVersion
 
 BROADCAST_SUFFIX = "@broadcast"
 """Behind a group's name: the slowest place of its broadcasting members. No group can be named so."""
-REMOVED_MAX = 1_000
-"""Removals of topics that are remembered, the newest ones: for a replica that slept through them."""
+REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
+RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
 
 
 class OffsetTable:
@@ -25,9 +26,9 @@ class OffsetTable:
         committed: what groups have confirmed; saved.
         stamps: when an administrator last reset a queue's offset (milliseconds, growing with each reset); only queues
             that were reset are in it; saved. An offset under a newer stamp is right even when it is smaller.
-        removed: when the offsets of each topic were last removed (milliseconds, growing with each removal); saved. The
-            offsets of a replica that does not know of it belong to a former topic of that name.
-        reset: offsets an administrator set that the next pull must learn; memory only.
+        removed_topics, removed_groups: when the offsets of whole topics and groups were last removed; saved. The
+            offsets of a replica that does not know of it belong to a former topic or group of that name.
+        reset: offsets an administrator set that the next pull must learn; saved.
         pulled: where the next pull will begin; memory only.
         version: grows once every ``version_step`` commits, and with each reset.
         revision: grows with every change, since the start.
@@ -41,8 +42,7 @@ class OffsetTable:
         self.version_step = max(version_step, 1)
         self.committed: dict[str, dict[int, int]] = {}
         self.stamps: dict[str, dict[int, int]] = {}
-        self.removed: dict[str, int] = {}
-        self._removed_at = 0
+        self.removed_topics, self.removed_groups = Removals(), Removals()
         self.reset: dict[str, dict[int, int]] = {}
         self.pulled: dict[str, dict[int, int]] = {}
         self.version = DataVersion(timestamp=now_ms())
@@ -126,7 +126,29 @@ class OffsetTable:
         offset = queues.pop(queue_id, None)
         if not queues:
             del self.reset[key]
+        if offset is not None:
+            self._changed(key)
         return offset
+
+    def learn_resets(self, stamps: Mapping[str, Mapping[int, int]], pending: Mapping[str, Mapping[int, int]]) -> None:
+        """Learn which resets of another replica still wait for their pull. Call it before :meth:`take`.
+
+        The newer reset counts. Of one reset that both know, a consumer has learnt when either says so.
+
+        Args:
+            stamps: of the queues that were reset.
+            pending: the resets that no consumer has learnt there.
+        """
+        for key, marks in stamps.items():
+            own, waiting = self.stamps.get(key, {}), pending.get(key, {})
+            for queue_id, stamp in marks.items():
+                known = own.get(queue_id, 0)
+                if queue_id in waiting and stamp > known:
+                    self.reset.setdefault(key, {})[queue_id] = waiting[queue_id]
+                elif queue_id not in waiting and stamp >= known and queue_id in self.reset.get(key, {}):
+                    del self.reset[key][queue_id]
+                    if not self.reset[key]:
+                        del self.reset[key]
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which *group* has committed offsets."""
@@ -139,32 +161,31 @@ class OffsetTable:
 
     def remove_group(self, group: str) -> None:
         """Forget every offset of *group*."""
-        self._remove(lambda topic, name: name in (group, group + BROADCAST_SUFFIX))
+        if not self.following:  # who follows learns of the removal from its master
+            self.removed_groups.note(group, self._now_ms(), self.revision + 1)
+        self._remove((), (group,))
 
     def remove_topic(self, topic: str) -> None:
         """Forget every offset in *topic*."""
-        if not self.following:  # who follows learns of the removal from its master
-            # newer than all others whatever the clock says: the oldest is what gives way when there are too many
-            self.removed[topic] = max(self._now_ms(), max(self.removed.values(), default=0) + 1)
-            self.removed = _newest(self.removed, REMOVED_MAX)
-            self._removed_at = self.revision + 1
-        self._remove(lambda name, group: name == topic)
+        if not self.following:
+            self.removed_topics.note(topic, self._now_ms(), self.revision + 1)
+        self._remove((topic,), ())
 
-    def learn_removed(self, removed: Mapping[str, int]) -> set[str]:
-        """Forget the offsets of topics that another replica removed since we last heard of it; return those topics.
+    def learn_removed(self, topics: Mapping[str, int], groups: Mapping[str, int]) -> tuple[set[str], set[str]]:
+        """Forget the offsets of topics and groups that another replica removed since we last heard of it.
 
-        What it remembers is kept as it is; what only we remember, as far as there is room. Were its entries the ones
-        that give way, they would be news again whenever the table arrives, and with them current offsets would go.
+        Args:
+            topics, groups: names with the stamps of their removals.
+
+        Returns:
+            Those topics and groups.
         """
-        theirs = _newest(removed, REMOVED_MAX)
-        news = {topic for topic, stamp in theirs.items() if self.removed.get(topic, 0) < stamp}
-        if not news:
-            return news
-        own = {topic: stamp for topic, stamp in self.removed.items() if topic not in theirs}
-        known = {topic: max(stamp, self.removed.get(topic, 0)) for topic, stamp in theirs.items()}
-        self.removed = _newest(own, REMOVED_MAX - len(known)) | known
-        self._removed_at = self.revision + 1
-        self._remove(lambda name, group: name in news)
+        news = (
+            self.removed_topics.learn(topics, self.revision + 1),
+            self.removed_groups.learn(groups, self.revision + 1),
+        )
+        if any(news):
+            self._remove(*news)
         return news
 
     def clone(self, source_group: str, target_group: str, topic: str) -> None:
@@ -221,22 +242,26 @@ class OffsetTable:
             since: leave out keys that have not changed after this revision; -1 for everything.
         """
         if since < 0:
-            table, stamps = self.committed, self.stamps
+            table, stamps, pending = self.committed, self.stamps, self.reset
         else:
             keys = [key for key, revision in self.touched.items() if revision > since]
             table = {key: self.committed[key] for key in keys if key in self.committed}
             stamps = {key: self.stamps[key] for key in keys if key in self.stamps}
+            pending = {key: self.reset[key] for key in keys if key in self.reset}
         content: dict[str, Any] = {
             "dataVersion": self.version.to_json(),
             "offsetTable": {key: dict(queues) for key, queues in table.items()},
         }
-        if stamps:
+        for name, queues_of in ((RESET_STAMPS, stamps), (PENDING_RESETS, pending)):
             # Beyond the reference, whose reader skips the field only when the queue ids in it are quoted.
-            content["resetStampTable"] = {
-                key: {str(queue_id): mark for queue_id, mark in marks.items()} for key, marks in stamps.items()
-            }
-        if self.removed and self._removed_at > since:
-            content["removedTopicTable"] = dict(self.removed)
+            if queues_of:
+                content[name] = {
+                    key: {str(queue_id): number for queue_id, number in numbers.items()}
+                    for key, numbers in queues_of.items()
+                }
+        for name, removals in ((REMOVED_TOPICS, self.removed_topics), (REMOVED_GROUPS, self.removed_groups)):
+            if removals.stamps and removals.changed_at > since:
+                content[name] = dict(removals.stamps)
         return content
 
     def merge_json(self, value: Mapping[str, Any]) -> None:
@@ -246,14 +271,16 @@ class OffsetTable:
             ValueError: an entry is no offset; the message names it.
         """
         self.committed.update(queue_table(value, "offsetTable"))
-        self.stamps.update(queue_table(value, "resetStampTable"))
-        self.removed.update(removed_table(value))
+        self.stamps.update(queue_table(value, RESET_STAMPS))
+        self.reset.update(queue_table(value, PENDING_RESETS))
+        self.removed_topics.stamps.update(removed_table(value, REMOVED_TOPICS))
+        self.removed_groups.stamps.update(removed_table(value, REMOVED_GROUPS))
         if "dataVersion" in value:
             self.version = DataVersion.from_json(value["dataVersion"])
 
-    def _remove(self, doomed: Callable[[str, str], bool]) -> None:
+    def _remove(self, topics: Container[str], groups: Container[str]) -> None:
         for table in (self.committed, self.stamps, self.touched, self.reset, self.pulled):
-            for key in [key for key in table if doomed(key.partition("@")[0], key.partition("@")[2])]:
+            for key in [key for key in table if is_of(key, topics, groups)]:
                 del table[key]
         self._changed()
 
@@ -267,10 +294,10 @@ class OffsetTable:
             listener()
 
 
-def _newest(removed: Mapping[str, int], count: int) -> dict[str, int]:
-    if len(removed) <= count:
-        return dict(removed)
-    return dict(sorted(removed.items(), key=lambda entry: entry[1], reverse=True)[:count])
+def is_of(key: str, topics: Container[str], groups: Container[str]) -> bool:
+    """Tell whether *key* belongs to one of *topics* or *groups*, the broadcasting members of a group included."""
+    topic, _, group = key.partition("@")
+    return topic in topics or group.removesuffix(BROADCAST_SUFFIX) in groups
 
 
 def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]]:
@@ -297,16 +324,20 @@ def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]
     return found
 
 
-def removed_table(value: Mapping[str, Any]) -> dict[str, int]:
-    """Read when topics were removed out of a saved or replicated offset table; a missing table is empty.
+def removed_table(value: Mapping[str, Any], name: str) -> dict[str, int]:
+    """Read when names were removed out of a saved or replicated offset table; a missing table is empty.
+
+    Args:
+        value: the whole content.
+        name: the table in it.
 
     Raises:
         ValueError: an entry is no number.
     """
-    table = value.get("removedTopicTable") or {}
+    table = value.get(name) or {}
     if not isinstance(table, Mapping):
-        raise ValueError("removedTopicTable is no JSON object")
+        raise ValueError(f"{name} is no JSON object")
     try:
-        return {str(topic): int(stamp) for topic, stamp in table.items()}
+        return {str(each): int(stamp) for each, stamp in table.items()}
     except (TypeError, ValueError):
-        raise ValueError("removedTopicTable: times must be whole numbers") from None
+        raise ValueError(f"{name}: times must be whole numbers") from None

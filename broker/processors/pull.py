@@ -128,7 +128,7 @@ class PullProcessor:
         accept = None if codes is None else codes.__contains__
 
         offsets = broker.offsets
-        pending = offsets.take_reset(group, topic, queue_id) if offsets.reset else None
+        pending = offsets.take_reset(group, topic, queue_id) if offsets.reset and not offsets.following else None
         if pending is not None:
             low = self._store.min_queue_offset(topic, queue_id)
             high = self._store.max_queue_offset(topic, queue_id)
@@ -227,7 +227,9 @@ class PullProcessor:
         except ValueError:
             return
         if offset >= 0:
-            self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
+            offsets = self._broker.offsets
+            if offsets.commit_unless_reset(group, topic, queue_id, offset) and offsets.following:
+                self._broker.tables.offsets.note_commit(group, topic, queue_id, offset)
 
     def _group(self, group: str) -> GroupConfig:
         row = self._broker.groups.get(group)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from understudy.broker.merge import Limit, Table, merge, places, table_of
-from understudy.broker.offsets import OffsetTable
-from understudy.broker.replicated.rules import OffsetsAnswer, of_present_topics, offsets_to_take, read_offsets
+from understudy.broker.offsets import OffsetTable, is_of
+from understudy.broker.replicated.rules import OffsetsAnswer, of_present, offsets_to_take, read_offsets
 from understudy.broker.replicated.table import (
     KNOWN_OFFSETS,
     PARTLY,
@@ -99,14 +99,26 @@ class ReplicatedOffsets(ProgressTable):
         return key.partition("@")[0], queue_id
 
     def merge(self, answer: Answer, limit: Limit) -> Merged:
-        """See :class:`ProgressTable`. Topics that were deleted here since the other side heard of it are left out."""
-        theirs = read_offsets(answer.body)
+        """See :class:`ProgressTable`.
+
+        Topics and groups that were deleted here since the other side heard of it are left out, and so are our groups
+        that were deleted there.
+        """
+        theirs, own = read_offsets(answer.body), self.places()
         if KNOWN_OFFSETS in answer.ext:  # a replica of the reference never says what it heard of
-            theirs = of_present_topics(self.table, theirs)
-        return Merged(merge(self.places(), places(theirs.table, theirs.stamps), limit), theirs.version)
+            theirs = of_present(self.table, theirs)
+            stamps = self.table.removed_groups.stamps
+            gone = {name for name, stamp in theirs.removed_groups.items() if stamps.get(name, 0) < stamp}
+            own = {key: queues for key, queues in own.items() if not is_of(key, (), gone)}
+        rows = merge(own, places(theirs.table, theirs.stamps), limit)
+        return Merged(rows, theirs.version, theirs)
 
     def put(self, merged: Merged) -> None:
         """See :class:`ProgressTable`."""
+        theirs = merged.answer
+        assert isinstance(theirs, OffsetsAnswer)
+        self.table.learn_removed({}, theirs.removed_groups)
+        self.table.learn_resets(theirs.stamps, theirs.pending)
         found = table_of([row for row in merged.rows if row.changed])
         self.table.take(
             {key: {queue: place.offset for queue, place in queues.items()} for key, queues in found.items()},
@@ -130,6 +142,7 @@ class _Offsets(Copying):
         self._told = told
         self._seen: OffsetsAnswer | None = None
         self._known = ""
+        self._removed_groups: Mapping[str, int] = {}
 
     def at_source(self, key: str, queue_id: int) -> int:
         """Return the offset there as of the last look, -1 for none."""
@@ -147,17 +160,30 @@ class _Offsets(Copying):
         anew = bool(known and not partly and self._known)
         if anew:
             self._seen = None  # another life of the source, which may have lost what it answered last
-        gone = self._offsets.learn_removed(theirs.removed)
-        if gone:
-            log.info("topics were deleted at the master, their offsets are gone", topics=",".join(sorted(gone)))
+        topics, groups = self._offsets.learn_removed(theirs.removed_topics, theirs.removed_groups)
+        if topics or groups:
+            log.info(
+                "deleted at the master, their offsets are gone",
+                topics=",".join(sorted(topics)),
+                groups=",".join(sorted(groups)),
+            )
             if self._seen is not None:
-                self._seen = self._seen.without(gone)
+                self._seen = self._seen.without(topics, groups)
+        if known:
+            theirs = self._of_present_groups(theirs, partly)
+        self._offsets.learn_resets(theirs.stamps, theirs.pending)
         wanted = offsets_to_take(self._offsets, self._seen if self._source.leads else None, theirs)
         self._offsets.take(wanted, theirs.stamps, theirs.version)
         if self._seen is not None and partly:
             theirs = OffsetsAnswer({**self._seen.table, **theirs.table}, {}, theirs.version)
         self._seen, self._known = theirs, known
         return Taken.ANEW if anew else Taken.ALL
+
+    def _of_present_groups(self, theirs: OffsetsAnswer, partly: bool) -> OffsetsAnswer:
+        """Leave out groups that were deleted here, while this slave acted, and that the source still has to hear of."""
+        if theirs.removed_groups or not partly:  # which it leaves out of an answer when they are as before
+            self._removed_groups = theirs.removed_groups
+        return theirs.without((), self._offsets.removed_groups.newer_than(self._removed_groups))
 
     def notices(self) -> Sequence[Notice]:
         return [self._notice(*place) for place in self._told.due(self.at_source)]

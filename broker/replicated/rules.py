@@ -10,6 +10,7 @@ The rules:
 * Offsets are never taken back by an older value: at the first look the larger offset of each queue wins, unless a newer
   reset stands behind the other one. Afterwards every queue that changed at the master counts, smaller ones as well.
 * Offsets of a topic that was deleted go with it, also when a topic of that name was made again before anybody looked.
+  So do those of a group that was deleted with them.
 
 Source: SlaveSynchronize.java, which lets whole tables win.
 """
@@ -21,7 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from understudy.broker.offsets import OffsetTable, queue_table, removed_table
+from understudy.broker.offsets import (
+    PENDING_RESETS,
+    REMOVED_GROUPS,
+    REMOVED_TOPICS,
+    RESET_STAMPS,
+    OffsetTable,
+    is_of,
+    queue_table,
+    removed_table,
+)
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger
@@ -83,20 +93,30 @@ def tell_older(what: str, source: Source, own: DataVersion, theirs: DataVersion)
 
 @attrs.frozen
 class OffsetsAnswer:
-    """Another replica's consumer offsets, and when it removed those of whole topics."""
+    """Another replica's consumer offsets.
+
+    Attributes:
+        table: offsets by key and queue.
+        stamps: when queues were reset.
+        version: of the table.
+        pending: resets that no consumer has learnt yet.
+        removed_topics, removed_groups: when it removed the offsets of whole topics and groups.
+    """
 
     table: Queues
     stamps: Queues
     version: DataVersion
-    removed: Mapping[str, int] = attrs.Factory(dict)
+    pending: Queues = attrs.Factory(dict)
+    removed_topics: Mapping[str, int] = attrs.Factory(dict)
+    removed_groups: Mapping[str, int] = attrs.Factory(dict)
 
-    def without(self, topics: Container[str]) -> OffsetsAnswer:
-        """Return the answer without the offsets of *topics*."""
-        table, stamps = (
-            {key: queues for key, queues in rows.items() if key.partition("@")[0] not in topics}
-            for rows in (self.table, self.stamps)
+    def without(self, topics: Container[str], groups: Container[str]) -> OffsetsAnswer:
+        """Return the answer without the offsets of *topics* and *groups*."""
+        table, stamps, pending = (
+            {key: queues for key, queues in rows.items() if not is_of(key, topics, groups)}
+            for rows in (self.table, self.stamps, self.pending)
         )
-        return attrs.evolve(self, table=table, stamps=stamps)
+        return attrs.evolve(self, table=table, stamps=stamps, pending=pending)
 
 
 def read_object(body: bytes) -> Mapping[str, Any]:
@@ -114,11 +134,12 @@ def read_offsets(body: bytes) -> OffsetsAnswer:
     """Read the body of GET_ALL_CONSUMER_OFFSET, ours or the reference's. Raises :class:`ReplicaTableError`."""
     value = read_object(body)
     try:
-        table, stamps = queue_table(value, "offsetTable"), queue_table(value, "resetStampTable")
-        removed = removed_table(value)
+        table, stamps = queue_table(value, "offsetTable"), queue_table(value, RESET_STAMPS)
+        pending = queue_table(value, PENDING_RESETS)
+        topics, groups = removed_table(value, REMOVED_TOPICS), removed_table(value, REMOVED_GROUPS)
     except ValueError as error:
         raise ReplicaTableError(str(error)) from None
-    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")), removed)
+    return OffsetsAnswer(table, stamps, DataVersion.from_json(value.get("dataVersion")), pending, topics, groups)
 
 
 def read_levels(body: bytes) -> tuple[dict[int, int], DataVersion]:
@@ -145,14 +166,16 @@ def read_forbidden(table: object) -> dict[str, dict[str, int]]:
         raise ReplicaTableError("forbiddenTable: groups with topics and numbers are expected") from None
 
 
-def of_present_topics(own: OffsetTable, theirs: OffsetsAnswer) -> OffsetsAnswer:
-    """Return a replica's offsets without those of topics that were deleted here since it last heard of it.
+def of_present(own: OffsetTable, theirs: OffsetsAnswer) -> OffsetsAnswer:
+    """Return a replica's offsets without those of topics and groups that were deleted here since it heard of it.
 
     Args:
-        own: the table of the master that the topics were deleted at.
+        own: the table of the master that they were deleted at.
         theirs: the answer of a replica of ours; one of the reference never says what it heard of.
     """
-    return theirs.without({topic for topic, stamp in own.removed.items() if theirs.removed.get(topic, 0) < stamp})
+    return theirs.without(
+        own.removed_topics.newer_than(theirs.removed_topics), own.removed_groups.newer_than(theirs.removed_groups)
+    )
 
 
 def offsets_to_take(own: OffsetTable, seen: OffsetsAnswer | None, theirs: OffsetsAnswer) -> Queues:

@@ -164,10 +164,12 @@ class Merged:
     Attributes:
         rows: one for each queue that either side knows.
         version: of the other table.
+        answer: the other table as :meth:`ProgressTable.merge` read it; nobody else's affair.
     """
 
     rows: Sequence[Row]
     version: DataVersion
+    answer: object = None
 
     @property
     def changed(self) -> bool:

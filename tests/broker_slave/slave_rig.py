@@ -53,7 +53,7 @@ class Pair:
         self, offset: int, group: str = "readers", queue_id: int = 0, broker: Broker | None = None
     ) -> None:
         """Commit as a client does; at the master, unless *broker* is given."""
-        self.master.groups.get(group)
+        (broker or self.master).groups.get(group)
         ext = {"consumerGroup": group, "topic": "orders", "queueId": str(queue_id), "commitOffset": str(offset)}
         assert (await self.ask(broker or self.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
 

@@ -9,7 +9,8 @@ import trio
 from slave_rig import Pair, open_pair, run
 
 from understudy.broker.broker import Broker
-from understudy.broker.offsets import REMOVED_MAX, OffsetTable
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.removals import REMOVED_MAX
 from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
@@ -157,7 +158,7 @@ def test_offsets_of_a_topic_made_again_between_two_looks_are_gone_at_the_slave()
             # and what is committed in the new one follows, even when it is what the slave had before
             await pair.commit(3)
             await offset_is(pair.slave, 3)
-            assert "orders" in pair.slave.offsets.removed
+            assert "orders" in pair.slave.offsets.removed_topics.stamps
 
     run(scenario)
 
@@ -220,18 +221,22 @@ def test_the_newest_removals_are_remembered_and_nonsense_is_refused() -> None:
     for number in range(REMOVED_MAX + 5):
         now[0] += 1
         table.remove_topic(f"topic-{number}")
-    assert len(table.removed) == REMOVED_MAX and "topic-4" not in table.removed and "topic-5" in table.removed
+    assert (
+        len(table.removed_topics.stamps) == REMOVED_MAX
+        and "topic-4" not in table.removed_topics.stamps
+        and "topic-5" in table.removed_topics.stamps
+    )
     # after the clock went back, a removal is still newer than the one before
     now[0] = 500
-    newest = max(table.removed.values())
+    newest = max(table.removed_topics.stamps.values())
     table.remove_topic("topic-50")
-    assert table.removed["topic-50"] == newest + 1
+    assert table.removed_topics.stamps["topic-50"] == newest + 1
     table.remove_topic("topic-0")
-    assert table.removed["topic-0"] == newest + 2 and len(table.removed) == REMOVED_MAX
+    assert table.removed_topics.stamps["topic-0"] == newest + 2 and len(table.removed_topics.stamps) == REMOVED_MAX
     # and a saved table brings them back
     copy = OffsetTable(lambda: 0)
     copy.merge_json(loads(dumps(table.to_json())))
-    assert copy.removed == table.removed
+    assert copy.removed_topics.stamps == table.removed_topics.stamps
     for bad in ({"removedTopicTable": 5}, {"removedTopicTable": {"orders": "soon"}}):
         with pytest.raises(ValueError, match="removedTopicTable"):
             copy.merge_json(bad)
@@ -254,7 +259,7 @@ def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> No
     slave.following = True
     # and topics that were made anew after their removal, with offsets on both
     names = [f"topic-{number}" for number in range(REMOVED_MAX)]
-    slave.learn_removed(master.removed)
+    slave.learn_removed(master.removed_topics.stamps, {})
     for name in names:
         master.commit("readers", name, 0, 5)
         slave.commit("readers", name, 0, 5)
@@ -265,25 +270,28 @@ def test_a_removal_that_is_known_does_not_become_news_again(ahead_ms: int) -> No
         partly = loads(dumps(master.to_json(known)))
         assert partly["offsetTable"] == {}
         # then that one is news, and no other offset goes
-        assert slave.learn_removed(partly["removedTopicTable"]) == {f"another-{number}"}
+        assert slave.learn_removed(partly["removedTopicTable"], {}) == ({f"another-{number}"}, set())
         assert [slave.query("readers", name, 0) for name in names] == [5] * REMOVED_MAX
     # and when the slave has become the master, its own slaves learn of what it removes, too
     slave.following = False
     slave.remove_topic("topic-999")
     third = OffsetTable(tick)
     third.commit("readers", "topic-999", 0, 7)
-    assert "topic-999" in third.learn_removed(slave.removed) and len(slave.removed) == REMOVED_MAX
+    assert (
+        "topic-999" in third.learn_removed(slave.removed_topics.stamps, {})[0]
+        and len(slave.removed_topics.stamps) == REMOVED_MAX
+    )
     assert third.query("readers", "topic-999", 0) == -1
 
 
 def test_what_only_a_slave_remembers_is_kept_as_far_as_there_is_room() -> None:
     slave = OffsetTable(lambda: 50)
     slave.remove_topic("own")
-    assert slave.learn_removed({"theirs": 7}) == {"theirs"}
-    assert slave.removed == {"own": 50, "theirs": 7}
+    assert slave.learn_removed({"theirs": 7}, {}) == ({"theirs"}, set())
+    assert slave.removed_topics.stamps == {"own": 50, "theirs": 7}
     # an older removal of the same topic is no news, nor is an answer without any
-    assert slave.learn_removed({"own": 49}) == slave.learn_removed({}) == set()
-    assert slave.removed == {"own": 50, "theirs": 7}
+    assert slave.learn_removed({"own": 49}, {}) == slave.learn_removed({}, {}) == (set(), set())
+    assert slave.removed_topics.stamps == {"own": 50, "theirs": 7}
     # of more than may be remembered, only the newest count, each time
     many = {f"topic-{number}": 100 + number for number in range(REMOVED_MAX + 5)}
-    assert len(slave.learn_removed(many)) == REMOVED_MAX and slave.learn_removed(many) == set()
+    assert len(slave.learn_removed(many, {})[0]) == REMOVED_MAX and slave.learn_removed(many, {})[0] == set()

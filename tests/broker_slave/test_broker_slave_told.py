@@ -7,6 +7,8 @@ import random
 from slave_rig import open_pair, run
 
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
+from understudy.remoting.codes import RequestCode
+from understudy.testkit.first_pull import first_pull
 from understudy.testkit.waiting import until
 
 PLACE = ("orders@readers", 0)
@@ -73,5 +75,16 @@ def test_a_commit_at_a_slave_reaches_its_master_and_no_place_goes_back() -> None
             await pair.commit(6, broker=pair.slave)
             await until(lambda: pair.slave.offsets.query("readers", "orders", 0) == 8, 5)
             assert pair.master.offsets.query("readers", "orders", 0) == 8
+
+    run(scenario)
+
+
+def test_a_commit_inside_a_pull_at_a_slave_reaches_its_master() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.in_step(10, 3)
+            committing = {**first_pull("orders"), "sysFlag": "5", "commitOffset": "5"}
+            assert (await pair.ask(pair.slave, RequestCode.PULL_MESSAGE, committing)).code == 0
+            await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)
 
     run(scenario)
