@@ -30,7 +30,7 @@ from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
 
 if TYPE_CHECKING:
-    from understudy.container.escape.bridge import Bridge
+    from understudy.container.escape.neighbour import Beside
 
 log = get_logger("container")
 
@@ -75,7 +75,6 @@ class BrokerContainer:
         self._changing = trio.Lock()
         self._nursery: trio.Nursery | None = None
         self._client: RemotingClient | None = None
-        self._bridge: Bridge | None = None
 
     # --- what there is -----------------------------------------------------------------------------------------
 
@@ -97,18 +96,10 @@ class BrokerContainer:
         """Return the brokers that ended by themselves since they were last added, with the reason."""
         return dict(self._failed)
 
-    def _running_masters(self) -> list[Broker]:
-        return [each.broker for each in self.brokers() if each.serves and not each.broker.is_slave]
+    def _neighbours(self) -> list[Beside]:
+        from understudy.container.escape.local import neighbour_of
 
-    def _running_broker(self, name: str) -> Broker | None:
-        return next((each.broker for each in self.brokers() if each.serves and each.identity.name == name), None)
-
-    def _shared_bridge(self) -> Bridge:
-        from understudy.container.escape.bridge import Bridge
-
-        if self._bridge is None:
-            self._bridge = Bridge(self._running_masters, self._running_broker)
-        return self._bridge
+        return [neighbour_of(each.broker) for each in self.brokers() if each.serves]
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
@@ -221,7 +212,7 @@ class BrokerContainer:
                 raise AddBrokerError(f"{identity} has already been added to current broker container")
             if self._nursery is None:
                 raise AddBrokerError("the container is stopping")
-            broker = host_broker(self.world, options, self._client, self._shared_bridge)
+            broker = host_broker(self.world, options, self._client, self._neighbours)
             hosted = HostedBroker(identity, broker)
             self._failed.pop(identity, None)
             kind = "slave" if options.store.broker_role == "SLAVE" else "master"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
@@ -15,7 +15,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import World
 
 if TYPE_CHECKING:
-    from understudy.container.escape.bridge import Bridge
+    from understudy.container.escape.neighbour import Beside
 
 
 @attrs.frozen(order=True)
@@ -31,17 +31,17 @@ class BrokerIdentity:
 
 
 def host_broker(
-    world: World, options: BrokerOptions, client: RemotingClient | None, bridge: Callable[[], Bridge]
+    world: World, options: BrokerOptions, client: RemotingClient | None, beside: Callable[[], Sequence[Beside]]
 ) -> Broker:
     """Make a broker whose role is looked after, whoever hosts it.
 
     Args:
         world, options, client: of the broker.
-        bridge: returns what takes what it may not store itself while it acts for its master; the same each time.
+        beside: returns the brokers that run beside it now, masters first.
     """
     if options.broker.enable_controller_mode:  # the controller gives the role
         return Broker(world, options, client=client)
-    return Broker(world, options, client=client, role=lambda broker: RoleServices(broker, bridge))
+    return Broker(world, options, client=client, role=lambda broker: RoleServices(broker, beside))
 
 
 @attrs.define(eq=False)

@@ -26,6 +26,7 @@ from understudy.store.status import PutStatus
 
 if TYPE_CHECKING:
     from understudy.container.escape.bridge import Bridge
+    from understudy.container.escape.neighbour import Beside
     from understudy.container.preonline.report import Report
     from understudy.container.preonline.service import PreOnline
 
@@ -46,7 +47,7 @@ class RoleServices:
 
     Args:
         broker: its parts exist, nothing of it runs yet.
-        bridge: returns what takes the due messages of a slave that acts, the same each time.
+        beside: returns the brokers that run in the same process now, masters first.
 
     Attributes:
         decisions: what runs and what does not, with reasons; empty before :meth:`run`.
@@ -55,9 +56,10 @@ class RoleServices:
         acting_since_ms: wall time since which a slave acts, ``None`` while it does not.
     """
 
-    def __init__(self, broker: Broker, bridge: Callable[[], Bridge]) -> None:
+    def __init__(self, broker: Broker, beside: Callable[[], Sequence[Beside]]) -> None:
         self._broker = broker
-        self._bridge = bridge
+        self._beside = beside
+        self._bridge: Bridge | None = None
         self._log_topics = LogTopics(broker)
         self._clock = broker.world.clock
         self._wake = trio.Event()
@@ -348,5 +350,14 @@ class RoleServices:
             if not broker.is_slave and not self._may_be_acted_for():
                 return await broker.own_log.put(messages)
             if acts(self.situation()).run:
-                return await self._bridge().redeliver(broker, messages, self.acting_since_ms)
+                return await self._escape().redeliver(messages, self.acting_since_ms)
         return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
+
+    def _escape(self) -> Bridge:
+        from understudy.container.escape.bridge import Bridge
+        from understudy.container.escape.home import home_of
+        from understudy.container.escape.local import neighbour_of
+
+        if self._bridge is None:
+            self._bridge = Bridge(home_of(self._broker), neighbour_of(self._broker), self._beside)
+        return self._bridge

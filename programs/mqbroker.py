@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import trio
 
@@ -20,9 +18,6 @@ from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World
-
-if TYPE_CHECKING:
-    from understudy.container.escape.bridge import Bridge
 
 IMPORTANT_KEYS = (
     "namesrvAddr",
@@ -91,17 +86,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
 
 
-def _bridge() -> Bridge:
-    from understudy.container.escape.bridge import Bridge
-
-    # Alone, there is no master beside it: what escapes goes to another machine.
-    return Bridge(list, lambda name: None)
-
-
 async def serve(world: World, options: BrokerOptions) -> None:
     """Run one broker until cancelled and print the reference's boot line when it is up."""
     async with open_client(world) as client, trio.open_nursery() as nursery:
-        broker = host_broker(world, options, client, functools.cache(_bridge))
+        broker = host_broker(world, options, client, list)  # nothing is beside it
         await nursery.start(broker.run)
         servers = options.broker.namesrv_addr
         tail = f" and name server is {servers}" if servers else ""

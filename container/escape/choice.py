@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from understudy.format.properties import java_hash
 from understudy.remoting.codes import ResponseCode
 from understudy.store.status import PutStatus
 
@@ -44,30 +45,9 @@ class NoPlace:
     why: str
 
 
-@attrs.frozen
-class LocalMaster:
-    """A master of the same container.
-
-    Attributes:
-        broker_name: its group.
-        online: name servers know it.
-        queues: how many queues of the topic can be written there, 0 when it does not have the topic.
-    """
-
-    broker_name: str
-    online: bool
-    queues: int
-
-
-def locals_in_order(own_group: str, masters: Sequence[LocalMaster]) -> list[LocalMaster]:
-    """Return the masters of the container that may take a message, the best first: those that have its topic."""
-    usable = [each for each in masters if each.online and each.broker_name != own_group]
-    return sorted(usable, key=lambda each: each.queues == 0)
-
-
-def local_queue(master: LocalMaster, queue_id: int) -> int:
-    """Return the queue at *master* for a message that was meant for *queue_id* of its own group."""
-    return queue_id % master.queues if master.queues > 0 else queue_id
+def local_queue(queues: int, queue_id: int) -> int:
+    """Return the queue at a master with *queues* queues for a message that was meant for *queue_id* of its group."""
+    return queue_id % queues
 
 
 def remote(
@@ -127,11 +107,3 @@ def read_outcome(code: int) -> tuple[str, bool]:
     """Return what a pull answer without a message means: a word for logs, and whether to try again."""
     missing = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
     return ("no msg", False) if code in missing else ("other resp code", True)
-
-
-def java_hash(text: str) -> int:
-    """Return the hash that Java gives *text*, as a number from 0: the same queue as the reference's for one route."""
-    value = 0
-    for unit in memoryview(text.encode("utf-16-le")).cast("H"):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value

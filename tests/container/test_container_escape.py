@@ -2,39 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, cast
+
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.identity import Identity
+from understudy.broker.inner import InnerMessage
+from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.redelivery import STORED
+from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.choice import (
-    LocalMaster,
     NoPlace,
     Queue,
     Remote,
-    java_hash,
-    local_queue,
-    locals_in_order,
     named,
     put_status,
     read_outcome,
     remote,
 )
+from understudy.container.escape.home import Home
+from understudy.container.escape.neighbour import Found
 from understudy.store.status import PutStatus
+from understudy.testkit.sim.clock import VirtualClock
 
 QUEUES = [Queue("a", 0), Queue("a", 1), Queue("b", 0), Queue("b", 1)]
 MASTERS = {"a": "10.0.0.1:10911", "b": "10.0.0.2:10911"}
 
 
-def test_masters_of_the_container_that_have_the_topic_come_first_and_the_own_group_never() -> None:
-    offers = [
-        LocalMaster("own", True, 4),
-        LocalMaster("without", True, 0),
-        LocalMaster("hidden", False, 4),
-        LocalMaster("with", True, 2),
+def message(topic: str, queue_id: int = 0) -> InnerMessage:
+    return InnerMessage(topic, queue_id, b"body", b"", 0, b"")
+
+
+@attrs.define
+class Master:
+    """A master of the container: how many queues its topics have, and what was put there."""
+
+    broker_name: str
+    topics: dict[str, int]
+    takes_messages: bool = True
+    refusal: PutStatus | None = None
+    taken: list[tuple[str, int]] = attrs.field(factory=list)
+
+    async def write_queues(self, topic: str) -> int:
+        return self.topics.get(topic, 0)
+
+    async def learn(self, row: TopicConfig) -> bool:
+        self.topics[row.name] = row.write_queue_nums
+        return True
+
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        if self.refusal is not None:
+            return [self.refusal] * len(messages)
+        self.taken += [(each.topic, each.queue_id) for each in messages]
+        return [PutStatus.PUT_OK] * len(messages)
+
+    async def read(self, topic: str, queue_id: int, offset: int) -> Found:
+        return Found(None, self.broker_name, False)
+
+
+def bridge(*masters: Master) -> Bridge:
+    """Return the escapes of a slave of ``own`` that knows a topic ``rare`` and may not look elsewhere."""
+    topics = TopicTable(lambda: 0)
+    topics.rows["rare"] = TopicConfig("rare", 2, 2)
+    nothing = cast(Any, None)
+    home = Home(
+        Identity("c", "own", 1, "10.0.0.9", 10911, ""),
+        VirtualClock(),
+        nothing,
+        list,
+        topics,
+        nothing,
+        [],
+        BrokerConfig(),
+        MessageStoreConfig(),
+    )
+    return Bridge(home, Master("own", {}), lambda: masters)
+
+
+async def test_masters_of_the_container_that_have_the_topic_take_it_and_the_own_group_never() -> None:
+    masters = [
+        Master("own", {"T": 4}),
+        Master("without", {}),
+        Master("hidden", {"T": 4}, takes_messages=False),
+        Master("full", {"T": 4}, refusal=PutStatus.SERVICE_NOT_AVAILABLE),
+        Master("with", {"T": 2}),
     ]
-    assert [each.broker_name for each in locals_in_order("own", offers)] == ["with", "without"]
-    assert local_queue(offers[3], 5) == 1
+    statuses = await bridge(*masters).put([message("T", 5), message("nowhere"), message("T", 2)])
+    assert statuses == [PutStatus.PUT_OK, PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.PUT_OK]
+    assert [each.taken for each in masters] == [[], [], [], [], [("T", 1), ("T", 0)]]
+
+
+async def test_a_topic_that_no_master_has_is_learned_by_the_first_that_can() -> None:
+    masters = [Master("own", {}), Master("first", {"T": 1}), Master("second", {"T": 1})]
+    statuses = await bridge(*masters).put([message("rare", 1), message("T"), message("rare", 0)])
+    assert statuses == [PutStatus.PUT_OK] * 3
+    assert [each.taken for each in masters] == [[], [("T", 0), ("rare", 1), ("rare", 0)], []]
+
+
+async def test_a_message_is_read_from_whoever_has_the_log_beside_it() -> None:
+    escapes = bridge(Master("other", {}))
+    assert (await escapes.read("other", "T", 0, 0)).why == "other"
+    assert (await escapes.read("own", "T", 0, 0)).why == "own"
+    assert await escapes.read("elsewhere", "T", 0, 0) == Found(None, "brokerAddress not found", True)
 
 
 @given(st.integers(0, 1000), st.sampled_from([None, "topic/10.0.0.1:10911"]))
@@ -80,10 +155,3 @@ def test_stored_is_stored_even_when_a_copy_or_flush_is_late(code: int, stored: b
 )
 def test_what_a_pull_without_a_message_means(code: int, expected: tuple[str, bool]) -> None:
     assert read_outcome(code) == expected
-
-
-@pytest.mark.parametrize(("text", "value"), [("", 0), ("abc", 96354), ("rmq_sys_REVIVE_LOG_c/10.0.0.1:10911", None)])
-def test_the_hash_is_javas(text: str, value: int | None) -> None:
-    found = java_hash(text)
-    assert -(1 << 31) <= found < 1 << 31
-    assert value is None or found == value

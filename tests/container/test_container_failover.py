@@ -9,7 +9,10 @@ import trio
 from container_ring import TOPIC, Ring, lock, open_ring, reading, records, run
 
 from understudy.broker.inner import InnerMessage
-from understudy.container.escape.bridge import Bridge, Found
+from understudy.container.escape.bridge import Bridge
+from understudy.container.escape.home import home_of
+from understudy.container.escape.local import neighbour_of
+from understudy.container.escape.neighbour import Found
 from understudy.format.json_dialect import loads
 from understudy.format.record import Record
 from understudy.mqclient.message import Message
@@ -124,40 +127,41 @@ def test_the_bridge_puts_and_reads_here_and_elsewhere() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
             slave, beside = ring.broker("g0", 1), ring.broker("g1", 0)
-            alone = Bridge(list, lambda name: None)
+            own = home_of(slave), neighbour_of(slave)
+            alone = Bridge(*own, list)
             stored = {group: len(records(ring.broker(group, 0))) for group in GROUPS}
 
             def more() -> dict[str, int]:
                 return {group: len(records(ring.broker(group, 0))) - stored[group] for group in GROUPS}
 
             # without a master beside it, and nobody who has the topic: refused, again and again
-            assert await alone.put(slave, inner_message("nowhere", b"x")) is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
-            assert await alone.put(slave, inner_message("nowhere", b"x")) is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            assert await alone.put([inner_message("nowhere", b"x")]) == [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
+            assert await alone.put([inner_message("nowhere", b"x")]) == [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
             # with one: in that one's log, with key and birth time
-            local = Bridge(lambda: [beside], {"g1": beside}.get)
-            assert await local.put(slave, inner_message(TOPIC, b"here")) is PutStatus.PUT_OK
+            local = Bridge(*own, lambda: [neighbour_of(beside)])
+            assert await local.put([inner_message(TOPIC, b"here")]) == [PutStatus.PUT_OK]
             assert more() == {"g0": 0, "g1": 1, "g2": 0}
             kept = records(beside)[-1]
             assert (kept.properties["UNIQ_KEY"], kept.born_ms) == ("key", 1_600_000_000_000)
             # elsewhere: exactly one send, never to the own group
-            assert await alone.put(slave, inner_message(TOPIC, b"there")) is PutStatus.PUT_OK
+            assert await alone.put([inner_message(TOPIC, b"there")]) == [PutStatus.PUT_OK]
             assert (more()["g0"], sum(more().values())) == (0, 2)
             # to a named group: not the own, not an unknown one, else exactly one
-            assert await alone.put_to(slave, inner_message(TOPIC, b"x"), "g0") is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
-            assert await alone.put_to(slave, inner_message(TOPIC, b"x"), "g9") is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            assert await alone.put_to(inner_message(TOPIC, b"x"), "g0") is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+            assert await alone.put_to(inner_message(TOPIC, b"x"), "g9") is PutStatus.PUT_TO_REMOTE_BROKER_FAIL
             assert sum(more().values()) == 2
             before = more()["g2"]
-            assert await alone.put_to(slave, inner_message(TOPIC, b"named"), "g2") is PutStatus.PUT_OK
+            assert await alone.put_to(inner_message(TOPIC, b"named"), "g2") is PutStatus.PUT_OK
             assert more()["g2"] == before + 1
             # reads: from a log of this container, from elsewhere, from nobody
             for bridge in (local, alone):
-                found = await bridge.read(slave, "g1", TOPIC, 1, 0)
+                found = await bridge.read("g1", TOPIC, 1, 0)
                 assert found.record is not None
                 assert (found.record.body, found.retry) == (b"here", False)
-            assert await alone.read(slave, "g2", TOPIC, 1, 9_999) == Found(None, "no msg", False)
-            assert await local.read(slave, "g1", TOPIC, 1, 9_999) == Found(None, "getMessageResult is null", False)
-            assert await alone.read(slave, "g9", TOPIC, 1, 0) == Found(None, "brokerAddress not found", True)
-            refused = await alone.read(slave, "g2", TOPIC, 77, 0)
+            assert await alone.read("g2", TOPIC, 1, 9_999) == Found(None, "no msg", False)
+            assert await local.read("g1", TOPIC, 1, 9_999) == Found(None, "getMessageResult is null", False)
+            assert await alone.read("g9", TOPIC, 1, 0) == Found(None, "brokerAddress not found", True)
+            refused = await alone.read("g2", TOPIC, 77, 0)
             assert (refused.record, refused.why, refused.retry) == (None, "other resp code", True)
 
     run(scenario)

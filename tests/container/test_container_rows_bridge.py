@@ -1,4 +1,4 @@
-"""What the bridge makes of every outcome of a read."""
+"""What a neighbour makes of every outcome of a read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.container.escape.bridge import Bridge, Found
+from understudy.container.escape.local import LocalNeighbour
+from understudy.container.escape.neighbour import Found
 from understudy.format.record import encode_record
 from understudy.store.status import GetResult, GetStatus
 
@@ -18,8 +19,8 @@ RECORD = encode_record("orders", 0, 0, 0, b"body", b"UNIQ_KEY\x01key\x02", born_
 
 async def read_with(status: GetStatus, parts: list[memoryview]) -> Found:
     store = SimpleNamespace(get=lambda *_: GetResult(status, 0, 0, 0, parts, 0, len(parts)))
-    broker = cast(Any, SimpleNamespace(identity=SimpleNamespace(name="g0"), store=store))
-    return await Bridge(list, lambda name: None).read(broker, "g0", "orders", 0, 0)
+    neighbour = LocalNeighbour("g0", lambda: True, cast(Any, None), cast(Any, store), cast(Any, None))
+    return await neighbour.read("orders", 0, 0)
 
 
 @pytest.mark.covers("EB-04", "EB-05")

@@ -1,0 +1,81 @@
+"""What brokers may ask of each other when one of them puts or reads messages in the place of its master.
+
+This is all that brokers of a container know of each other, and every question may wait: a neighbour can live in this
+container, in another process, or on another machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+
+from understudy.broker.inner import InnerMessage
+from understudy.broker.topics import TopicConfig
+from understudy.format.record import Record, RecordError, decode_records
+from understudy.store.status import PutStatus
+
+
+@attrs.frozen
+class Found:
+    """The outcome of a read.
+
+    Attributes:
+        record: the message, ``None`` when there is none.
+        why: a word for logs.
+        retry: asking again later may help.
+    """
+
+    record: Record | None
+    why: str
+    retry: bool
+
+
+class Neighbour(Protocol):
+    """Another broker."""
+
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        """Store *messages* there, in order, each in the queue it names.
+
+        Returns:
+            For each what became of it, once those that are stored are as safe as an acknowledged send there, or late.
+        """
+        ...
+
+    async def read(self, topic: str, queue_id: int, offset: int) -> Found:
+        """Return the message at queue offset *offset*."""
+        ...
+
+
+class Beside(Neighbour, Protocol):
+    """A broker of the same container."""
+
+    @property
+    def broker_name(self) -> str:
+        """The name of its group."""
+        ...
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether it is a master that name servers know."""
+        ...
+
+    async def write_queues(self, topic: str) -> int:
+        """Return how many queues of *topic* can be written there, 0 when it does not have the topic."""
+        ...
+
+    async def learn(self, row: TopicConfig) -> bool:
+        """Make the topic of *row* there if it is not there yet; return whether it is there now."""
+        ...
+
+
+def first_record(parts: Sequence[memoryview], missing: str) -> Found:
+    """Return the first record of *parts*; without one, *missing* is why."""
+    for part in parts:
+        try:
+            for record in decode_records(part):
+                return Found(record, "", False)
+        except RecordError as error:
+            return Found(None, f"the message cannot be read: {error}", False)
+    return Found(None, missing, False)

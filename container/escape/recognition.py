@@ -1,0 +1,31 @@
+"""Whether a due message was delivered by the master before its slave began to act."""
+
+from __future__ import annotations
+
+from understudy.broker import delay
+from understudy.broker.inner import InnerMessage
+from understudy.container.escape.home import Home
+from understudy.format.properties import parse_properties
+from understudy.format.record import decode_records
+
+_UNIQUE_KEY = "UNIQ_KEY"
+_SAME_MESSAGES = 32
+
+
+def delivered_before(home: Home, message: InnerMessage, acting_since_ms: int) -> bool:
+    """Return whether the log of *home* shows that its master had delivered *message* before the slave acted.
+
+    The master's progress may not have been copied any more; the delivered copy is in the slave's log then.
+    """
+    pairs = parse_properties(message.properties.decode("utf-8", "replace"))
+    key, level = pairs.get(_UNIQUE_KEY), delay.level_of(pairs)
+    due_ms = message.born_ms + delay.delay_of_level(home.delay_levels_ms, level)
+    if not key or due_ms > acting_since_ms:
+        return False
+    end_ms = home.clock.wall_ms()
+    for found in home.store.query(message.topic, key, _SAME_MESSAGES, message.born_ms, end_ms).records:
+        for record in decode_records(found):
+            same = record.properties.get(_UNIQUE_KEY) == key and record.topic == message.topic
+            if same and record.reconsume_times == message.reconsume_times and record.born_ms == message.born_ms:
+                return True
+    return False

@@ -1,0 +1,135 @@
+"""A broker elsewhere as a neighbour: what is asked of it goes over the client.
+
+Source: BrokerOuterAPI.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from understudy.broker import delay
+from understudy.broker.inner import InnerMessage
+from understudy.broker.redelivery import STORED
+from understudy.container.escape import choice
+from understudy.container.escape.home import Home
+from understudy.container.escape.neighbour import Found, first_record
+from understudy.format import names
+from understudy.format.properties import format_properties, parse_properties
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.connection import Connection
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.log import get_logger
+from understudy.store.status import PutStatus
+
+log = get_logger("container.escape.remote")
+
+SEND_TIMEOUT_MS = 3_000
+PULL_TIMEOUT_MS = 10_000
+_PRODUCER_GROUP, _WAIT = "PGROUP", "WAIT"
+_HOST_FLAGS = 0x10 | 0x20  # the target notes its own view of the hosts
+
+
+class RemoteNeighbour:
+    """A broker elsewhere.
+
+    Args:
+        home: who asks.
+        address: the broker's own, ``host:port``.
+    """
+
+    def __init__(self, home: Home, address: str) -> None:
+        self._home = home
+        self._address = address
+
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        """See :class:`~understudy.container.escape.neighbour.Neighbour`; all are under way at once, in order.
+
+        Takes no longer than :data:`SEND_TIMEOUT_MS` and the longest wait of a send for its disk and its copies, by the
+        settings of the own group.
+        """
+        statuses = [PutStatus.PUT_TO_REMOTE_BROKER_FAIL] * len(messages)
+        try:
+            connection = await self._home.client.connection(self._address, SEND_TIMEOUT_MS)
+        except RemotingError as error:
+            log.warning("not put to a remote master", address=self._address, why=error)
+            return statuses
+
+        async def send(number: int, *, task_status: trio.TaskStatus[None]) -> None:
+            command = send_request(self._home, messages[number])
+            task_status.started()  # the next one follows when this one is written
+            statuses[number] = await self._send(connection, command)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(len(messages)):
+                await nursery.start(send, number)
+        return statuses
+
+    async def _send(self, connection: Connection, command: Command) -> PutStatus:
+        keys = self._home.store_settings
+        timeout_ms = SEND_TIMEOUT_MS + max(keys.sync_flush_timeout, keys.slave_timeout)
+        try:
+            answer = await connection.invoke(command, timeout_ms)
+        except RemotingError as error:
+            log.warning("not put to a remote master", address=self._address, why=error)
+            return PutStatus.PUT_TO_REMOTE_BROKER_FAIL
+        status = choice.put_status(answer.code)
+        if status not in STORED:
+            log.warning("refused by a remote master", address=self._address, code=answer.code, why=answer.remark)
+        return status
+
+    async def read(self, topic: str, queue_id: int, offset: int) -> Found:
+        """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
+        home = self._home
+        ext = {
+            "consumerGroup": f"InnerConsumerGroup_{home.identity.name}_{home.identity.broker_id}",
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(offset),
+            "maxMsgNums": "1",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": str(home.clock.wall_ms()),
+            "expressionType": "TAG",
+        }
+        try:
+            answer = await home.client.invoke(self._address, request(RequestCode.PULL_MESSAGE, ext), PULL_TIMEOUT_MS)
+        except RemotingError as error:
+            return Found(None, str(error), True)
+        if answer.code == ResponseCode.SUCCESS:
+            return first_record([memoryview(answer.body)], "no msg")
+        why, retry = choice.read_outcome(answer.code)
+        return Found(None, why, retry)
+
+
+def send_request(home: Home, message: InnerMessage) -> Command:
+    """Return the request that stores *message* in the queue it names.
+
+    The target shall answer when the copy is as safe as the original was. So the sender's ``WAIT`` goes with it (differs
+    because the reference never waits, and may lose what its own group had already copied), but not that of a retry,
+    which the broker itself set when it had made the retry durable.
+    """
+    pairs = parse_properties(message.properties.decode("utf-8", "replace"))
+    for name in (delay.DELAY, *delay.TIMER_REQUESTS):
+        pairs.pop(name, None)  # it is due now
+    if message.reconsume_times:
+        pairs.pop(_WAIT, None)
+    header = {
+        "a": pairs.get(_PRODUCER_GROUP, f"InnerProducerGroup_{home.identity.name}_{home.identity.broker_id}"),
+        "b": message.topic,
+        "c": names.DEFAULT_TOPIC,
+        "d": "8",
+        "e": str(message.queue_id),
+        "f": str(message.sys_flag & ~_HOST_FLAGS),
+        "g": str(message.born_ms),
+        "h": str(message.flag),
+        "i": format_properties(pairs),
+        "j": str(message.reconsume_times),
+        "k": "false",
+        "m": "false",
+    }
+    return request(RequestCode.SEND_MESSAGE_V2, header, message.body)
