@@ -277,7 +277,7 @@ class Broker:
         )
         self.replication.open(self.store)
         self.replication.copies_changed.append(self.acknowledgements.settle)
-        self.own_log = OwnLog(self.store)
+        self.own_log = OwnLog(self.world.clock, self.store, self.replication, self.options.store)
         levels = DelayLevels(
             self.world.clock,
             self.store,

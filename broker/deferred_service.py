@@ -28,11 +28,14 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import STORED, Redelivery
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.store.status import PutStatus
 
 log = get_logger("broker.deferred")
 
 SET_BACK_MS = 1_000
 """A clock that was set back by more than this is noticed; by less, messages are late by as much."""
+GRACE_SECONDS = 5.0
+"""How long a put may take to end after the service was stopped: cut short, it is done twice."""
 
 
 class Source(Protocol):
@@ -73,6 +76,7 @@ class DeferredService:
         self._source = source
         self.target = target
         self._queues: dict[int, DeferredQueue] = {}
+        self._puts: set[trio.CancelScope] = set()
         self._wake = trio.Event()
         self._wakes_at_ms = NEVER
 
@@ -85,10 +89,11 @@ class DeferredService:
                 self._wake.set()
 
     async def run(self) -> None:
-        """Put what is due until cancelled. A put that has begun is waited for: cut short, it would be done twice."""
+        """Put what is due until cancelled; a put that is under way then gets :data:`GRACE_SECONDS` to end."""
         self._queues = {queue: DeferredQueue() for queue in self._source.queues()}
         ahead_ms = self._wall_ahead_ms()
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._limit_when_stopped)
             while True:
                 before_ms, ahead_ms = ahead_ms, self._wall_ahead_ms()
                 was_set_back = ahead_ms < before_ms - SET_BACK_MS  # what is due by a clock that never jumps may be
@@ -129,15 +134,27 @@ class DeferredService:
         self._wake.set()
 
     async def _put(self, messages: tuple[InnerMessage, ...]) -> tuple[bool, ...]:
-        with trio.CancelScope(shield=True):
-            try:
+        statuses: Sequence[PutStatus] = ()
+        scope = trio.CancelScope(shield=True)
+        self._puts.add(scope)
+        try:
+            with scope:
                 statuses = await self.target.put(messages)
-            except Exception as error:
-                log.error("due messages not put yet", topic=messages[0].topic, count=len(messages), error=error)
-                return (False,) * len(messages)
-            stored = tuple(status in STORED for status in statuses)
-            for message, is_stored in zip(messages, stored, strict=True):
-                if is_stored:
-                    self._source.stored(message)
-            return stored
-        return (False,) * len(messages)  # not reached: nothing cancels this scope
+        except Exception as error:
+            log.error("due messages not put yet", topic=messages[0].topic, count=len(messages), error=error)
+        finally:
+            self._puts.discard(scope)
+        if not statuses:
+            return (False,) * len(messages)
+        stored = tuple(status in STORED for status in statuses)
+        for message, is_stored in zip(messages, stored, strict=True):
+            if is_stored:
+                self._source.stored(message)
+        return stored
+
+    async def _limit_when_stopped(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            for scope in self._puts:
+                scope.deadline = trio.current_time() + GRACE_SECONDS

@@ -9,9 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import trio
+
 from understudy.broker.inner import InnerMessage, append
+from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.processors.send_properties import wants_wait
+from understudy.broker.replication import Replication
+from understudy.format.properties import parse_properties
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected, PutStatus
+
+log = get_logger("broker.redelivery")
 
 STORED = frozenset(
     {
@@ -31,27 +41,77 @@ class Redelivery(Protocol):
         """Put *messages* where consumers find them, in order.
 
         Returns:
-            For each message what became of it, once those that are stored are as safe as an acknowledged send, or late.
-            One that is not stored may be put again.
+            For each message what became of it, once those that are stored are as safe as an acknowledged send would
+            be, however long that takes. One that is not stored may be put again.
         """
         ...
 
 
 class OwnLog:
-    """The log of a master as the target of its own due messages.
+    """The log of a master as the target of due messages, its own and those of its neighbours.
+
+    A message is as safe there as an acknowledged send: durable with ``SYNC_FLUSH``, copied as often as a send of this
+    moment with ``SYNC_MASTER``, unless its sender did not want to wait (``WAIT``). Progress that moved earlier would be
+    copied to slaves before the message is, and a slave that acts then would take it for delivered.
 
     Args:
+        clock: for deadlines.
         store: the log.
+        replication: its copies.
+        keys: flush, role and timeouts; read at each put.
     """
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, clock: Clock, store: MessageStore, replication: Replication, keys: MessageStoreConfig) -> None:
+        self._clock = clock
         self._store = store
+        self._replication = replication
+        self._keys = keys
+        self._copied: trio.Event | None = None
+        replication.copies_changed.append(self._copies_changed)
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
-        """Append *messages* until one is refused; those behind it are refused for the same reason."""
-        for number, message in enumerate(messages):
+        """Append *messages* until one is refused, those behind it are refused as well; return when they are safe."""
+        copies = self._replication.copies_in_reach()
+        refusal: PutStatus | None = None
+        end = end_to_copy = count = 0
+        for message in messages:
+            wants_copies = _wants_copies(message)
+            if wants_copies and copies is None:
+                refusal = PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+                break
             try:
-                append(self._store, message)
+                appended = append(self._store, message)
             except PutRejected as error:
-                return [PutStatus.PUT_OK] * number + [error.status] * (len(messages) - number)
-        return [PutStatus.PUT_OK] * len(messages)
+                log.warning("due message refused", topic=message.topic, why=error)
+                refusal = error.status
+                break
+            count += 1
+            end = appended.physical_offset + appended.size_bytes
+            if wants_copies:
+                end_to_copy = end
+        await self._until_safe(end, end_to_copy)
+        return [PutStatus.PUT_OK] * count + [refusal or PutStatus.PUT_OK] * (len(messages) - count)
+
+    async def _until_safe(self, end: int, end_to_copy: int) -> None:
+        if self._keys.flush_disk_type == "SYNC_FLUSH":
+            while not await self._store.wait_flushed(end, self._keys.sync_flush_timeout):
+                log.warning("due messages wait for the disk", end=end)
+        # How many copies there must be is asked anew: a slave that has left is not waited for.
+        while end_to_copy and not self._has_copies(end_to_copy):
+            if self._copied is None:
+                self._copied = trio.Event()
+            with self._clock.move_on_after(self._keys.slave_timeout / 1000):
+                await self._copied.wait()
+
+    def _has_copies(self, end: int) -> bool:
+        copies = self._replication.copies_in_reach()
+        return copies is not None and self._replication.copied(copies) >= end
+
+    def _copies_changed(self) -> None:
+        if self._copied is not None:
+            self._copied.set()
+            self._copied = None
+
+
+def _wants_copies(message: InnerMessage) -> bool:
+    return b"WAIT\x01" not in message.properties or wants_wait(parse_properties(message.properties))

@@ -254,6 +254,20 @@ class Replication:
             auto=keys.enable_auto_in_sync_replicas,
         )
 
+    def copies_in_reach(self) -> int | None:
+        """Return how many copies a message needs that nobody waits for at a connection: 1 unless this is a SYNC_MASTER.
+
+        Not more than there are in sync, outside the mode in which slaves act: a slave that is away must not hold up
+        what falls due. ``None``: too few are in sync, put nothing.
+        """
+        keys = self._options.store
+        if keys.broker_role != "SYNC_MASTER":
+            return 1
+        copies = self.copies_needed()
+        if copies is None or self.master is None or self._options.broker.enable_slave_acting_master:
+            return copies
+        return min(copies, self.master.in_sync_count(keys.slave_timeout / 1000))
+
     def copied(self, copies: int) -> int:
         """Return the offset in bytes before which at least *copies* replicas, this one included, have everything."""
         return self.master.copied(copies) if self.master is not None else 0

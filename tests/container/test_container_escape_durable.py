@@ -1,0 +1,58 @@
+"""Progress of delayed messages never passes a copy that a loss of power could take away."""
+
+from __future__ import annotations
+
+import random
+
+from container_ring import TOPIC, delivered, open_ring, records, run, send_delayed
+
+from understudy.mqclient.message import Message
+from understudy.mqclient.queue import MessageQueue
+from understudy.testkit.waiting import until
+
+SAFE = {"flushDiskType": "SYNC_FLUSH"}
+LEVEL, COUNT = 2, 6
+
+
+def test_a_remote_master_that_loses_power_after_an_escape_loses_nothing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, SAFE) as ring:
+            # given delayed messages of g0, whose slave acts in a container without a master
+            keys = await send_delayed(ring, COUNT, LEVEL)
+            await ring.cluster.host("c3").clock.sleep(1)
+            beside = ring.cluster.host("c2").container
+            assert beside is not None
+            assert await beside.remove_broker(next(each.identity for each in beside.brokers() if each.is_master))
+            await ring.cluster.kill("c1")
+            slave = ring.broker("g0", 1)
+            # and a master elsewhere with a slow disk
+            disk = ring.cluster.host("c3").disk
+            disk.sync_seconds = 0.5
+            # when it loses its power as soon as the slave counts all of them as delivered
+            await until(lambda: slave.schedule_progress.offsets.get(LEVEL, 0) == COUNT, 30)
+            await ring.cluster.kill("c3", power=True)
+            disk.sync_seconds = 0.001
+            await ring.cluster.restart("c3")
+            # then each is there, once
+            assert delivered(ring) == dict.fromkeys(keys, 1)
+
+    run(scenario)
+
+
+def test_a_master_counts_a_message_as_delivered_when_it_is_durable() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, SAFE) as ring:
+            master = ring.broker("g0", 0)
+            ring.cluster.host("c1").disk.sync_seconds = 0.5
+            for _ in range(3):
+                message = Message(TOPIC, b"x", {"DELAY": "1"})
+                await ring.producer.send(message, queue=MessageQueue(TOPIC, "g0", 0))
+
+            def told() -> int:
+                return master.schedule_progress.offsets.get(1, 0)
+
+            # with synchronous flush a message can be read when it is durable
+            await until(lambda: told() == 3 or told() > len(records(master)), 20)
+            assert told() == len(records(master)) == 3
+
+    run(scenario)
