@@ -134,7 +134,7 @@ class Broker:
             lambda: config.broadcast_offset_expire_max_second,
         )
         self.locks = QueueLocks()
-        self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity)
+        self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
         self.queue_mappings = QueueMappings(now_ms)

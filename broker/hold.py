@@ -7,8 +7,10 @@ The rules:
   calls :meth:`PullHold.arrived` before anything else can run.
 * A message that passes the pull's filter makes it ready; so does its deadline. Ready pulls are answered when a receive
   has stored all it brought, before its sends are acknowledged: one answer carries everything, and no consumer waits for
-  the producer's share. Those that something else made ready are answered on the next turn of the event loop.
-* Pulls of ended connections are dropped.
+  the producer's share. Those that something else made ready are answered on the next turn of the event loop. No more
+  than :data:`AT_ONCE` are answered in one go, however many wait for one message.
+* A pull whose peer does not read its answers stays ready until it does.
+* Pulls of ended connections are dropped. What all pulls keep counts into the process's total for parked requests.
 
 Source: PullRequestHoldService.java.
 """
@@ -17,13 +19,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import trio
 
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.runtime.clock import Clock
+from understudy.runtime.load import Budget, Load
 from understudy.runtime.log import get_logger
 
 log = get_logger("broker.hold")
@@ -34,23 +39,86 @@ Place = tuple[str, int]
 DEFAULT_LIMIT = 100_000
 """Parked pulls per broker, the reference's ``pullThreadPoolQueueCapacity``."""
 
+AT_ONCE = 64
+"""Pulls answered before others get their turn; each costs some 20 us."""
+
+ENTRY_BYTES = 1024
+"""What a parked pull costs beside its header."""
+
 
 class ParkedPull:
     """One waiting pull.
 
+    Args:
+        connection, command: whom and what to answer; the command should carry no more than its answer needs.
+        codes: tags codes of the messages it wants; ``None`` is every message.
+        header_bytes: what the command keeps.
+
     Attributes:
-        connection, command: whom and what to answer.
-        accept: filter by tags code; ``None`` takes every message.
-        place: where it is parked; ``None`` once it left.
+        place: where it is parked.
+        ready: whether it only waits to be answered.
     """
 
-    __slots__ = ("accept", "command", "connection", "place")
+    __slots__ = ("codes", "command", "connection", "number", "place", "ready", "size_bytes")
 
-    def __init__(self, connection: Connection, command: Command, accept: Callable[[int], bool] | None) -> None:
+    def __init__(
+        self, connection: Connection, command: Command, codes: frozenset[int] | None, header_bytes: int = 0
+    ) -> None:
         self.connection = connection
         self.command = command
-        self.accept = accept
-        self.place: Place | None = None
+        self.codes = codes
+        self.size_bytes = ENTRY_BYTES + header_bytes
+        self.number = 0
+        self.place: Place = ("", 0)
+        self.ready = False
+
+
+class _Waiting:
+    """The pulls parked at one place: those that want everything, and the others by what they want."""
+
+    __slots__ = ("all", "by_code")
+
+    def __init__(self) -> None:
+        self.all: dict[ParkedPull, None] = {}
+        self.by_code: dict[int, dict[ParkedPull, None]] = {}
+
+    def add(self, parked: ParkedPull) -> None:
+        if parked.codes is None:
+            self.all[parked] = None
+        else:
+            for code in parked.codes:
+                self.by_code.setdefault(code, {})[parked] = None
+
+    def remove(self, parked: ParkedPull) -> None:
+        if parked.codes is None:
+            self.all.pop(parked, None)
+            return
+        for code in parked.codes:
+            pulls = self.by_code.get(code)
+            if pulls is not None:
+                pulls.pop(parked, None)
+                if not pulls:
+                    del self.by_code[code]
+
+    def take(self, tags_code: int) -> list[ParkedPull]:
+        """Remove and return the pulls that want a message with *tags_code*."""
+        taken, self.all = list(self.all), {}
+        if tags_code in self.by_code:
+            filtered = list(self.by_code[tags_code])
+            for parked in filtered:
+                self.remove(parked)
+            taken += filtered
+        return taken
+
+    def take_all(self) -> list[ParkedPull]:
+        """Remove and return every pull."""
+        taken = list(self.all)
+        taken += dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls)
+        self.all, self.by_code = {}, {}
+        return taken
+
+    def __bool__(self) -> bool:
+        return bool(self.all or self.by_code)
 
 
 class PullHold:
@@ -59,39 +127,55 @@ class PullHold:
     Args:
         clock: for deadlines.
         limit: most parked pulls; above it a pull is answered at once.
+        budget: where what they keep is counted.
 
     Attributes:
         answer: called with each pull that shall be answered now; set by the owner.
     """
 
-    def __init__(self, clock: Clock, limit: Callable[[], int] = lambda: DEFAULT_LIMIT) -> None:
+    def __init__(
+        self, clock: Clock, limit: Callable[[], int] = lambda: DEFAULT_LIMIT, budget: Budget | None = None
+    ) -> None:
         self._clock = clock
         self._limit = limit
-        self._parked: dict[Place, dict[ParkedPull, None]] = {}
+        self._budget = budget if budget is not None else Load().parked
+        self._parked: dict[Place, _Waiting] = {}
         self._of_connection: dict[Connection, dict[ParkedPull, None]] = {}
-        self._count = 0
-        self._deadlines: list[tuple[float, int, ParkedPull]] = []
+        self._pulls: dict[int, ParkedPull] = {}  # the heap below must not keep those that left
+        self._deadlines: list[tuple[float, int]] = []
         self._numbers = itertools.count()
-        self._ready: list[ParkedPull] = []
+        self._ready: deque[ParkedPull] = deque()
+        self._choked: dict[Connection, list[ParkedPull]] = {}
         self._wake = trio.Event()
         self._wakes_at = float("inf")
         self.answer: Callable[[ParkedPull], None] = lambda parked: None
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._pulls)
+
+    def has_room(self, parked: ParkedPull) -> bool:
+        """Tell whether the process may keep *parked*; the connections that keep most are refused first."""
+        if self._budget.allows(parked.connection, parked.size_bytes):
+            return True
+        self._budget.refused += 1
+        return False
 
     def park(self, parked: ParkedPull, place: Place, wait_ms: int) -> None:
         """Keep *parked* until something arrives at *place* or *wait_ms* have passed."""
-        self._parked.setdefault(place, {})[parked] = None
-        self._of_connection.setdefault(parked.connection, {})[parked] = None
         parked.place = place
-        self._count += 1
-        if self._count > self._limit() or wait_ms <= 0:
-            self._leave(parked)
-            self._make_ready(parked)
+        parked.number = number = next(self._numbers)
+        self._pulls[number] = parked
+        self._of_connection.setdefault(parked.connection, {})[parked] = None
+        self._budget.change(parked.connection, parked.size_bytes)
+        if len(self._pulls) > self._limit() or wait_ms <= 0:
+            self._make_ready((parked,))
             return
+        waiting = self._parked.get(place)
+        if waiting is None:
+            waiting = self._parked[place] = _Waiting()
+        waiting.add(parked)
         deadline = self._clock.monotonic() + wait_ms / 1000
-        heapq.heappush(self._deadlines, (deadline, next(self._numbers), parked))
+        heapq.heappush(self._deadlines, (deadline, number))
         if deadline < self._wakes_at:
             self._wake.set()
 
@@ -99,31 +183,32 @@ class PullHold:
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
         """Take note of a message that became readable; registered at the store."""
-        waiting = self._parked.get((topic, queue_id))
+        place = topic, queue_id
+        waiting = self._parked.get(place)
         if waiting is None:
             return
-        for parked in [each for each in waiting if each.accept is None or each.accept(tags_code)]:
-            self._leave(parked)
-            self._make_ready(parked)
+        taken = waiting.take(tags_code)
+        if not waiting:
+            del self._parked[place]
+        if taken:
+            self._make_ready(taken)
 
     def wake_topic(self, topic: str) -> None:
         """Answer the pulls parked at *topic* now (it was deleted)."""
         for place in [place for place in self._parked if place[0] == topic]:
-            for parked in list(self._parked[place]):
-                self._leave(parked)
-                self._make_ready(parked)
+            self._make_ready(self._parked.pop(place).take_all())
 
     def wake_all(self) -> None:
         """Answer every parked pull now (the broker's role changed)."""
-        for waiting in list(self._parked.values()):
-            for parked in list(waiting):
-                self._leave(parked)
-                self._make_ready(parked)
+        parked, self._parked = self._parked, {}
+        for waiting in parked.values():
+            self._make_ready(waiting.take_all())
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of an ended connection."""
         for parked in list(self._of_connection.get(connection, ())):
             self._leave(parked)
+        self._choked.pop(connection, None)
 
     async def run(self) -> None:
         """Answer pulls until cancelled; asleep until one is ready or due."""
@@ -141,46 +226,70 @@ class PullHold:
             self.answer_ready()
 
     def answer_ready(self) -> None:
-        """Answer the pulls that are ready; never raises."""
-        if not self._ready:
-            return
-        ready, self._ready = self._ready, []
-        for parked in ready:
-            if not parked.connection.alive:
+        """Answer the pulls that are ready, at most :data:`AT_ONCE`; :meth:`run` goes on. Never raises."""
+        ready = self._ready
+        for _ in range(min(len(ready), AT_ONCE)):
+            parked = ready.popleft()
+            connection = parked.connection
+            if not connection.alive:
+                self._leave(parked)
                 continue
+            if connection.choked:
+                self._wait_drained(connection, parked)
+                continue
+            if not self._leave(parked):
+                continue  # its connection was dropped
             try:
                 self.answer(parked)
             except Exception as error:  # one pull must not end the service of all
-                log.error("parked pull failed", exc=error, peer=parked.connection.address, error=repr(error))
+                log.error("parked pull failed", exc=error, peer=connection.address, error=repr(error))
 
-    def _make_ready(self, parked: ParkedPull) -> None:
-        self._ready.append(parked)
+    def _make_ready(self, pulls: Iterable[ParkedPull]) -> None:
+        for parked in pulls:
+            parked.ready = True
+            self._ready.append(parked)
         self._wake.set()
 
-    def _leave(self, parked: ParkedPull) -> None:
-        place = parked.place
-        if place is None:
-            return
-        parked.place = None
-        waiting = self._parked[place]
-        del waiting[parked]
-        if not waiting:
-            del self._parked[place]
+    def _wait_drained(self, connection: Connection, parked: ParkedPull) -> None:
+        waiting = self._choked.get(connection)
+        if waiting is None:
+            waiting = self._choked[connection] = []
+            connection.when_drained(partial(self._drained, connection))
+        waiting.append(parked)
+
+    def _drained(self, connection: Connection) -> None:
+        self._make_ready(self._choked.pop(connection, ()))
+
+    def _leave(self, parked: ParkedPull) -> bool:
+        """Take *parked* out of every table; return whether it was there."""
+        if self._pulls.pop(parked.number, None) is None:
+            return False
+        if not parked.ready:
+            waiting = self._parked[parked.place]
+            waiting.remove(parked)
+            if not waiting:
+                del self._parked[parked.place]
         own = self._of_connection[parked.connection]
         del own[parked]
         if not own:
             del self._of_connection[parked.connection]
-        self._count -= 1
+        self._budget.change(parked.connection, -parked.size_bytes)
+        return True
 
     def _expire(self) -> None:
         """Make due pulls ready, and shed entries of pulls that left early before they outnumber the live ones."""
         now = self._clock.monotonic()
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][0] <= now or deadlines[0][2].place is None):
-            _, _, parked = heapq.heappop(deadlines)
-            if parked.place is not None:
-                self._leave(parked)
-                self._ready.append(parked)
-        if len(deadlines) > 1024 and len(deadlines) > 2 * self._count:
-            self._deadlines = [entry for entry in deadlines if entry[2].place is not None]
+        deadlines, pulls = self._deadlines, self._pulls
+        due: list[ParkedPull] = []
+        while deadlines and (deadlines[0][0] <= now or deadlines[0][1] not in pulls):
+            parked = pulls.get(heapq.heappop(deadlines)[1])
+            if parked is not None and not parked.ready:
+                waiting = self._parked[parked.place]
+                waiting.remove(parked)
+                if not waiting:
+                    del self._parked[parked.place]
+                due.append(parked)
+        self._make_ready(due)
+        if len(deadlines) > 1024 and len(deadlines) > 2 * len(pulls):
+            self._deadlines = [entry for entry in deadlines if entry[1] in pulls]
             heapq.heapify(self._deadlines)

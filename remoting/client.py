@@ -29,7 +29,7 @@ class RemotingClient(Dispatcher):
     """
 
     def __init__(self, world: World, nursery: trio.Nursery, limits: ConnectionLimits) -> None:
-        super().__init__(world.clock)
+        super().__init__(world.clock, world.load)
         self._world = world
         self._nursery = nursery
         self._limits = limits
@@ -95,7 +95,7 @@ class RemotingClient(Dispatcher):
         except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: a host that is no name at all
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise ConnectFailedError(address, f"no connection to {address}: {reason}") from error
-        connection = Connection(stream, self._world.clock, self._limits)
+        connection = Connection(stream, self._world.clock, self._limits, self._world.load)
         self._connections[address] = connection
         started = trio.Event()
         self._nursery.start_soon(self._serve, address, connection, started)

@@ -97,3 +97,10 @@ def response(
 ) -> Command:
     """Make the response to request *to*."""
     return Command(int(code), "JAVA", CURRENT_VERSION, to.opaque, RESPONSE_BIT, remark, ext, body, JSON_HEADER)
+
+
+def held_bytes(command: Command) -> int:
+    """Return how many characters *command* keeps beside a few numbers: a measure of its memory."""
+    size = len(command.body) + len(command.remark or "")
+    ext = command.ext
+    return size if ext is None else size + sum(map(len, ext)) + sum(len(value) for value in ext.values() if value)

@@ -2,12 +2,15 @@
 
 The laws:
 
-* Everything that one receive brought is decoded and handed on before anything is sent; what the handlers answered goes
-  out in one vectored write, after those on other connections who waited for just that were answered.
-* ``write`` never waits. What the network does not take at once is kept in the outbox and sent by a task that lives only
-  as long as there is something to send.
+* What one receive brought is decoded and handed on before anything is sent; what the handlers answered goes out in one
+  vectored write, after those on other connections who waited for just that were answered. A receive that makes too
+  many bytes (:attr:`ConnectionLimits.pause_bytes`) or takes too long (``turn_seconds``) is cut: its answers so far go
+  out, and the rest waits until they are read and the others had their turn.
+* ``write`` never waits. What the network does not take at once waits in the outbox (``outbox.py``).
 * A peer that does not read its answers is not read from (:attr:`ConnectionLimits.pause_bytes`), and is disconnected
   when it stalls or its outbox overflows. Nothing about it touches another connection.
+* What waits here counts into the totals of the process (``runtime/load.py``); when they are short, the connections that
+  hold most are refused first: a request that is still incomplete is answered busy and skipped, a slow reader is closed.
 """
 
 from __future__ import annotations
@@ -17,18 +20,25 @@ from collections.abc import Callable, Sequence
 import trio
 
 from understudy.remoting import proxy_protocol
-from understudy.remoting.command import Command
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import Command, response
 from understudy.remoting.errors import ConnectionLostError, InvokeTimeoutError
 from understudy.remoting.frame import Buffer, FrameError, FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits
+from understudy.remoting.outbox import Outbox
 from understudy.runtime.clock import Clock
+from understudy.runtime.load import Load
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 
 log = get_logger("remoting.connection")
 
-_SEND_CHUNK_BYTES = 256 * 1024
 _CLOSE_GRACE_SECONDS = 1.0
+_MANY_COMMANDS = 32
+"""From so many on, the commands of one receive wait for a turn among those with much work."""
+_LOOK_AT_CLOCK = 8
+"""Commands between two looks at the clock."""
+_NO_MEMORY = "[OVERLOAD]system busy, requests hold too much memory of this server; slow down and try again"
 
 Dispatch = Callable[["Connection", Command], None]
 
@@ -40,27 +50,28 @@ class Connection:
         local: this side's host and port.
         peer: the other side's host and port (as a PROXY preamble named it, if one came).
         opened_ms: wall time of the start.
-        last_active: monotonic seconds of the last byte received or queued.
         closed: set when the connection has ended, before the owners are told.
         close_reason: why it ended, for people.
         state: a place where owners keep what they know of the peer; dies with the connection.
     """
 
-    def __init__(self, stream: ByteStream, clock: Clock, limits: ConnectionLimits) -> None:
+    def __init__(self, stream: ByteStream, clock: Clock, limits: ConnectionLimits, load: Load | None = None) -> None:
         self.local = stream.local
         self.peer = stream.peer
         self.opened_ms = clock.wall_ms()
-        self.last_active = clock.monotonic()
+        self._last_active = clock.monotonic()
         self.closed = trio.Event()
         self.close_reason = ""
         self.state: dict[str, object] = {}
         self._stream = stream
         self._clock = clock
         self._limits = limits
+        self._load = load if load is not None else Load()
         self._cork: list[Buffer] | None = None
-        self._outbox: list[Buffer] = []
-        self._outbox_bytes = 0
-        self._drained: trio.Event | None = None
+        self._outbox = Outbox(stream, clock, limits, self._load.outgoing, self.close)
+        self._corked_bytes = 0
+        self._incoming_bytes = 0
+        self._busy = False
         self._pending: dict[int, _Pending] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -77,6 +88,20 @@ class Connection:
         """Whether the connection can still carry a frame."""
         return not self.closed.is_set()
 
+    @property
+    def last_active(self) -> float:
+        """Monotonic seconds of the last byte received, queued or sent."""
+        return max(self._last_active, self._outbox.last_sent)
+
+    @property
+    def choked(self) -> bool:
+        """Whether so much waits for the peer that no more answers should be made for it; see :meth:`when_drained`."""
+        return self._outbox.choked
+
+    def when_drained(self, callback: Callable[[], None]) -> None:
+        """Call *callback* once, without arguments, when a choked connection has sent what waited, or has ended."""
+        self._outbox.when_drained(callback)
+
     # --- sending -----------------------------------------------------------------------------------------------
 
     def write(self, frame: Buffer | Sequence[Buffer]) -> None:
@@ -89,11 +114,13 @@ class Connection:
         if cork is not None:  # only while the connection is open
             if isinstance(frame, (bytes, bytearray, memoryview)):
                 cork.append(frame)
+                self._corked_bytes += len(frame)
             else:
                 cork.extend(frame)
+                self._corked_bytes += sum(map(len, frame))
         elif not self.closed.is_set():
-            self.last_active = self._clock.monotonic()
-            self._send((frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame)
+            self._last_active = self._clock.monotonic()
+            self._outbox.send((frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame)
 
     def respond(self, request: Command, answer: Command) -> None:
         """Send *answer* to *request*, unless the request was one-way."""
@@ -138,56 +165,9 @@ class Connection:
         """End the connection now; what is still unsent is dropped."""
         if not self.close_reason:
             self.close_reason = reason
+        self._outbox.drop()
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
-
-    def _send(self, parts: Sequence[Buffer]) -> None:
-        if self._outbox:
-            self._keep(parts, 0)
-            return
-        sent = self._stream.send_nowait(parts)
-        if sent < sum(map(len, parts)):
-            self._keep(parts, sent)
-            if self._nursery is not None:
-                self._nursery.start_soon(self._drain)
-
-    def _keep(self, parts: Sequence[Buffer], skip: int) -> None:
-        for part in parts:
-            size = len(part)
-            if skip >= size:
-                skip -= size
-                continue
-            self._outbox.append(memoryview(part)[skip:] if skip else part)
-            self._outbox_bytes += size - skip
-            skip = 0
-        if self._outbox_bytes > self._limits.outbox_bytes:
-            self.close(f"slow reader: {self._outbox_bytes} bytes wait for it, limit {self._limits.outbox_bytes}")
-
-    async def _drain(self) -> None:
-        """Send the outbox; the only task that may wait for the network to take bytes."""
-        while self._outbox:
-            count = size = 0
-            for part in self._outbox:
-                count += 1
-                size += len(part)
-                if size >= _SEND_CHUNK_BYTES:
-                    break
-            chunk = b"".join(self._outbox[:count])
-            with self._clock.move_on_after(self._limits.stall_seconds) as scope:
-                try:
-                    await self._stream.send_all(chunk)
-                except (trio.BrokenResourceError, trio.ClosedResourceError):
-                    self.close("broken by the peer or the network")
-                    return
-            if scope.cancelled_caught:
-                self.close(f"slow reader: took nothing for {self._limits.stall_seconds:g} s")
-                return
-            self.last_active = self._clock.monotonic()
-            del self._outbox[:count]  # only now: until then writes must queue behind the bytes under way
-            self._outbox_bytes -= size
-        if self._drained is not None:
-            self._drained.set()
-            self._drained = None
 
     # --- receiving ---------------------------------------------------------------------------------------------
 
@@ -209,7 +189,7 @@ class Connection:
         """
         try:
             async with trio.open_nursery() as nursery:
-                self._nursery = nursery
+                self._nursery = self._outbox.nursery = nursery
                 try:
                     self.close_reason = await self._receive(dispatch, proxied, handed_on, answered) or self.close_reason
                 finally:
@@ -220,7 +200,9 @@ class Connection:
             self.close_reason = self.close_reason or "stopped by this side"
             for pending in self._pending.values():
                 pending.done.set()
-            self._outbox.clear()
+            self._outbox.ended()
+            self._load.incoming.change(self, -self._incoming_bytes)
+            self._incoming_bytes = 0
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await self._stream.aclose()
 
@@ -243,22 +225,19 @@ class Connection:
                     return "closed by the peer"
                 commands = reader.feed(data)
                 del data
-                cork = self._cork = []
-                for command in commands:
-                    if command.flag & 1:
-                        self._on_response(command)
-                    else:
-                        dispatch(self, command)
-                if handed_on is not None:
-                    handed_on()
-                self._cork = None
-                if cork:
-                    self._send(cork)
-                self.last_active = self._clock.monotonic()
-                if answered is not None:
-                    answered()
-                if cork and self._outbox_bytes > self._limits.pause_bytes:
-                    await self._wait_drained()
+                if reader.pending_bytes != self._incoming_bytes:
+                    self._count_incoming(reader)
+                left = 0
+                if len(commands) <= _MANY_COMMANDS and not self._busy:
+                    left = self._part(commands, 0, dispatch, handed_on, answered)
+                    if self._outbox and self._outbox.choked:
+                        await self._outbox.wait_drained()
+                while left >= 0:
+                    async with self._load.turn:
+                        left = self._part(commands, left, dispatch, handed_on, answered)
+                    self._busy = left >= 0
+                    if self._outbox and self._outbox.choked:
+                        await self._outbox.wait_drained()
                 if reader.error is not None:
                     raise reader.error
         except (FrameError, proxy_protocol.PreambleError) as error:
@@ -268,6 +247,73 @@ class Connection:
             return "broken by the peer or the network"
         finally:
             self._cork = None
+
+    def _part(
+        self,
+        commands: list[Command],
+        first: int,
+        dispatch: Dispatch,
+        handed_on: Callable[[], None] | None,
+        answered: Callable[[], None] | None,
+    ) -> int:
+        """Hand on *commands* from number *first* and send their answers; return as :meth:`_hand_on` does."""
+        cork = self._cork = []
+        self._corked_bytes = 0
+        left = -1
+        if len(commands) == 1:  # nearly always, from a peer that waits for each answer
+            command = commands[0]
+            if command.flag & 1:
+                self._on_response(command)
+            else:
+                dispatch(self, command)
+        else:
+            left = self._hand_on(commands, first, dispatch)
+        if handed_on is not None:
+            handed_on()
+        self._cork = None
+        if cork:
+            self._outbox.send(cork)
+        self._last_active = self._clock.monotonic()
+        if answered is not None:
+            answered()
+        return left
+
+    def _hand_on(self, commands: list[Command], first: int, dispatch: Dispatch) -> int:
+        """Hand on *commands* from number *first*; return the number of the next one if the receive is cut, else -1."""
+        most, count, until = self._limits.pause_bytes, len(commands), 0.0
+        for group in range(first, count, _LOOK_AT_CLOCK):
+            number = group
+            for command in commands[group : group + _LOOK_AT_CLOCK]:
+                number += 1
+                if command.flag & 1:
+                    self._on_response(command)
+                    continue
+                dispatch(self, command)
+                if self._corked_bytes > most:
+                    return number if number < count else -1
+            if number < count:
+                now = self._clock.monotonic()
+                if not until:
+                    until = now + self._limits.turn_seconds
+                elif now > until:
+                    return number
+        return -1
+
+    def _count_incoming(self, reader: FrameReader) -> None:
+        """Count the incomplete frame into what the process holds; refuse its request when that is too much."""
+        total = self._load.incoming
+        total.change(self, reader.pending_bytes - self._incoming_bytes)
+        self._incoming_bytes = reader.pending_bytes
+        if total.allows(self):
+            return
+        total.refused += 1
+        refused = reader.skip()
+        total.change(self, reader.pending_bytes - self._incoming_bytes)
+        self._incoming_bytes = reader.pending_bytes
+        if refused is None:
+            self.close(f"request header held too much memory: {total.used} bytes wait for all, limit {total.limit}")
+        elif not refused.flag & 1:
+            self.respond(refused, response(refused, ResponseCode.SYSTEM_BUSY, _NO_MEMORY))
 
     async def _first_bytes(self) -> bytes:
         """Wait for the first 12 bytes, as the reference does, and take a PROXY preamble off."""
@@ -288,12 +334,6 @@ class Connection:
         if preamble.source is not None:
             self.peer = preamble.source
         return data[preamble.length :] or await self._stream.receive_some(self._limits.receive_bytes)
-
-    async def _wait_drained(self) -> None:
-        if self._outbox:
-            if self._drained is None:
-                self._drained = trio.Event()
-            await self._drained.wait()
 
     def _on_response(self, command: Command) -> None:
         pending = self._pending.get(command.opaque or 0)

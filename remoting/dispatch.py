@@ -2,23 +2,25 @@
 
 Handlers that never wait are plain functions, run in place. Handlers that wait are async functions and belong to a
 *lane*: a kind of request with a bound on how many run and how many wait, so that a flood of one kind leaves the others
-alone.
+alone. A lane makes no answers for a peer that does not read those it has; its requests wait meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 import trio
 
 from understudy.remoting.codes import ResponseCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import Command, held_bytes, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import Buffer, encode
 from understudy.remoting.limits import LaneLimits
 from understudy.runtime.clock import Clock
+from understudy.runtime.load import Budget, Load
 from understudy.runtime.log import get_logger
 
 log = get_logger("remoting.dispatch")
@@ -34,14 +36,19 @@ _WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, the request waited {waited_ms} ms f
 class Dispatcher:
     """The handlers of one server or client.
 
+    Args:
+        clock: for the age of waiting requests.
+        load: where waiting requests are counted.
+
     Attributes:
         handed_on: called when all requests of one receive were handed to their handlers, before their answers are sent;
             must not raise.
         answered: called after the answers of one receive were sent; must not raise.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, load: Load | None = None) -> None:
         self._clock = clock
+        self._incoming = (load or Load()).incoming
         self._handlers: dict[int, Handler] = {}
         self._default: Handler = _unsupported
         self._lanes: dict[str, Lane] = {}
@@ -69,7 +76,7 @@ class Dispatcher:
         """Return the lane *kind*, made on first use; *limits* replace its bounds."""
         lane = self._lanes.get(kind)
         if lane is None:
-            lane = self._lanes[kind] = Lane(kind, limits or LaneLimits(), self._clock)
+            lane = self._lanes[kind] = Lane(kind, limits or LaneLimits(), self._clock, self._incoming)
         elif limits is not None:
             lane.limits = limits
         return lane
@@ -108,38 +115,79 @@ class Dispatcher:
             connection.write(encode(answer) if type(answer) is not bytes and isinstance(answer, Command) else answer)
 
 
+class _Request:
+    """A request that waits for a handler."""
+
+    __slots__ = ("command", "connection", "handler", "size_bytes", "waits_since")
+
+    def __init__(
+        self, connection: Connection, command: Command, handler: AsyncHandler, waits_since: float, size_bytes: int
+    ) -> None:
+        self.connection = connection
+        self.command = command
+        self.handler = handler
+        self.waits_since = waits_since
+        self.size_bytes = size_bytes
+
+
 class Lane:
     """One kind of request: how many handlers run, how many requests wait."""
 
-    def __init__(self, kind: str, limits: LaneLimits, clock: Clock) -> None:
+    def __init__(self, kind: str, limits: LaneLimits, clock: Clock, incoming: Budget) -> None:
         self.kind = kind
         self.limits = limits
         self.running = 0
         self.refused = 0
         self._clock = clock
-        self._waiting: deque[tuple[float, Connection, Command, AsyncHandler]] = deque()
+        self._incoming = incoming
+        self._waiting: deque[_Request] = deque()
+        self._choked: dict[Connection, deque[_Request]] = {}
+        self._count = 0
         self._waiting_bytes = 0
         self._watching = False
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a handler."""
-        return len(self._waiting)
+        """Requests that wait for a handler, or until their peer reads the answers it has."""
+        return self._count
 
     def submit(self, connection: Connection, command: Command, handler: AsyncHandler) -> Answer:
         """Run *handler* for *command* now, later, or refuse it."""
-        if self.running < self.limits.running:
+        if self.running < self.limits.running and not connection.choked:
             self._start(connection, command, handler)
             return None
-        held = self._waiting_bytes + len(command.body)
-        if len(self._waiting) >= self.limits.waiting or held > self.limits.waiting_bytes:
+        size = held_bytes(command)
+        too_much = not self._incoming.allows(connection, size)
+        if too_much or self._count >= self.limits.waiting or self._waiting_bytes + size > self.limits.waiting_bytes:
             self.refused += 1
+            self._incoming.refused += too_much
             return response(command, ResponseCode.SYSTEM_BUSY, _OVERLOAD)
-        self._waiting_bytes = held
-        self._waiting.append((self._clock.monotonic(), connection, command, handler))
-        if not self._watching:
-            self._watching = connection.start_soon(self._watch)
+        request = _Request(connection, command, handler, self._clock.monotonic(), size)
+        self._count += 1
+        self._waiting_bytes += size
+        self._incoming.change(connection, size)
+        self._wait(request)
         return None
+
+    def _wait(self, request: _Request) -> None:
+        connection = request.connection
+        if not connection.choked:
+            self._waiting.append(request)
+            if not self._watching:
+                self._watching = connection.start_soon(self._watch)
+            return
+        held = self._choked.get(connection)
+        if held is None:
+            held = self._choked[connection] = deque()
+            connection.when_drained(partial(self._drained, connection))
+        held.append(request)
+
+    def _drained(self, connection: Connection) -> None:
+        """Let the requests of a peer that has read its answers, or is gone, wait as the others do."""
+        self._waiting.extend(self._choked.pop(connection, ()))
+        self._next()
+        if self._waiting and not self._watching:
+            self._watching = self._waiting[0].connection.start_soon(self._watch)
 
     def _start(self, connection: Connection, command: Command, handler: AsyncHandler) -> bool:
         if connection.start_soon(self._run, connection, command, handler):
@@ -160,39 +208,47 @@ class Lane:
 
     def _next(self) -> None:
         while self._waiting and self.running < self.limits.running:
-            since, connection, command, handler = self._waiting.popleft()
-            self._waiting_bytes -= len(command.body)
-            if not connection.alive:
+            request = self._waiting.popleft()
+            if request.connection.alive and request.connection.choked:
+                self._wait(request)
                 continue
-            waited = self._clock.monotonic() - since
+            self._leaves(request)
+            if not request.connection.alive:
+                continue
+            waited = self._clock.monotonic() - request.waits_since
             if waited > self.limits.wait_seconds:
-                self._refuse_waited(connection, command, waited)
+                self._refuse_waited(request, waited)
             else:
-                self._start(connection, command, handler)
+                self._start(request.connection, request.command, request.handler)
+
+    def _leaves(self, request: _Request) -> None:
+        self._count -= 1
+        self._waiting_bytes -= request.size_bytes
+        self._incoming.change(request.connection, -request.size_bytes)
 
     async def _watch(self) -> None:
         """Refuse requests that waited too long although no handler came free; lives while something waits."""
         try:
             while self._waiting:
-                since, connection, command, _ = self._waiting[0]
-                waited = self._clock.monotonic() - since
+                request = self._waiting[0]
+                waited = self._clock.monotonic() - request.waits_since
                 if waited < self.limits.wait_seconds:
                     await self._clock.sleep(self.limits.wait_seconds - waited)
                     continue
                 self._waiting.popleft()
-                self._waiting_bytes -= len(command.body)
-                self._refuse_waited(connection, command, waited)
+                self._leaves(request)
+                self._refuse_waited(request, waited)
         finally:
             self._watching = False
-            for _, connection, _, _ in self._waiting:  # our connection ended: another one watches on
-                if connection.start_soon(self._watch):
+            for request in self._waiting:  # our connection ended: another one watches on
+                if request.connection.start_soon(self._watch):
                     self._watching = True
                     break
 
-    def _refuse_waited(self, connection: Connection, command: Command, waited_seconds: float) -> None:
+    def _refuse_waited(self, request: _Request, waited_seconds: float) -> None:
         self.refused += 1
         remark = _WAITED.format(waited_ms=round(waited_seconds * 1000))
-        connection.respond(command, response(command, ResponseCode.SYSTEM_BUSY, remark))
+        request.connection.respond(request.command, response(request.command, ResponseCode.SYSTEM_BUSY, remark))
 
 
 def failure(connection: Connection, command: Command, error: Exception) -> Command:

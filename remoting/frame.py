@@ -40,7 +40,7 @@ class FrameReader:
         error: what is wrong behind the commands that were returned last.
     """
 
-    __slots__ = ("_header_limit", "_kept", "_length_limit", "_needed", "error")
+    __slots__ = ("_header_limit", "_kept", "_length_limit", "_needed", "_skipping", "error")
 
     def __init__(
         self, frame_limit_bytes: int = FRAME_LIMIT_BYTES, header_limit_bytes: int = HEADER_LIMIT_BYTES
@@ -50,6 +50,7 @@ class FrameReader:
         self.error: FrameError | None = None
         self._kept = bytearray()
         self._needed = 8  # bytes that must have arrived before another look can find a frame
+        self._skipping = 0  # bytes of a refused frame that are still to come
 
     @property
     def pending_bytes(self) -> int:
@@ -65,6 +66,10 @@ class FrameReader:
         """
         if self.error is not None:
             raise self.error
+        if self._skipping:
+            skipped = min(self._skipping, len(data))
+            self._skipping -= skipped
+            data = data[skipped:]
         if self._kept:
             self._kept += data
             if len(self._kept) < self._needed:
@@ -107,6 +112,27 @@ class FrameReader:
             self._kept += data[at:] if at else data
         self._needed = needed
         return commands
+
+    def skip(self) -> Command | None:
+        """Give up the incomplete frame: its bytes are dropped, those that are still to come are ignored.
+
+        Returns:
+            The command of its header, without body; ``None`` when the header is not complete, and nothing changes then.
+        """
+        if len(self._kept) < 8:
+            return None
+        length, kind_and_length = _HEAD.unpack_from(self._kept)
+        kind, header_length = kind_and_length >> 24, kind_and_length & 0xFFFFFF
+        if len(self._kept) < 8 + header_length:
+            return None
+        try:
+            command = _DECODERS[kind](bytes(self._kept[8 : 8 + header_length]))
+        except HeaderError as error:
+            raise FrameError(str(error)) from None
+        self._skipping = 4 + length - len(self._kept)
+        self._kept.clear()
+        self._needed = 8
+        return command
 
     def _checked(self, length: int, kind_and_length: int, head: Buffer) -> tuple[int, int]:
         """Return type and length of an unusual header. Raises :class:`FrameError`."""

@@ -16,6 +16,7 @@ class ConnectionLimits:
         header_bytes: largest header accepted.
         receive_bytes: most bytes taken from the network in one go.
         pause_bytes: unsent bytes above which the peer's further requests are left unread until it has read answers.
+        turn_seconds: time after which the requests of one receive let those of other connections pass.
         outbox_bytes: unsent bytes above which the peer counts as a slow reader and is disconnected.
         stall_seconds: time without progress of a send after which the peer is disconnected.
         idle_seconds: time without any byte in either direction after which a connection is closed.
@@ -26,6 +27,7 @@ class ConnectionLimits:
     header_bytes: int = HEADER_LIMIT_BYTES
     receive_bytes: int = 256 * 1024
     pause_bytes: int = 1024 * 1024
+    turn_seconds: float = 0.003
     outbox_bytes: int = 128 * 1024 * 1024
     stall_seconds: float = 60.0
     idle_seconds: float = 120.0

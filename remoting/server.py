@@ -35,7 +35,7 @@ class RemotingServer(Dispatcher):
     def __init__(
         self, world: World, host: str, port: int, *, name: str = "server", limits: ConnectionLimits | None = None
     ) -> None:
-        super().__init__(world.clock)
+        super().__init__(world.clock, world.load)
         self._world = world
         self._bind_to = (host, port)
         self._name = name
@@ -93,7 +93,7 @@ class RemotingServer(Dispatcher):
                 await listener.aclose()
 
     async def _serve(self, stream: ByteStream) -> None:
-        connection = Connection(stream, self._world.clock, self._limits)
+        connection = Connection(stream, self._world.clock, self._limits, self._world.load)
         self.connections.add(connection)
         try:
             for callback in self.on_connect:

@@ -10,12 +10,14 @@ import attrs
 from understudy.runtime.clock import Clock, SystemClock
 from understudy.runtime.comeback import IdlePoll
 from understudy.runtime.disk import Disk, RealDisk
+from understudy.runtime.load import Load
+from understudy.runtime.memory_limit import memory_limit_bytes
 from understudy.runtime.network import Network, TcpNetwork
 
 
 @attrs.frozen
 class World:
-    """Clock, network, disk and randomness of one host, and the number of the process that uses them.
+    """Clock, network, disk and randomness of one host, the number of the process that uses them, and what it may hold.
 
     Services take a ``World`` (or only the part they need). A simulated host has its own, so that its clock can jump,
     its links can break and its disk can lose power without touching its neighbours.
@@ -26,14 +28,15 @@ class World:
     disk: Disk
     random: random.Random
     process_id: int = 1
+    load: Load = attrs.field(factory=Load)
 
 
 def real_world(idle_poll_s: float = 0.0) -> World:
-    """Return the machine's own clock, TCP network, file systems and entropy, and this process's id.
+    """Return the machine's own clock, TCP network, file systems and entropy, this process's id and memory.
 
     Args:
         idle_poll_s: see :class:`~understudy.runtime.comeback.IdlePoll`; more than 0 is for programs that serve others.
     """
     disk = RealDisk()
     network = TcpNetwork(idle_poll=IdlePoll(idle_poll_s, disk.busy))
-    return World(SystemClock(), network, disk, random.Random(), os.getpid())
+    return World(SystemClock(), network, disk, random.Random(), os.getpid(), Load(memory_limit_bytes()))

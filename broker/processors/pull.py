@@ -5,7 +5,6 @@ Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from understudy.broker import filters
@@ -16,7 +15,7 @@ from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command
+from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
@@ -46,7 +45,22 @@ _EXT = (
 )
 _FOUND = success_format(_EXT, b"FOUND")
 
-Accept = Callable[[int], bool]
+_SMALL_HEADER_BYTES = 1024
+"""A larger header is parked without what is not needed any more."""
+_NEEDED_LATER = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "maxMsgNums",
+    "sysFlag",
+    "subscription",
+    "expressionType",
+    "subVersion",
+    "requestSource",
+    "proxyFrowardClientId",
+)
+_NO_ROOM = "[OVERLOAD]system busy, waiting pulls hold too much memory of this broker; slow down and try again"
 
 
 class PullProcessor:
@@ -174,7 +188,7 @@ class PullProcessor:
         self._stats.get_missed += 1
         code = _code_of(status, offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:
-            self._park(connection, command, ext, topic, queue_id, offset, accept)
+            self._park(connection, command, ext, topic, queue_id, codes)
             return None
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
@@ -185,7 +199,7 @@ class PullProcessor:
                 # It was read at the master before this slave had it. Differs because the reference answers at once and
                 # the client, whose route may show no master but this slave, asks again thousands of times a second.
                 known = broker.replication.master_address is not None
-                self._park(connection, command, ext, topic, queue_id, offset, accept, BEHIND_MS if known else None)
+                self._park(connection, command, ext, topic, queue_id, codes, BEHIND_MS if known else None)
                 return None
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
         answer = _EXT % (
@@ -205,8 +219,7 @@ class PullProcessor:
         ext: dict[str, str],
         topic: str,
         queue_id: int,
-        offset: int,
-        accept: Accept | None,
+        codes: frozenset[int] | None,
         most_ms: int | None = None,
     ) -> None:
         if self._config.long_polling_enable:
@@ -218,8 +231,16 @@ class PullProcessor:
             wait_ms = self._config.short_polling_time_mills
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
+        hold = self._broker.hold
+        size = held_bytes(command)
+        if size > _SMALL_HEADER_BYTES:
+            command = _only_needed(command, ext)
+            size = held_bytes(command)
+        parked = ParkedPull(connection, command, codes, size)
+        if not hold.has_room(parked):
+            raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
         # Nothing can arrive between the read above and here: neither yields.
-        self._broker.hold.park(ParkedPull(connection, command, accept), (topic, queue_id), wait_ms)
+        hold.park(parked, (topic, queue_id), wait_ms)
 
     def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int) -> None:
         try:
@@ -279,6 +300,20 @@ class PullProcessor:
             # What the group wants now is not known here, so nothing is held back; clients compare tags themselves.
             return None
         return subscription.wanted
+
+
+def _only_needed(command: Command, ext: dict[str, str]) -> Command:
+    """Return *command* with nothing but what answering it later takes."""
+    kept = {name: ext[name] for name in _NEEDED_LATER if name in ext}
+    return Command(
+        command.code,
+        command.language,
+        command.version,
+        command.opaque,
+        command.flag,
+        ext=kept,
+        serialize=command.serialize,
+    )
 
 
 def no_expression_filter(kind: str) -> CommandError:

@@ -67,6 +67,7 @@ class Peer:
         self.address = f"{host}:{port}"
         self.state: dict[str, object] = {}
         self.alive = True
+        self.choked = False
         self.received: list[Command] = []
         self.replies: dict[int, Command] = {}
         self.arrival = trio.Event()
@@ -112,7 +113,12 @@ class FakeConnection:
     def __init__(self) -> None:
         self.written: list[Any] = []
         self.alive = True
+        self.choked = False
+        self.drained: list[Callable[[], None]] = []
         self.address = "10.0.0.1:4000"
+
+    def when_drained(self, callback: Callable[[], None]) -> None:
+        self.drained.append(callback)
 
     def write(self, frames: Any) -> None:
         self.written.append(frames)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import cast
 
 import trio
 from broker_rig import FakeConnection
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from understudy.broker.hold import ParkedPull, PullHold
+from understudy.broker.hold import AT_ONCE, ENTRY_BYTES, ParkedPull, PullHold
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
+from understudy.runtime.load import Budget
 from understudy.testkit.sim.clock import VirtualClock
 
 
-def parked(connection: FakeConnection, accept: Callable[[int], bool] | None = None) -> ParkedPull:
-    return ParkedPull(cast(Connection, connection), Command(11), accept)
+def parked(connection: FakeConnection, codes: frozenset[int] | None = None) -> ParkedPull:
+    return ParkedPull(cast(Connection, connection), Command(11), codes)
 
 
 class TestHold:
@@ -45,7 +45,7 @@ class TestHold:
     async def test_message_that_the_filter_refuses_wakes_nobody(self, autojump_clock: MockClock) -> None:
         async with trio.open_nursery() as nursery:
             hold, answered = await self.hold(nursery)
-            wants_seven = parked(FakeConnection(), frozenset({7}).__contains__)
+            wants_seven = parked(FakeConnection(), frozenset({7}))
             hold.park(wants_seven, ("T", 0), 60_000)
             hold.arrived("T", 0, 1, 8, 0, None)
             await wait_all_tasks_blocked()
@@ -156,3 +156,59 @@ class TestHold:
             assert len(answered) == 5_000
             assert len(hold._deadlines) <= 2_000
             nursery.cancel_scope.cancel()
+
+    async def test_twenty_thousand_pulls_of_one_queue_are_answered_in_small_parts(
+        self, autojump_clock: MockClock
+    ) -> None:
+        async with trio.open_nursery() as nursery:
+            hold, answered = await self.hold(nursery)
+            for _ in range(20_000):
+                hold.park(parked(FakeConnection()), ("T", 0), 60_000)
+            await wait_all_tasks_blocked()
+            hold.arrived("T", 0, 1, 0, 0, None)
+            hold.answer_ready()
+            assert AT_ONCE == len(answered)
+            await trio.lowlevel.checkpoint()
+            await trio.lowlevel.checkpoint()
+            assert len(answered) <= 4 * AT_ONCE  # others had their turn meanwhile
+            await wait_all_tasks_blocked()
+            assert (20_000, 0) == (len(answered), len(hold))
+            nursery.cancel_scope.cancel()
+
+    async def test_a_peer_that_does_not_read_gets_no_more_until_it_does(self, autojump_clock: MockClock) -> None:
+        async with trio.open_nursery() as nursery:
+            hold, answered = await self.hold(nursery)
+            slow, quick = FakeConnection(), FakeConnection()
+            late, soon = parked(slow), parked(quick)
+            hold.park(late, ("T", 0), 60_000)
+            hold.park(soon, ("T", 0), 60_000)
+            slow.choked = True
+            hold.arrived("T", 0, 1, 0, 0, None)
+            await wait_all_tasks_blocked()
+            assert answered == [soon]
+            slow.choked = False
+            (drained,) = slow.drained
+            drained()
+            await wait_all_tasks_blocked()
+            assert answered == [soon, late]
+            nursery.cancel_scope.cancel()
+
+    async def test_pulls_leave_no_trace_when_their_connection_ends(self, autojump_clock: MockClock) -> None:
+        budget = Budget(1 << 30)
+        hold = PullHold(VirtualClock(), budget=budget)
+        connection = FakeConnection()
+        for number in range(100):
+            pull = parked(connection, frozenset({1, 2, 3}) if number % 2 else None)
+            hold.park(pull, ("T", number % 3), 10**12)
+        hold.arrived("T", 0, 1, 2, 0, None)  # some are ready, some wait
+        assert budget.used >= 100 * ENTRY_BYTES
+        hold.drop(cast(Connection, connection))
+        assert (0, 0) == (len(hold), budget.used)
+
+    async def test_the_connections_that_keep_most_are_refused_first(self, autojump_clock: MockClock) -> None:
+        hold = PullHold(VirtualClock(), budget=Budget(1 << 20))
+        greedy = FakeConnection()
+        while hold.has_room(parked(greedy)):
+            hold.park(parked(greedy), ("T", 0), 60_000)
+        assert 500 < len(hold) < 530
+        assert hold.has_room(parked(FakeConnection()))
