@@ -31,6 +31,8 @@ right again later."""
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
+_AROUND, _ACTING = (-3.0, 15.0), (10.0, 19.0)
+"""When further faults begin, in seconds after the first: any time around it, or while a slave acts."""
 SLOW = LinkQuality(delay_seconds=(0.2, 0.4))
 
 
@@ -57,21 +59,29 @@ class Fault:
         return self.jump_ms if self.kind in ("clock-forward", "clock-back") else 0
 
 
-def draw_plan(source: random.Random, home: str, others: Sequence[str]) -> list[Fault]:
+def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]) -> list[Fault]:
     """Draw one fault of *home* and, mostly, one or two of *others* that may overlap with it.
+
+    Half of the further ones meet the host of the slave that acts first, and half of those while it acts: that is where
+    one failover meets another.
 
     Args:
         source: what is drawn from.
         home: host of the master that is watched.
-        others: the other hosts.
+        heir: host of its slave with the smallest id.
+        others: all hosts but *home*.
     """
 
-    def draw(host: str, begins_seconds: float) -> Fault:
+    def draw(host: str, begins_seconds: float, lasts: Sequence[float]) -> Fault:
         jump_ms = source.choice((500, 3_000, 20_000, 60_000))
-        return Fault(source.choice(FAULTS), host, begins_seconds, source.choice((2.0, 5.0, 12.0, 20.0)), jump_ms)
+        return Fault(source.choice(FAULTS), host, begins_seconds, source.choice(lasts), jump_ms)
 
-    more = range(source.choice((0, 1, 1, 2)))
-    return [draw(home, 0.0), *(draw(source.choice(others), source.uniform(-3.0, 15.0)) for _ in more)]
+    plan = [draw(home, 0.0, (2.0, 5.0, 12.0, 20.0))]
+    for _ in range(source.choice((0, 1, 1, 2))):
+        host = heir if source.random() < 0.5 else source.choice(others)
+        acting = host == heir and source.random() < 0.5
+        plan.append(draw(host, source.uniform(*(_ACTING if acting else _AROUND)), (2.0, 5.0, 12.0, 20.0, 30.0)))
+    return plan
 
 
 class Accident:

@@ -96,7 +96,7 @@ class Run:
         quiet_seconds: traffic before the fault, while it lasts and after the return.
         send_seconds: how long each sender waits between its messages.
         plan: draws faults instead, the first of which meets the watched master; called with *source*, the master's
-            host and all other hosts. Each lasts as long as it says.
+            host, that of its first slave, and all hosts but the master's. Each lasts as long as it says.
         ring: its shape.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
@@ -109,7 +109,7 @@ class Run:
         *,
         quiet_seconds: float = 10.0,
         send_seconds: float = SEND_SECONDS,
-        plan: Callable[[random.Random, str, Sequence[str]], list[Fault]] | None = None,
+        plan: Callable[[random.Random, str, str, Sequence[str]], list[Fault]] | None = None,
         ring: Ring = THREE,
         flush: str | None = None,
     ) -> None:
@@ -121,7 +121,7 @@ class Run:
         others = [name for name in ring.hosts if name != self._home]
         self._planned = plan is not None
         drawn = Fault(fault if fault is not None else source.choice(FAULTS), self._home)
-        self._plan = [drawn] if plan is None else plan(source, self._home, others)
+        self._plan = [drawn] if plan is None else plan(source, self._home, ring.container_of(self._group, 1), others)
         # What is not synced may be lost by a promise that was never made.
         power = any(each.kind == "power" for each in self._plan)
         self._flush = flush if flush is not None else "SYNC_FLUSH" if power else "ASYNC_FLUSH"

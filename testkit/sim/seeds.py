@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import attrs
@@ -133,6 +134,16 @@ def play_seeds(
                 print(f"{summary.seeds} seeds, {len(summary.failing)} failing, {summary.seconds:.0f} s", flush=True)
     summary.failing.sort(key=lambda outcome: outcome.seed)
     return summary
+
+
+def first_failing(play: Callable[[int], SeedOutcome], seeds: Sequence[int], processes: int) -> SeedOutcome | None:
+    """Play *seeds* in their order, *processes* at a time; return the first that fails and play no more then."""
+    with concurrent.futures.ProcessPoolExecutor(processes) as pool:
+        for begin in range(0, len(seeds), processes):
+            for outcome in pool.map(partial(play_quietly, play), seeds[begin : begin + processes]):
+                if outcome.violations:
+                    return outcome
+    return None
 
 
 def processors() -> int:

@@ -43,14 +43,14 @@ def test_seeds_are_summed_up_and_failing_ones_say_how_to_replay_them(capsys: pyt
 
 @given(st.integers(0, 10_000))
 def test_the_watched_host_meets_the_first_fault_and_others_the_rest(seed: int) -> None:
-    plan = draw_plan(random.Random(seed), "c1", ("c2", "c3", "n1"))
-    assert plan == draw_plan(random.Random(seed), "c1", ("c2", "c3", "n1"))
+    plan = draw_plan(random.Random(seed), "c1", "c2", ("c2", "c3", "n1"))
+    assert plan == draw_plan(random.Random(seed), "c1", "c2", ("c2", "c3", "n1"))
     assert (plan[0].host, plan[0].begins_seconds) == ("c1", 0.0)
     assert {each.host for each in plan[1:]} <= {"c2", "c3", "n1"}
 
 
 def test_a_few_seeds_draw_every_kind_of_fault() -> None:
-    drawn = [each.kind for seed in range(100) for each in draw_plan(random.Random(seed), "c1", ("c2",))]
+    drawn = [each.kind for seed in range(100) for each in draw_plan(random.Random(seed), "c1", "c2", ("c2",))]
     assert set(drawn) == set(FAULTS)
 
 

@@ -1,0 +1,65 @@
+"""Planted faults: each can be planted in today's product, and a hunt tells which seed notices one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from understudy.testkit.sim import mutations
+from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, read_mutations
+from understudy.testkit.sim.seeds import SeedOutcome
+
+LISTED = read_mutations(Path(__file__).parents[2] / "bench" / "acting_mutations.toml")
+GAME = """
+import collections
+from types import SimpleNamespace
+
+def limit():
+    return 5
+
+def play(seed):
+    broken = [f"seed {seed} is too large"] if seed > limit() or seed == 1 else []
+    return SimpleNamespace(seed=seed, violations=broken, counts=collections.Counter())
+"""
+LOWER = Mutation("a lower limit", "game.py", "return 5", "return 3")
+
+
+@pytest.mark.parametrize("mutation", LISTED, ids=[each.name for each in LISTED])
+def test_each_listed_mutation_can_be_planted_once(mutation: Mutation) -> None:
+    text = (PRODUCT / mutation.file).read_text(encoding="utf-8")
+    assert text.count(mutation.old) == 1
+    compile(text.replace(mutation.old, mutation.new), mutation.file, "exec")
+
+
+def test_names_of_mutations_tell_them_apart() -> None:
+    assert len({each.name for each in LISTED}) == len(LISTED)
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], SeedOutcome]:
+    package = tmp_path / "toy_product"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "game.py").write_text(GAME)
+    monkeypatch.setattr(mutations, "PRODUCT", package)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found: Callable[[int], SeedOutcome] = importlib.import_module("toy_product.game").play
+    return found
+
+
+def test_a_seed_that_fails_only_with_the_mutation_notices_it(play: Callable[[int], SeedOutcome]) -> None:
+    # seed 1 fails with and without
+    assert hunt(LOWER, play, range(10), 2) == (4, "seed 4 is too large")
+
+
+def test_a_mutation_that_no_seed_notices_is_not_found(play: Callable[[int], SeedOutcome]) -> None:
+    assert hunt(LOWER, play, range(3), 1) is None
+
+
+@pytest.mark.parametrize("old", ["return 6", "seed"])
+def test_a_text_that_does_not_stand_there_once_is_refused(old: str, play: Callable[[int], SeedOutcome]) -> None:
+    with pytest.raises(MutationError, match="holds the text to be replaced"):
+        hunt(Mutation("wrong", "game.py", old, ""), play, range(3), 1)
