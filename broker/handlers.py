@@ -71,7 +71,7 @@ def register_handlers(broker: Broker) -> None:
     if broker.fast_server is not None:
         server.copy_to(broker.fast_server, without=PULL_CODES)
         broker.fast_server.on_close.append(broker.members.closed)
-    if broker.is_slave:
+    if broker.role.is_slave:
         if config.enable_slave_acting_master:
             refusal = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
         else:

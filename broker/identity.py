@@ -7,20 +7,24 @@ import struct
 
 import attrs
 
+from understudy.broker.role import Role
 from understudy.format.record import encode_host
 
 _UNKNOWN_HOST = b"\0" * 8
 _PORT = struct.Struct(">i")
 
 
-@attrs.frozen
+@attrs.define
 class Identity:
-    """Names and addresses of one broker.
+    """Names and addresses of one broker, and its role: the one place that knows it.
+
+    There is one for the life of a broker. :attr:`role` and :attr:`ha_address` change with the role; read them when you
+    need them.
 
     Attributes:
         cluster: cluster name.
         name: broker name, shared by a master and its slaves.
-        broker_id: 0 for a master.
+        role: what the broker is in its group now.
         host: address clients reach (``brokerIP1``).
         port: the port clients reach.
         ha_address: where slaves connect, ``host:port``.
@@ -29,11 +33,16 @@ class Identity:
 
     cluster: str
     name: str
-    broker_id: int
+    role: Role
     host: str
     port: int
     ha_address: str
     ip: str = attrs.field(default=attrs.Factory(lambda self: self.host, takes_self=True))
+
+    @property
+    def broker_id(self) -> int:
+        """The id in the group, 0 for a master."""
+        return self.role.broker_id
 
     @property
     def address(self) -> str:

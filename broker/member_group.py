@@ -122,8 +122,7 @@ class MemberGroup:
         self.seen_at: float | None = None
         self.on_view: list[Callable[[], None]] = []
         self.on_contact: list[Callable[[Mapping[int, str]], None]] = []
-        if replication.slave is not None:
-            registration.on_answer.append(replication.follow)
+        registration.on_answer.append(replication.follow)
         if options.broker.enable_slave_acting_master:
             registration.on_unknown = self._look_first
 
@@ -141,7 +140,7 @@ class MemberGroup:
                     await self._ask_again.wait()
                 self._ask_again = trio.Event()
                 continue
-            if self._replication.slave is not None and self._replication.master_address is None:
+            if self._identity.role.is_slave and self._replication.master_address is None:
                 self._registration.trigger()  # its answer names the master as soon as there is one
             await self._clock.sleep(SEARCH_MS / 1000)
 
@@ -169,12 +168,12 @@ class MemberGroup:
         if MASTER_ID in found:
             return False
         own = self._identity
-        return self._replication.slave is not None or (self.members or {}).get(own.broker_id) == own.address
+        return own.role.is_slave or (self.members or {}).get(own.broker_id) == own.address
 
     async def _with_other_views(self, asked: str, found: dict[int, str]) -> dict[int, str]:
         """Return *found*, with the master of another name server that still sees one; a master counts itself only."""
         masters: list[str] = []
-        is_slave, own = self._replication.slave is not None, self._identity.address
+        is_slave, own = self._identity.role.is_slave, self._identity.address
 
         async def look(address: str) -> None:
             view = await self._ask_at(address, SECOND_OPINION_MS)
@@ -259,7 +258,7 @@ class MemberGroup:
         self.members = found
         self._replication.alive = len(found) + (own.broker_id not in found)
         replication = self._replication
-        if replication.slave is not None:
+        if own.role.is_slave:
             master = found.get(MASTER_ID)
             if master is None and replication.master_address is not None and not replication.master_returning:
                 replication.lose_master()

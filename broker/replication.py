@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
+from understudy.broker.role import Role
 from understudy.ha import replicas
 from understudy.ha.master import HaMaster
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import Listener
-from understudy.runtime.supervisor import Supervisor
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
@@ -91,6 +92,7 @@ class Replication:
     Args:
         world: clock and network.
         options: read anew each time, so that live changes count.
+        identity: who the broker is; told where slaves connect.
 
     Attributes:
         master: serves slaves; ``None`` on a slave, and before :meth:`open`.
@@ -104,9 +106,10 @@ class Replication:
         copies_changed: called after a slave has more than before.
     """
 
-    def __init__(self, world: World, options: BrokerOptions) -> None:
+    def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
         self._world = world
         self._options = options
+        self._identity = identity
         self._parameters = KeyedHaParameters(options)
         self._listener: Listener | None = None
         self._store: MessageStore | None = None
@@ -122,17 +125,17 @@ class Replication:
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
-    @property
-    def serves_slaves(self) -> bool:
-        """Whether this broker has an HA port. A slave has none (differs: the reference's answers like a master's)."""
-        return self._options.store.broker_role != "SLAVE" and not self._options.broker.enable_controller_mode
+    async def bind(self, role: Role) -> None:
+        """Take the HA port if *role* is a master's, a free one where the broker's own port is. Raises ``ListenError``.
 
-    async def bind(self, host: str, port: int) -> int:
-        """Take the HA port of a master, 0 for a free one; return the real one. Raises ``ListenError``."""
-        if not self.serves_slaves:
-            return port
-        self._listener = await self._world.network.listen(host, port)
-        return self._listener.address[1]
+        A slave has none (differs: the reference's answers like a master's).
+        """
+        config, server_keys = self._options.broker, self._options.server
+        port = self._options.store.ha_listen_port if server_keys.listen_port else 0
+        if not role.is_slave:
+            self._listener = await self._world.network.listen(server_keys.bind_address, port)
+            port = self._listener.address[1]
+        self._identity.ha_address = f"{config.broker_ip2 or config.broker_ip1 or '127.0.0.1'}:{port}"
 
     async def unbind(self) -> None:
         """Give the port back, unless the running service has done so."""
@@ -145,29 +148,37 @@ class Replication:
     def open(self, store: MessageStore) -> None:
         """Take *store*, once it is recovered, as the log to give or to continue."""
         self._store = store
+
+    def begin(self) -> None:
+        """Open the side of the role in force; :meth:`run_master` or :meth:`run_slave` runs it."""
+        store, role = self._store, self._identity.role
+        assert store is not None
         self.initial_offset = store.max_physical_offset
-        if self.serves_slaves:
+        # The store of a slave has one writer: what comes from the master.
+        store.set_writable(not role.is_slave)
+        store.set_correct_offsets(not role.is_slave or self._options.store.offset_check_in_slave)
+        if not role.is_slave:
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
-        elif self._options.store.broker_role == "SLAVE":
+        else:
             from understudy.ha.slave import HaSlave  # a master starts without it
 
-            # The store of a slave has one writer: what comes from the master.
-            store.set_writable(False)
-            store.set_correct_offsets(self._options.store.offset_check_in_slave)
             self.slave = HaSlave(self._world, store, self._parameters)
             self.slave.set_master(self._fixed_address())
 
-    def start(self, services: Supervisor) -> None:
-        """Start the side this broker is on."""
-        if self.master is not None:
-            services.start("replication to slaves", self.master.run, reason=self._options.store.broker_role)
-        if self.slave is not None:
-            services.start("replication from the master", self.slave.run, reason="SLAVE")
+    async def run_master(self) -> None:
+        """Give the log to slaves until cancelled."""
+        assert self.master is not None
+        await self.master.run()
+
+    async def run_slave(self) -> None:
+        """Follow the master's log until cancelled."""
+        assert self.slave is not None
+        await self.slave.run()
 
     # --- a slave and its master --------------------------------------------------------------------------------
 
@@ -261,7 +272,7 @@ class Replication:
         what falls due. ``None``: too few are in sync, put nothing.
         """
         keys = self._options.store
-        if keys.broker_role != "SYNC_MASTER":
+        if not self._identity.role.waits_for_copies:
             return 1
         copies = self.copies_needed()
         if copies is None or self.master is None or self._options.broker.enable_slave_acting_master:

@@ -1,49 +1,48 @@
-"""Who decides which services of a broker run: brought by whoever hosts it, so that a broker knows of no other broker.
-
-Without a role a master runs everything a master runs and a slave what a slave runs.
-"""
+"""What a broker is in its group: a value that is read when it is needed and copied nowhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+import attrs
 
-from understudy.broker.redelivery import Redelivery
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
+KINDS = frozenset({"ASYNC_MASTER", "SYNC_MASTER", "SLAVE"})
 
 
-class Role(Redelivery, Protocol):
-    """Starts and stops services of one broker while it runs, and takes what falls due if the broker may put it now."""
+@attrs.frozen
+class Role:
+    """One role of one broker.
 
-    @property
-    def active(self) -> bool:
-        """Whether the broker looks after what is stored: a master, or a slave that acts for it."""
-        ...
+    Attributes:
+        kind: in the words of ``brokerRole``.
+        broker_id: the id under which name servers list it: 0 for a master, more for a slave.
+        epoch: grows with each change that a controller commands; 0 for the role of the configuration.
+        reason: who gave it, for people.
+        is_slave: it copies a master and takes no messages of its own.
+        waits_for_copies: its sends are answered when slaves have them.
 
-    @property
-    def reason(self) -> str:
-        """Why it does or does not."""
-        ...
+    *Errors*: ``ValueError`` when there is no such kind, or kind and id do not fit each other.
+    """
 
-    @property
-    def summary(self) -> str:
-        """The newest give-back in one line, ``""`` when there was none."""
-        ...
+    kind: str
+    broker_id: int
+    epoch: int = 0
+    reason: str = "configuration"
+    # Attributes, not properties: a pull reads the first.
+    is_slave: bool = attrs.field(init=False)
+    waits_for_copies: bool = attrs.field(init=False)
 
-    def wanted(self) -> Mapping[str, tuple[bool, str]]:
-        """Return for each service of the role whether it must run now, and why."""
-        ...
+    @is_slave.default
+    def _is_slave(self) -> bool:
+        return self.kind == "SLAVE"
 
-    async def give_back(self) -> Mapping[str, Any] | None:
-        """Return the report of the newest give-back, of a former life if need be; ``None`` when there is none."""
-        ...
+    @waits_for_copies.default
+    def _waits_for_copies(self) -> bool:
+        return self.kind == "SYNC_MASTER"
 
-    async def run(self) -> None:
-        """Make the decisions true until cancelled."""
-        ...
+    def __attrs_post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"brokerRole={self.kind}: expected one of {', '.join(sorted(KINDS))}")
+        if self.broker_id < 0 or self.is_slave != (self.broker_id > 0):
+            raise ValueError(f"a {self.kind} cannot have broker id {self.broker_id}: 0 for a master, more for a slave")
 
-
-OpenRole = Callable[["Broker"], Role]
-"""Called once for each start of the broker, when its parts exist and nothing runs yet."""
+    def __str__(self) -> str:
+        return f"{self.kind} {self.broker_id} (epoch {self.epoch}, {self.reason})"

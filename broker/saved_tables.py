@@ -51,7 +51,7 @@ async def load_tables(broker: Broker) -> None:
     for table in broker.tables:
         if table.file is not None:
             absent |= not await _load(broker, table, table.file)
-    if broker.is_slave:
+    if broker.role.is_slave:
         path = config_path(keys, "replica.json")
         await load(disk, path, partial(_load_replica_state, broker))
         broker.persistence.add(SavedTable("replica", path, partial(_replica_state, broker), lambda: 0))
@@ -101,17 +101,13 @@ async def _load(broker: Broker, table: ReplicatedTable, file: FilePlan) -> bool:
 
 
 def _load_replica_state(broker: Broker, content: Mapping[str, Any]) -> None:
-    broker.was_synced = content.get("synced") is True
+    broker.slave_sync.synced = content.get("synced") is True
 
 
 def _replica_state(broker: Broker) -> dict[str, Any]:
     """Return what says after a restart that the tables of this slave are those of its group."""
     sync = broker.slave_sync
-    return {
-        "master": broker.replication.master_address,
-        "synced": broker.was_synced if sync is None else sync.synced,
-        "syncedAt": 0 if sync is None else sync.synced_ms,
-    }
+    return {"master": broker.replication.master_address, "synced": sync.synced, "syncedAt": sync.synced_ms}
 
 
 def _copies_durable(broker: Broker) -> Callable[[], Awaitable[None]]:

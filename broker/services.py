@@ -1,51 +1,227 @@
-"""Which services a broker runs, and why.
+"""The services of a broker: one table that says what runs, on which condition, and what is called.
+
+Everything that runs beside answering requests is a row here. The first rows live as long as the broker, the others as
+long as it has one role; both are kept running, stopped and listed by the same few lines.
 
 Source: BrokerController.java (startBasicService, start).
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
+import attrs
+
+from understudy.runtime.log import get_logger
 from understudy.runtime.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+    from understudy.broker.session import RoleRules
+
+log = get_logger("broker.services")
 
 
-def start_services(broker: Broker, services: Supervisor) -> None:
-    """Start in *services* what *broker* runs all the time, and what its role, or else its configuration, asks for."""
-    config, keys = broker.options.broker, broker.options.store
-    services.start("store", broker.store.run)
-    services.start("persistence", broker.persistence.run)
-    services.start("pull hold", broker.hold.run)
-    if broker.sync_flush or keys.broker_role == "SYNC_MASTER":
-        reason = f"flushDiskType={keys.flush_disk_type}, brokerRole={keys.broker_role}"
-        services.start("acknowledgements", broker.acknowledgements.run, reason=reason)
-    broker.replication.start(services)
-    services.start("housekeeping", broker.members.run)
-    services.start("broadcast offsets", lambda: broker.broadcasts.run(broker.members.is_connected))
-    services.start("statistics", broker.stats.run)
-    services.start("server", broker.server.run)
-    if broker.fast_server is not None:
-        services.start("fast server", broker.fast_server.run)
-    if broker.metrics is not None:
-        services.start("metrics", broker.metrics.run, reason="metricsExporterType=PROM")
-    services.start("registration", broker.registration.run)
-    services.start("name servers", broker.registration.servers.run)
-    if broker.role is not None:
-        services.start("role", broker.role.run, reason="decides which other services run")
-    else:
-        _start_by_configuration(broker, services)
-    if broker.is_slave or config.enable_slave_acting_master:
-        services.start("member group", broker.member_group.run, reason="replica group")
+class Service(Enum):
+    """What runs or not as the role and the situation of the broker decide; the value is the name in the roster."""
+
+    REPLICATION_SERVER = "replication to slaves"
+    REPLICATION_CLIENT = "replication from the master"
+    METADATA_SYNC = "metadata sync"
+    SCHEDULE = "schedule"
+    HEARTBEAT = "heartbeat"
+    MEMBER_VIEW = "member group"
+    ABSENCE_WATCH = "absence watch"
+    PRE_ONLINE = "pre-online"
+    LATE_TAKE_OVER = "late take-over"
+    LOG_TOPICS = "topics of the log"
 
 
-def _start_by_configuration(broker: Broker, services: Supervisor) -> None:
-    config = broker.options.broker
-    if not broker.is_slave:
-        services.start("schedule", broker.schedule.run, reason="master")
-    if config.enable_slave_acting_master or config.enable_controller_mode:
-        services.start("heartbeat", broker.registration.heartbeat, reason="acting master or controller mode")
-    if broker.slave_sync is not None:
-        services.start("metadata sync", broker.slave_sync.run, reason="SLAVE")
+@attrs.frozen
+class Decision:
+    """Whether a service runs, and why."""
+
+    run: bool
+    reason: str
+
+
+Decisions = Mapping[Service, Decision]
+Run = Callable[[], Awaitable[object]]
+
+
+@attrs.frozen
+class ServiceRow:
+    """One service.
+
+    Attributes:
+        name: its name in the roster.
+        condition: from the decisions of the role to whether it must run now.
+        run: runs it until cancelled.
+        essential: its failure ends the broker.
+    """
+
+    name: str
+    condition: Callable[[Decisions], Decision]
+    run: Run
+    essential: bool = True
+
+
+@attrs.frozen
+class RosterLine:
+    """One service as people see it; *started_ms* is wall time in milliseconds, 0 for one that never ran."""
+
+    name: str
+    state: str  # running | stopping | ended | failed | off
+    reason: str
+    started_ms: int
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _always(decisions: Decisions) -> Decision:
+    return Decision(True, "always on")
+
+
+def _when(run: object, reason: str) -> Callable[[Decisions], Decision]:
+    return lambda decisions: Decision(bool(run), reason)
+
+
+def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
+    """Return the services that live as long as *broker*, whatever its role."""
+    fast, metrics = broker.fast_server, broker.metrics
+    rows = [
+        ServiceRow("store", _always, broker.store.run),
+        ServiceRow("persistence", _always, broker.persistence.run),
+        ServiceRow("pull hold", _always, broker.hold.run),
+        ServiceRow("acknowledgements", _always, broker.acknowledgements.run),
+        ServiceRow("housekeeping", _always, broker.members.run),
+        ServiceRow("broadcast offsets", _always, lambda: broker.broadcasts.run(broker.members.is_connected)),
+        ServiceRow("statistics", _always, broker.stats.run),
+        ServiceRow("server", _always, broker.server.run),
+        ServiceRow("registration", _always, broker.registration.run),
+        ServiceRow("name servers", _always, broker.registration.servers.run),
+        ServiceRow("role", _always, lambda: broker.session.run(broker.services)),
+    ]
+    if fast is not None:
+        rows.append(ServiceRow("fast server", _when(True, f"listenPort={broker.options.server.listen_port}"), fast.run))
+    if metrics is not None:
+        rows.append(ServiceRow("metrics", _when(True, "metricsExporterType=PROM"), metrics.run))
+    return tuple(rows)
+
+
+def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
+    """Return the services that live as long as *broker* has the role that *rules* are for, in the order of their start.
+
+    They stop in the opposite order: what delivers before what copies.
+    """
+    runs: dict[Service, Run] = {
+        Service.REPLICATION_SERVER: broker.replication.run_master,
+        Service.REPLICATION_CLIENT: broker.replication.run_slave,
+        Service.METADATA_SYNC: broker.slave_sync.run,
+        Service.HEARTBEAT: broker.registration.heartbeat,
+        Service.MEMBER_VIEW: broker.member_group.run,
+        Service.SCHEDULE: broker.schedule.run,
+        **rules.services(),
+    }
+    extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS)
+    return tuple(ServiceRow(each.value, _decided(each), run, each not in extra) for each, run in runs.items())
+
+
+def _decided(service: Service) -> Callable[[Decisions], Decision]:
+    return lambda decisions: decisions[service]
+
+
+# --- keeping it true -------------------------------------------------------------------------------------------------
+
+
+class ServiceKeeper:
+    """Makes what runs equal to what the rows of one lifetime say.
+
+    Args:
+        rows: the services, in the order of their start.
+        supervisor: runs them.
+        owner: whose services they are, for the log.
+    """
+
+    def __init__(self, rows: Sequence[ServiceRow], supervisor: Supervisor, owner: str) -> None:
+        self._rows = rows
+        self._owner = owner
+        self._decided: dict[str, Decision] = {}
+        self.supervisor = supervisor
+
+    async def apply(self, decisions: Decisions) -> None:
+        """Stop what must not run, then start what must."""
+        before, self._decided = self._decided, {row.name: row.condition(decisions) for row in self._rows}
+        self._tell(before)
+        for row in reversed(self._rows):
+            if not self._decided[row.name].run:
+                await self.supervisor.stop(row.name)
+        running = self.supervisor.running()
+        for row in self._rows:
+            decision = self._decided[row.name]
+            if decision.run and row.name not in running:
+                self.supervisor.start(row.name, row.run, reason=decision.reason, essential=row.essential)
+
+    async def stop(self) -> None:
+        """Stop everything, the last row first; each service has its own bound."""
+        for row in reversed(self._rows):
+            await self.supervisor.stop(row.name)
+
+    def _tell(self, before: Mapping[str, Decision]) -> None:
+        for name, new in self._decided.items():
+            old = before.get(name)
+            if (old.run if old is not None else False) != new.run:
+                log.info("service on" if new.run else "service off", broker=self._owner, service=name, why=new.reason)
+            elif old is not None and old.reason != new.reason and name == Service.SCHEDULE.value:
+                log.info("still on" if new.run else "still off", broker=self._owner, service=name, why=new.reason)
+
+    def roster(self) -> list[RosterLine]:
+        """Return a line for each row, and for each service that was started beside them."""
+        known = {each.name: each for each in self.supervisor.roster()}
+        lines = []
+        for name in (*self._decided, *(name for name in known if name not in self._decided)):
+            found, decision = known.get(name), self._decided.get(name)
+            reason = decision.reason if decision is not None else ""
+            if found is None:
+                lines.append(RosterLine(name, "off", reason, 0))
+            else:
+                lines.append(RosterLine(name, found.state, found.error or reason or found.reason, found.started_ms))
+        return lines
+
+
+class BrokerServices:
+    """Every service of one broker, whichever lifetime it belongs to."""
+
+    def __init__(self) -> None:
+        self._keepers: list[ServiceKeeper] = []
+
+    def add(self, keeper: ServiceKeeper) -> None:
+        """List the services of *keeper* from now on."""
+        self._keepers.append(keeper)
+
+    def remove(self, keeper: ServiceKeeper) -> None:
+        """List them no longer: their lifetime has ended."""
+        self._keepers.remove(keeper)
+
+    def running(self) -> frozenset[str]:
+        """Return the names of the services that run."""
+        return frozenset[str]().union(*(keeper.supervisor.running() for keeper in self._keepers))
+
+    def roster(self) -> list[RosterLine]:
+        """Return every service with its state and its reason, those that must not run too, in order of name."""
+        return sorted(
+            (line for keeper in self._keepers for line in keeper.roster()),
+            key=lambda line: line.name,
+        )
+
+    def start(self, name: str, run: Run, *, reason: str = "always on") -> None:
+        """Run one more service as long as the broker lives; its failure ends the broker."""
+        self._keepers[0].supervisor.start(name, run, reason=reason)
+
+    async def stop(self, name: str) -> None:
+        """Stop service *name* and wait until it is gone; an unknown one is fine."""
+        for keeper in self._keepers:
+            await keeper.supervisor.stop(name)

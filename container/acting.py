@@ -2,12 +2,14 @@
 
 The rules of the room:
 
-* A **role** is a set of running services. Nothing else in the broker asks whether it is a master or acts.
+* A **role** is a set of running services. Nothing else in the broker asks whether it acts.
 * A master runs the master's services. A slave runs the copying ones. A slave **acts** when it has the smallest id of
   all members that the name server sees, no member is a master, and it may (``enableSlaveActingMaster``); then it also
   runs the master's services that look after messages already stored. It never takes sends.
 * An **isolated** broker runs nothing that another broker could run at the same time: no acting, no registration, no
   heartbeat. It is what a returning master is until pre-online has finished.
+* Becoming acting ends the copying, of the log and of the tables, until the master is seen again or says that it comes
+  back: so a master that only the name servers have lost notices that a slave is silent, and delivers nothing beside it.
 * A slave acts only after it has copied the metadata of its group once: before that it would answer "no such topic".
 * A view that is unknown (no name server answered yet) changes nothing for a master and lets no slave act.
 * A slave that has lost every name server for longer than the group's timeout stops acting: its master may be back. So
@@ -24,23 +26,10 @@ In any single view at most one broker of a group acts: the condition names one i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 
 import attrs
 
-
-class Service(Enum):
-    """What a broker runs beside answering requests; the value is the name in the roster."""
-
-    REPLICATION_SERVER = "replication server"
-    REPLICATION_CLIENT = "replication client"
-    METADATA_SYNC = "metadata sync"
-    SCHEDULE = "schedule"
-    REGISTRATION = "registration"
-    HEARTBEAT = "heartbeat"
-    MEMBER_VIEW = "member view"
-    PRE_ONLINE = "pre-online"
-
+from understudy.broker.services import Decision, Service
 
 STORED = (Service.SCHEDULE,)
 """Services that look after messages already stored, those of a master and of a slave that acts. They have one decision,
@@ -61,6 +50,8 @@ class Situation:
         master_returning: the master has just said that it comes back.
         contact_lost: no name server has answered for longer than the group's timeout.
         slaves_silent: a slave that the last view shows has not been heard for as long as that.
+        left_out: pre-online went on without a slave that was not heard since.
+        topics_missing: the log holds topics that have no row.
     """
 
     broker_id: int
@@ -72,19 +63,13 @@ class Situation:
     master_returning: bool = False
     contact_lost: bool = False
     slaves_silent: bool = False
+    left_out: bool = False
+    topics_missing: bool = False
 
     @property
     def cut_off(self) -> bool:
         """Whether a slave may act for this master without its knowing."""
         return not self.is_slave and self.acting_enabled and self.contact_lost and self.slaves_silent
-
-
-@attrs.frozen
-class Decision:
-    """Whether a service runs, and why."""
-
-    run: bool
-    reason: str
 
 
 def acts(situation: Situation) -> Decision:
@@ -119,27 +104,39 @@ def _why_master(situation: Situation) -> str:
     return "cut off: neither a name server nor every slave is heard, so one may act" if situation.cut_off else "master"
 
 
+def told(situation: Situation) -> Decision:
+    """Return whether others may be told of this broker."""
+    isolated = situation.isolated
+    return Decision(not isolated, "isolated: nobody may find this broker yet" if isolated else "always on")
+
+
 def services(situation: Situation) -> dict[Service, Decision]:
-    """Return for every service whether it must run now, with the reason a person reads in the roster."""
-    slave, isolated = situation.is_slave, situation.isolated
+    """Return for every service of a role whether it must run now, with the reason a person reads in the roster."""
+    slave, isolated, watched = situation.is_slave, situation.isolated, situation.acting_enabled
     acting = acts(situation)
     role = "slave" if slave else "master"
     if slave:
         stored = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
     else:
         stored = Decision(not (isolated or situation.cut_off), "isolated" if isolated else _why_master(situation))
-    told = Decision(not isolated, "isolated: nobody may find this broker yet" if isolated else "always on")
-    watched = situation.acting_enabled
-    heard = told if not situation.cut_off else Decision(False, _why_master(situation))
+    copying = Decision(slave and not acting.run, role if not acting.run else "acting: nobody to copy")
+    heard = told(situation) if not situation.cut_off else Decision(False, _why_master(situation))
+    enabled = f"enableSlaveActingMaster={str(watched).lower()}"
     return {
         **dict.fromkeys(STORED, stored),
         Service.REPLICATION_SERVER: Decision(not slave, role),
-        Service.REPLICATION_CLIENT: Decision(slave, role),
-        Service.METADATA_SYNC: Decision(slave and not acting.run, role if not acting.run else "acting: nobody to copy"),
-        Service.REGISTRATION: told,
-        Service.HEARTBEAT: Decision(
-            watched and heard.run, heard.reason if watched else "enableSlaveActingMaster=false"
-        ),
-        Service.MEMBER_VIEW: Decision(watched, f"enableSlaveActingMaster={str(watched).lower()}"),
+        Service.REPLICATION_CLIENT: copying,
+        Service.METADATA_SYNC: copying,
+        Service.HEARTBEAT: Decision(watched and heard.run, heard.reason if watched else enabled),
+        Service.MEMBER_VIEW: Decision(watched or slave, "slave" if slave else enabled),
+        Service.ABSENCE_WATCH: Decision(watched, enabled),
         Service.PRE_ONLINE: Decision(watched and isolated, "isolated" if isolated else "not isolated"),
+        Service.LATE_TAKE_OVER: Decision(
+            situation.left_out and not isolated,
+            "slaves were left out" if situation.left_out else "no slave is left out",
+        ),
+        Service.LOG_TOPICS: Decision(
+            acting.run and situation.topics_missing,
+            "topics have no row" if situation.topics_missing else "every topic has its row",
+        ),
     }

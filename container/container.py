@@ -17,10 +17,10 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
-from understudy.broker.config import Machine
+from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.broker_files import AddBrokerError, broker_options, name_server_keys, read_broker_file
 from understudy.container.config import ContainerOptions
-from understudy.container.hosted import BrokerIdentity, HostedBroker, Started, host_broker
+from understudy.container.hosted import BrokerIdentity, HostedBroker, host_broker
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -40,7 +40,7 @@ class BootHook(Protocol):
 
     @property
     def name(self) -> str: ...
-    async def before_start(self, broker: Broker, properties: Mapping[str, str]) -> None: ...
+    async def before_start(self, options: BrokerOptions, properties: Mapping[str, str]) -> None: ...
     async def after_start(self, broker: Broker, properties: Mapping[str, str]) -> None: ...
 
 
@@ -212,33 +212,30 @@ class BrokerContainer:
                 raise AddBrokerError(f"{identity} has already been added to current broker container")
             if self._nursery is None:
                 raise AddBrokerError("the container is stopping")
-            broker = host_broker(self.world, options, self._client, self._neighbours)
-            hosted = HostedBroker(identity, broker)
             self._failed.pop(identity, None)
             kind = "slave" if options.store.broker_role == "SLAVE" else "master"
             try:
                 for hook in self.hooks:
-                    await hook.before_start(broker, properties)
+                    await hook.before_start(options, properties)
                 if self._nursery is None:
                     raise AddBrokerError("the container is stopping")
-                self._hosted[identity] = hosted
-                await self._nursery.start(self._host, hosted)
-                hosted.serves = True
+                hosted: HostedBroker = await self._nursery.start(self._host, identity, options)
                 for hook in self.hooks:
-                    await hook.after_start(broker, properties)
+                    await hook.after_start(hosted.broker, properties)
             except Exception as error:
                 cause = single_cause(error)
                 log.error("broker not added", exc=error, broker=identity, error=cause)
-                hosted.serves = False
-                hosted.scope.cancel()
-                self._hosted.pop(identity, None)
+                begun = self._hosted.pop(identity, None)
+                if begun is not None:  # a hook refused it
+                    begun.serves = False
+                    begun.scope.cancel()
                 raise AddBrokerError(f"Failed to initialize {kind} broker {identity}: {one_line(cause)}") from error
             self._on_boot(
-                f"The broker[{config.broker_name}, {broker.identity.address}] boot success. "
-                f"brokerId={config.broker_id}, serializeType=JSON and name server is "
-                f"{self.options.container.namesrv_addr or 'not configured'}"
+                f"The broker[{config.broker_name}, {hosted.broker.identity.address}] boot success. "
+                f"brokerId={config.broker_id}, "
+                f"serializeType=JSON and name server is {self.options.container.namesrv_addr or 'not configured'}"
             )
-            return broker
+            return hosted.broker
 
     async def remove_broker(self, identity: BrokerIdentity) -> bool:
         """Stop broker *identity* and take it off the tables.
@@ -256,37 +253,48 @@ class BrokerContainer:
             log.info("broker removed", broker=identity)
             return True
 
-    async def _host(self, hosted: HostedBroker, *, task_status: trio.TaskStatus[None]) -> None:
+    async def _host(
+        self, identity: BrokerIdentity, options: BrokerOptions, *, task_status: trio.TaskStatus[HostedBroker]
+    ) -> None:
         """Run one broker; after its start nothing of it leaves this task."""
-        started = Started(task_status, hosted.scope)
+        # Shielded once it has started: the end of the container stops its brokers in their order, not all at once.
+        started = _Started(self, identity, task_status)
         try:
-            with hosted.scope:
-                await hosted.broker.run(task_status=started)
-            if not started.happened:
+            with started.scope:
+                await host_broker(self.world, options, self._client, self._neighbours, task_status=started)
+            if started.hosted is None:
                 raise AddBrokerError("stopped while it started")
         except Exception as error:
-            if not started.happened:
+            if started.hosted is None:
                 raise
             cause = single_cause(error)
-            hosted.failure = f"{type(cause).__name__}: {cause}"
-            self._failed[hosted.identity] = hosted.failure
-            log.error("broker failed, its neighbours go on", exc=error, broker=hosted.identity, error=hosted.failure)
+            started.hosted.failure = f"{type(cause).__name__}: {cause}"
+            self._failed[identity] = started.hosted.failure
+            log.error("broker failed, its neighbours go on", exc=error, broker=identity, error=started.hosted.failure)
         finally:
-            hosted.serves = False
-            if self._hosted.get(hosted.identity) is hosted:
-                del self._hosted[hosted.identity]
-            hosted.stopped.set()
+            hosted = started.hosted
+            if hosted is not None:
+                hosted.serves = False
+                if self._hosted.get(identity) is hosted:
+                    del self._hosted[identity]
+                hosted.stopped.set()
+
+    def _enter(self, hosted: HostedBroker) -> None:
+        """List a broker that has started."""
+        self._hosted[hosted.identity] = hosted
+        self._tell_name_servers(hosted)  # they may have changed while it started
 
     # --- name servers ------------------------------------------------------------------------------------------
 
     def name_servers_changed(self) -> None:
         """Tell the brokers of the container's name servers, which are theirs."""
-        keys = self.options.container
-        if not keys.namesrv_addr:
-            return
-        values = Properties(name_server_keys(keys), "container")
         for hosted in self._hosted.values():
-            options = hosted.broker.options
+            self._tell_name_servers(hosted)
+
+    def _tell_name_servers(self, hosted: HostedBroker) -> None:
+        keys, options = self.options.container, hosted.broker.options
+        values = Properties(name_server_keys(keys), "container")
+        if keys.namesrv_addr and options.read_change(values).texts.items() - options.properties().items():
             options.apply(options.read_change(values))
             hosted.broker.settings_changed()
 
@@ -298,3 +306,23 @@ class _Adding:
     done: trio.Event = attrs.field(factory=trio.Event)
     broker: Broker | None = None
     error: AddBrokerError = attrs.field(factory=lambda: AddBrokerError("the container is stopping"))
+
+
+class _Started:
+    """A task status that lists the broker in its container, and shields it from then on."""
+
+    def __init__(
+        self, container: BrokerContainer, identity: BrokerIdentity, inner: trio.TaskStatus[HostedBroker]
+    ) -> None:
+        self._container = container
+        self._identity = identity
+        self._inner = inner
+        self.scope = trio.CancelScope()
+        self.hosted: HostedBroker | None = None
+
+    def started(self, broker: Broker | None = None) -> None:
+        assert broker is not None
+        self.hosted = HostedBroker(self._identity, broker, self.scope)
+        self._container._enter(self.hosted)
+        self.scope.shield = True
+        self._inner.started(self.hosted)

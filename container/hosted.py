@@ -1,4 +1,4 @@
-"""One broker of a container: its name in the tables, its place, and how its start is told."""
+"""One broker of a container: its name in the tables, its place, and what it is run by."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
+from understudy.broker.life import run_broker
 from understudy.container.role_services import RoleServices
 from understudy.remoting.client import RemotingClient
 from understudy.runtime.world import World
@@ -30,18 +31,23 @@ class BrokerIdentity:
         return f"{self.cluster}_{self.name}_{self.broker_id}"
 
 
-def host_broker(
-    world: World, options: BrokerOptions, client: RemotingClient | None, beside: Callable[[], Sequence[Beside]]
-) -> Broker:
-    """Make a broker whose role is looked after, whoever hosts it.
+async def host_broker(
+    world: World,
+    options: BrokerOptions,
+    client: RemotingClient | None = None,
+    beside: Callable[[], Sequence[Beside]] = list,
+    *,
+    task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker whose role is looked after, whoever hosts it; see :func:`~understudy.broker.life.run_broker`.
 
     Args:
-        world, options, client: of the broker.
-        beside: returns the brokers that run beside it now, masters first.
+        world, options, client, task_status: of the broker.
+        beside: returns the brokers that run beside it now, masters first; none by default.
     """
-    if options.broker.enable_controller_mode:  # the controller gives the role
-        return Broker(world, options, client=client)
-    return Broker(world, options, client=client, role=lambda broker: RoleServices(broker, beside))
+    await run_broker(
+        world, options, lambda broker, look: RoleServices(broker, look, beside), client, task_status=task_status
+    )
 
 
 @attrs.define(eq=False)
@@ -49,37 +55,22 @@ class HostedBroker:
     """One broker of a container.
 
     Attributes:
-        identity: its name in the tables.
+        identity: its name in the tables, from its configuration.
         broker: the broker itself.
         scope: cancelling it stops the broker.
         stopped: set when the broker is gone.
         failure: why it ended by itself, ``""`` otherwise.
-        serves: it has started and not begun to stop.
+        serves: it has not begun to stop.
     """
 
     identity: BrokerIdentity
     broker: Broker
-    # Shielded once it has started: the end of the container stops its brokers in their order, not all at once.
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
+    scope: trio.CancelScope = attrs.field(repr=False)
     stopped: trio.Event = attrs.field(factory=trio.Event, repr=False)
     failure: str = ""
-    serves: bool = False
+    serves: bool = True
 
     @property
     def is_master(self) -> bool:
-        """Whether the broker is configured as the master of its group."""
-        return self.identity.broker_id == 0
-
-
-class Started:
-    """A task status that remembers whether the start was reported, and shields *scope* from then on."""
-
-    def __init__(self, inner: trio.TaskStatus[None], scope: trio.CancelScope) -> None:
-        self._inner = inner
-        self._scope = scope
-        self.happened = False
-
-    def started(self, value: None = None) -> None:
-        self.happened = True
-        self._scope.shield = True
-        self._inner.started(value)
+        """Whether the broker is the master of its group now."""
+        return not self.broker.role.is_slave

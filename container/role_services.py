@@ -1,24 +1,23 @@
-"""Makes the decisions of :mod:`acting` true on one running broker, and says what runs and why.
+"""The rules of a broker's role in a group that may act: what decides, what it sees, and what comes of it.
 
-Whatever the decision depends on wakes one task: a new view of the group, a master that appears or announces itself,
-tables that were copied, the end of pre-online, an absence that was noticed. It decides anew and starts and stops what
-differs, so no event can be missed and none can leave half a role behind.
+Whatever the decision depends on wakes the session: a new view of the group, a master that appears or announces itself,
+tables that were copied, the end of pre-online, an absence that was noticed.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
-
-import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
+from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
 from understudy.container.absence import Moment, gap_ms, limit_ms
-from understudy.container.acting import Decision, Service, Situation, acts, services
+from understudy.container.acting import Situation, acts, services, told
 from understudy.container.log_topics import LogTopics
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -27,6 +26,7 @@ from understudy.store.status import PutStatus
 if TYPE_CHECKING:
     from understudy.container.escape.bridge import Bridge
     from understudy.container.escape.neighbour import Beside
+    from understudy.container.preonline.late import LateTakeOver
     from understudy.container.preonline.report import Report
     from understudy.container.preonline.service import PreOnline
 
@@ -34,8 +34,6 @@ log = get_logger("container.role")
 
 STARTED = "the process has started"
 DROPPED = "every name server that answers had dropped this master"
-LOG_TOPICS = "topics of the log"
-LATE = "late take-over"
 OF_A_FAILOVER = ("escape.bridge", "preonline.late", "preonline.report", "preonline.service")
 """Modules that only a broker with ``enableSlaveActingMaster`` needs; a fifteenth of what the others import."""
 LOOKS_PER_LIMIT = 4
@@ -43,50 +41,66 @@ LOOKS_PER_LIMIT = 4
 
 
 class RoleServices:
-    """The role of one broker.
+    """The rules of one broker for as long as it has one role.
 
     Args:
-        broker: its parts exist, nothing of it runs yet.
+        broker: its parts exist, nothing of this role runs yet.
+        look: asks for new decisions.
         beside: returns the brokers that run in the same process now, masters first.
 
     Attributes:
-        decisions: what runs and what does not, with reasons; empty before :meth:`run`.
+        decisions: what runs and what does not, with reasons; empty before the first.
         isolated: nobody may find the broker until pre-online is done.
         report: of the newest pre-online, ``None`` before.
         acting_since_ms: wall time since which a slave acts, ``None`` while it does not.
     """
 
-    def __init__(self, broker: Broker, beside: Callable[[], Sequence[Beside]]) -> None:
+    def __init__(self, broker: Broker, look: Callable[[], None], beside: Callable[[], Sequence[Beside]]) -> None:
         self._broker = broker
+        self._look = look
         self._beside = beside
         self._bridge: Bridge | None = None
         self._log_topics = LogTopics(broker)
+        self._topics_missing = False
         self._clock = broker.world.clock
-        self._wake = trio.Event()
         self._moment = self._now()
         self._contact_lost = False
         self._cause = STARTED
         self._returning: PreOnline | None = None
+        self._late: LateTakeOver | None = None
         self.decisions: dict[Service, Decision] = {}
         self.isolated = self._may_isolate
         self.report: Report | None = None
         self.acting_since_ms: int | None = None
-        self._runs: dict[Service, Callable[[], Awaitable[object]]] = {
-            Service.SCHEDULE: broker.schedule.run,
-            Service.HEARTBEAT: broker.registration.heartbeat,
-            Service.PRE_ONLINE: self._go_online,
-        }
-        if broker.slave_sync is not None:
-            self._runs[Service.METADATA_SYNC] = broker.slave_sync.run
-            broker.slave_sync.on_synced.append(self._look)
         broker.registration.withheld = self.isolated
         if self._watched:
             for module in OF_A_FAILOVER:  # now, not in its middle
                 importlib.import_module(f"understudy.container.{module}")
-            broker.registration.away = self._out_of_touch
-            broker.member_group.on_contact.append(self._contact)
-        broker.member_group.on_view.append(self._look)
-        broker.replication.master_changed.append(self._look)
+
+    def services(self) -> Mapping[Service, Run]:
+        """Return what runs those services that only the host knows."""
+        return {
+            Service.ABSENCE_WATCH: self._watch,
+            Service.PRE_ONLINE: self._go_online,
+            Service.LATE_TAKE_OVER: self._take_over_late,
+            Service.LOG_TOPICS: self._find_topics,
+        }
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Hear of everything that the decisions depend on, inside the block."""
+        broker = self._broker
+        self._moment = self._now()
+        with ExitStack() as stack:
+            heard = (broker.member_group.on_view, broker.replication.master_changed, broker.slave_sync.on_synced)
+            for listeners in heard:
+                listeners.append(self._look)
+                stack.callback(listeners.remove, self._look)
+            if self._watched:
+                broker.registration.away = self._out_of_touch
+                broker.member_group.on_contact.append(self._contact)
+                stack.callback(broker.member_group.on_contact.remove, self._contact)
+            yield
 
     # --- what it says ------------------------------------------------------------------------------------------
 
@@ -109,10 +123,6 @@ class RoleServices:
             return self._returning.line()
         return "" if self.report is None else self.report.line()
 
-    def wanted(self) -> Mapping[str, tuple[bool, str]]:
-        """Return for each service of the role whether it must run now, and why."""
-        return {service.value: (decision.run, decision.reason) for service, decision in self.decisions.items()}
-
     async def give_back(self) -> Mapping[str, Any] | None:
         """Return the newest report, else the one that a former life left beside the store.
 
@@ -128,69 +138,46 @@ class RoleServices:
 
     def situation(self) -> Situation:
         """Return what the decision depends on now."""
-        broker = self._broker
-        sync = broker.slave_sync
+        broker, role = self._broker, self._broker.role
         return Situation(
-            broker_id=broker.identity.broker_id,
-            is_slave=broker.is_slave,
+            broker_id=role.broker_id,
+            is_slave=role.is_slave,
             acting_enabled=self._watched,
             isolated=self.isolated,
             members=broker.member_group.members,
-            metadata_synced=sync is None or sync.synced,
-            master_returning=broker.is_slave and broker.replication.master_returning,
+            metadata_synced=broker.slave_sync.synced,
+            master_returning=role.is_slave and broker.replication.master_returning,
             contact_lost=self._contact_lost,
             slaves_silent=self._slaves_silent(max(self._silence_limit_ms, self._slave_beats_ms)),
+            left_out=self._late is not None,
+            topics_missing=self._topics_missing,
         )
 
-    # --- making it true ----------------------------------------------------------------------------------------
+    # --- deciding ----------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Keep the broker's services as decided until cancelled."""
-        self._moment = self._now()
-        async with trio.open_nursery() as nursery:
-            if self._watched:
-                nursery.start_soon(self._watch)
-            while True:
-                self._wake = trio.Event()
-                await self._apply()
-                await self._wake.wait()
-
-    async def _apply(self) -> None:
-        broker, before = self._broker, self.decisions
-        self.decisions = decided = services(self.situation())
-        self._tell(before, decided)
-        if not (broker.is_slave and decided[Service.SCHEDULE].run):
-            if self.acting_since_ms is not None:
-                broker.hold.wake_all()  # whoever waits here hears that the master serves again
-                await broker.services.stop(LOG_TOPICS)
+    def decide(self) -> Decisions:
+        """Return what must run now, and take note of it: since when the broker acts, and whether it may be found."""
+        broker, situation = self._broker, self.situation()
+        acting = acts(situation).run
+        if not acting and self.acting_since_ms is not None:
             self.acting_since_ms = None
-        elif self.acting_since_ms is None:
+            broker.hold.wake_all()  # whoever waits here hears that the master serves again
+        elif acting and self.acting_since_ms is None:
             self.acting_since_ms = self._clock.wall_ms()
-            if self._log_topics.missing():
-                broker.services.start(LOG_TOPICS, self._log_topics.run, reason="acting", essential=False)
-        online = decided[Service.REGISTRATION].run
-        if online == broker.registration.withheld:
-            broker.registration.withheld = not online
+            self._topics_missing = bool(self._log_topics.missing())
+            situation = self.situation()
+        self.decisions = decided = services(situation)
+        may_be_told = told(situation).run
+        if may_be_told == broker.registration.withheld:
+            broker.registration.withheld = not may_be_told
             broker.registration.trigger()
-        running = broker.services.running()
-        for service, run in self._runs.items():
-            decision = decided[service]
-            if not decision.run:
-                await broker.services.stop(service.value)
-            elif service.value not in running:
-                broker.services.start(service.value, run, reason=decision.reason)
+        return decided
 
-    def _tell(self, before: Mapping[Service, Decision], now: Mapping[Service, Decision]) -> None:
-        name = self._broker.identity.canonical_name
-        for service in (*self._runs, Service.REGISTRATION):
-            old, new = before.get(service), now[service]
-            if (old.run if old is not None else False) != new.run:
-                log.info("service on" if new.run else "service off", broker=name, service=service.value, why=new.reason)
-            elif service is Service.SCHEDULE and old is not None and old != new:
-                log.info("still on" if new.run else "still off", broker=name, service=service.value, why=new.reason)
-
-    def _look(self) -> None:
-        self._wake.set()
+    async def _find_topics(self) -> None:
+        try:
+            await self._log_topics.run()
+        finally:
+            self._topics_missing = False
 
     # --- coming online -----------------------------------------------------------------------------------------
 
@@ -208,18 +195,23 @@ class RoleServices:
         from understudy.container.preonline.late import LateTakeOver
         from understudy.container.preonline.service import PreOnline
 
-        services = self._broker.services
-        await services.stop(LATE)
         self._returning = returning = PreOnline(self._broker, self._cause, self._patience_seconds)
         try:
             self.report = report = await returning.run()
         finally:
             self._returning = None
         if returning.state.given_up:
-            late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
-            services.start(LATE, late.run, reason="slaves were left out", essential=False)
+            self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
         self.isolated = False
         self._look()
+
+    async def _take_over_late(self) -> None:
+        late = self._late
+        assert late is not None
+        try:
+            await late.run()
+        finally:
+            self._late = None
 
     def _report_again(self, report: Report) -> None:
         self.report = report
@@ -242,6 +234,7 @@ class RoleServices:
             return
         log.warning("isolated", broker=self._broker.identity.canonical_name, why=cause)
         self.isolated = True
+        self._late = None
         self._cause = cause
         self._broker.registration.withheld = True
         self._look()
@@ -289,7 +282,7 @@ class RoleServices:
         if gap > self._limit_ms:
             self.isolate(f"this process did nothing for {gap:.0f} ms")
         lost = self._silent_ms() > self._silence_limit_ms
-        if lost or lost != self._contact_lost or self._broker.is_slave:
+        if lost or lost != self._contact_lost or self._broker.role.is_slave:
             self._contact_lost = lost
             self._look()
 
@@ -336,7 +329,7 @@ class RoleServices:
         A master that another name server still sees is in *found*: no slave has acted for it.
         """
         own, before = self._broker.identity, self._broker.member_group.members or {}
-        return not self._broker.is_slave and own.broker_id not in found and before.get(own.broker_id) == own.address
+        return not own.role.is_slave and own.broker_id not in found and before.get(own.broker_id) == own.address
 
     # --- due messages ------------------------------------------------------------------------------------------
 
@@ -347,7 +340,7 @@ class RoleServices:
         """
         broker = self._broker
         if not (self._absent() or self.isolated):
-            if not broker.is_slave and not self._may_be_acted_for():
+            if not broker.role.is_slave and not self._may_be_acted_for():
                 return await broker.own_log.put(messages)
             if acts(self.situation()).run:
                 return await self._escape().redeliver(messages, self.acting_since_ms)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import trio
 
+from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
 from understudy.broker.storage import BrokerStartError
 from understudy.container.hosted import host_broker
@@ -89,8 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def serve(world: World, options: BrokerOptions) -> None:
     """Run one broker until cancelled and print the reference's boot line when it is up."""
     async with open_client(world) as client, trio.open_nursery() as nursery:
-        broker = host_broker(world, options, client, list)  # nothing is beside it
-        await nursery.start(broker.run)
+        broker: Broker = await nursery.start(host_broker, world, options, client)
         servers = options.broker.namesrv_addr
         tail = f" and name server is {servers}" if servers else ""
         name, address = broker.identity.name, broker.identity.address

@@ -50,7 +50,7 @@ class Dispatcher:
         self._clock = clock
         self._incoming = (load or Load()).incoming
         self._handlers: dict[int, Handler] = {}
-        self._default: Handler = _unsupported
+        self._default: Handler = unsupported
         self._lanes: dict[str, Lane] = {}
         self.handed_on: Callable[[], None] | None = None
         self.answered: Callable[[], None] | None = None
@@ -262,6 +262,6 @@ def failure(connection: Connection, command: Command, error: Exception) -> Comma
     return response(command, ResponseCode.SYSTEM_ERROR, description)
 
 
-def _unsupported(connection: Connection, command: Command) -> Answer:
+def unsupported(connection: Connection, command: Command) -> Answer:
     remark = f" request type {command.code} not supported"
     return response(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)

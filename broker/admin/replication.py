@@ -17,6 +17,7 @@ from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer, unsupported
 from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 from understudy.remoting.server import RemotingServer
 
@@ -38,9 +39,8 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
     server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
-    if broker.is_slave:
-        server.register(RequestCode.END_TRANSACTION, handlers.refuse_on_slave)
-        server.register(RequestCode.RECALL_MESSAGE, handlers.refuse_on_slave)
+    server.register(RequestCode.END_TRANSACTION, handlers.refuse_on_slave)
+    server.register(RequestCode.RECALL_MESSAGE, handlers.refuse_on_slave)
 
 
 class ReplicationAdmin:
@@ -178,7 +178,7 @@ class ReplicationAdmin:
         A slave returns what its master said, for a Java master that comes back and asks for it.
         """
         kept = self._broker.tables.timer_checkpoint.body
-        if kept is not None:
+        if self._broker.role.is_slave and kept is not None:
             return response(command, body=kept)
         now_ms = self._broker.world.clock.wall_ms()
         queued = self._broker.store.max_queue_offset(names.TIMER_TOPIC, 0)
@@ -191,10 +191,12 @@ class ReplicationAdmin:
     def timer_metrics(self, connection: Connection, command: Command) -> Command:
         """Return how many messages of each topic wait in the timer: none, or what a slave's master said (61)."""
         kept = self._broker.tables.timer_metrics.body
-        if kept is not None:
+        if self._broker.role.is_slave and kept is not None:
             return response(command, body=kept)
         return json_answer(command, {"dataVersion": self._timer_version.to_json(), "timingCount": {}})
 
-    def refuse_on_slave(self, connection: Connection, command: Command) -> Command:
-        """Refuse what only a master may finish (37, 370)."""
+    def refuse_on_slave(self, connection: Connection, command: Command) -> Answer:
+        """Refuse what only a master could finish, if any of ours did (37, 370)."""
+        if not self._broker.role.is_slave:
+            return unsupported(connection, command)
         return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)

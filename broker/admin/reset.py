@@ -47,7 +47,7 @@ class ResetAdmin:
         return json_answer(command, self._body(topic, targets), remark=UNSET_REMARK)
 
     def _targets(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
-        if self._broker.options.store.broker_role == "SLAVE":
+        if self._broker.role.is_slave:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         row = self._row(topic, f"Topic {topic} does not exist")
         if self._broker.groups.find(group) is None:

@@ -35,29 +35,19 @@ class RoleAdmin:
 
     def roster(self, connection: Connection, command: Command) -> Command:
         """Return every service with its state and reason, those that must not run too (950)."""
-        broker, role = self._broker, self._broker.role
-        rows = {
-            each.name: {
-                "name": each.name,
-                "state": each.state,
-                "reason": each.error or each.reason,
-                "startedAt": each.started_ms,
-            }
-            for each in broker.services.roster()
-        }
-        for name, (run, reason) in (role.wanted() if role is not None else {}).items():
-            if name in rows:
-                rows[name]["reason"] = rows[name]["reason"] if run else reason
-            elif not run:
-                rows[name] = {"name": name, "state": "off", "reason": reason, "startedAt": 0}
+        broker, role, rules = self._broker, self._broker.role, self._broker.session.rules
         body = {
             "brokerName": broker.identity.name,
             "brokerId": broker.identity.broker_id,
-            "active": not broker.is_slave if role is None else role.active,
-            "activeReason": "" if role is None else role.reason,
+            "role": {"kind": role.kind, "epoch": role.epoch, "reason": role.reason},
+            "active": rules.active,
+            "activeReason": rules.reason,
             "isolated": broker.registration.isolated,
             "members": {str(number): address for number, address in (broker.member_group.members or {}).items()},
-            "services": [rows[name] for name in sorted(rows)],
+            "services": [
+                {"name": each.name, "state": each.state, "reason": each.reason, "startedAt": each.started_ms}
+                for each in broker.services.roster()
+            ],
         }
         return json_answer(command, body)
 
@@ -67,9 +57,8 @@ class RoleAdmin:
         The rows come in pages: header field ``rowSeq`` is the first one wanted, ``totalRowNum`` of the answer tells how
         many there are.
         """
-        role = self._broker.role
         try:
-            found = None if role is None else await role.give_back()
+            found = await self._broker.session.rules.give_back()
         except (TableDamagedError, OSError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"the report cannot be read: {error}") from None
         if found is None:

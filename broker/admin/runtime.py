@@ -65,12 +65,14 @@ class RuntimeAdmin:
 
     def _figures(self) -> dict[str, str]:
         broker, stats, config = self._broker, self._broker.stats, self._broker.options.broker
+        rules = broker.session.rules
         buckets = stats.put_time_buckets()
         spans = zip(_SPANS + _LONG_SPANS, buckets, strict=True)
         table = {
             "bootTimestamp": str(stats.started_ms),
             "runtime": uptime_text(broker.world.clock.wall_ms() - stats.started_ms),
-            "brokerActive": str(config.broker_id == 0 if broker.role is None else broker.role.active).lower(),
+            "brokerActive": str(rules.active).lower(),
+            "brokerActiveReason": rules.reason,
             "brokerVersionDesc": VERSION_NAME,
             "startAcceptSendRequestTimeStamp": str(config.start_accept_send_request_time_stamp),
             "putMessageDistributeTime": "".join(f"[{span}]:{count} " for span, count in spans),
@@ -94,10 +96,8 @@ class RuntimeAdmin:
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": str(config.end_transaction_pool_queue_capacity),
         }
-        if broker.role is not None:
-            table["brokerActiveReason"] = broker.role.reason
-            if broker.role.summary:
-                table["preOnline"] = broker.role.summary
+        if rules.summary:
+            table["preOnline"] = rules.summary
         table |= {name: str(value) for name, value in stats.today().items()}
         for name, rates in stats.rates().items():
             absent = "0.0" if name == "getTotalTps" else ""

@@ -72,7 +72,7 @@ class PullProcessor:
         self._store = broker.store
         self._stats = broker.stats
         self._clock = broker.world.clock
-        self._slave = broker.is_slave
+        self._identity = broker.identity
         self._broadcast = BroadcastPulls(broker)
 
     def register(self, server: RemotingServer) -> None:
@@ -108,7 +108,7 @@ class PullProcessor:
             raise _explain(command) from None
         assert ext is not None
         broker, config = self._broker, self._config
-        if self._slave and not config.slave_read_enable:
+        if not config.slave_read_enable and self._identity.role.is_slave:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this slave serves no reads "
@@ -192,7 +192,7 @@ class PullProcessor:
             return None
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
-            and broker.is_slave
+            and broker.role.is_slave
             and not broker.options.store.offset_check_in_slave
         ):
             if status is GetStatus.OFFSET_OVERFLOW_BADLY and may_wait and sys_flag & SUSPEND:

@@ -51,8 +51,9 @@ class SendProcessor:
         self._random = broker.world.random
         self.admission = Admission(broker)
         self._plans = self.admission.plans
-        self._copies = broker.options.store.broker_role == "SYNC_MASTER"
-        self._waits = self._copies or broker.options.store.flush_disk_type == "SYNC_FLUSH"
+        self._identity = broker.identity
+        self._flushes = broker.options.store.flush_disk_type == "SYNC_FLUSH"
+        self._copies = self._waits = False  # as the role says when a receive begins
         self._id_host = host_bytes(broker.identity.ip, broker.identity.port)
         self._id_format = (self._id_host.hex().upper() + "%016X").encode()
         self._id_layouts: dict[int, struct.Struct] = {}
@@ -214,6 +215,8 @@ class SendProcessor:
         """Take note of the first send of a receive; nothing else happens until its last one."""
         self._received_ms = now_ms
         self._stalled, self._was_stalled = False, self._stalled
+        self._copies = self._identity.role.waits_for_copies
+        self._waits = self._copies or self._flushes
         if self._copies:
             self._copies_needed = self._broker.replication.copies_needed()
 

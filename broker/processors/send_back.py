@@ -44,7 +44,7 @@ class SendBackProcessor:
         group = required(command, "group")
         offset = required_int(command, "offset")
         level = required_int(command, "delayLevel")
-        if self._broker.is_slave:
+        if self._broker.role.is_slave:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "no master available along with " + self._config.broker_ip1)
         row = self._broker.groups.get(group)
         if row is None:

@@ -67,7 +67,7 @@ def neighbour_of(broker: Broker) -> LocalNeighbour:
     """Return *broker*, which has started, as its neighbours see it."""
     return LocalNeighbour(
         broker.identity.name,
-        lambda: not broker.is_slave and not broker.registration.isolated,
+        lambda: not broker.role.is_slave and not broker.registration.isolated,
         broker.topics,
         broker.store,
         broker.own_log,

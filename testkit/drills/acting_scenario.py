@@ -333,8 +333,8 @@ class Run:
         self._note("R2 master registered, ring complete")
         await self._until("its slaves have stopped acting", lambda: self._actor() is None, 10)
         master = self._watch.broker(self._group, 0)
-        role = None if master is None else master.role
-        return role.report if isinstance(role, RoleServices) else None
+        rules = None if master is None else master.session.rules
+        return rules.report if isinstance(rules, RoleServices) else None
 
     # --- waiting -----------------------------------------------------------------------------------------------
 

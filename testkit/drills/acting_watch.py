@@ -44,7 +44,7 @@ class RingWatch:
         """Return whether a member looks after what is stored: its process runs, and its role says so."""
         broker = self.broker(group, broker_id)
         host = self._cluster.host(self._ring.container_of(group, broker_id))
-        return not host.clock.stopped and broker is not None and broker.role is not None and broker.role.active
+        return not host.clock.stopped and broker is not None and broker.session.rules.active
 
     def complete(self) -> bool:
         """Return whether every broker is registered, sees all of its group, and every slave has copied its master."""
@@ -55,7 +55,7 @@ class RingWatch:
                     return False
                 if len(broker.member_group.members or {}) < self._ring.replicas:
                     return False
-                if broker.slave_sync is not None and not broker.slave_sync.synced:
+                if broker.role.is_slave and not broker.slave_sync.synced:
                     return False
         return True
 

@@ -12,6 +12,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.hosted import host_broker
 from understudy.format.record import Record, decode_records
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
@@ -261,9 +262,8 @@ async def open_rig(
 ) -> AsyncIterator[Rig]:
     """Run a broker on *folder* until the block ends, then stop it cleanly."""
     world = world or World(clock or SystemClock(), cast(Any, NoNetwork()), RealDisk(), Random(7))
-    broker = Broker(world, options(folder, keys))
     async with trio.open_nursery() as nursery:
-        await nursery.start(broker.run)
+        broker = await nursery.start(host_broker, world, options(folder, keys))
         try:
             yield Rig(broker, nursery)
         finally:

@@ -16,6 +16,7 @@ from broker_rig import PORT, NoNetwork, open_rig, options
 from understudy.broker.broker import Broker
 from understudy.broker.persistence import Persistence, SavedTable
 from understudy.broker.storage import BrokerStartError
+from understudy.container.hosted import host_broker
 from understudy.format.json_dialect import loads
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
@@ -25,6 +26,7 @@ from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.network import ListenError, TcpNetwork
 from understudy.runtime.world import World
+from understudy.testkit.ports import free_ports
 from understudy.testkit.waiting import until
 
 
@@ -131,7 +133,7 @@ async def test_no_start_with_an_empty_topic_table_beside_a_full_log(tmp_path: Pa
             path.write_bytes(b'{"topicConfigTable"' if damage == "torn" else b'{"topicConfigTable":{"T":5}}')
     world = World(SystemClock(), NoNetwork(), RealDisk(), Random(1))  # type: ignore[arg-type]
     with pytest.raises(BrokerStartError, match=r"topics\.json") as refused:
-        await Broker(world, options(str(tmp_path))).run()
+        await host_broker(world, options(str(tmp_path)))
     assert "\n" not in str(refused.value)
 
     (tmp_path / "config" / "topics.json").write_bytes(b"{}")
@@ -145,19 +147,17 @@ async def test_port_in_use_and_folder_in_use_are_told_and_leave_nothing_behind(t
     first = options(str(tmp_path / "a"))
     first.server.listen_port = 0
     async with trio.open_nursery() as nursery:
-        broker = Broker(world, first)
-        await nursery.start(broker.run)
+        broker: Broker = await nursery.start(host_broker, world, first)
         taken = options(str(tmp_path / "b"))
         taken.server.listen_port = broker.identity.port
         with pytest.raises(ListenError, match=str(broker.identity.port)):
-            await Broker(world, taken).run()
+            await host_broker(world, taken)
 
         held = options(str(tmp_path / "a"))
-        held.server.listen_port = 0
-        second = Broker(world, held)
+        (held.server.listen_port,) = free_ports(1)
         with pytest.raises(DiskLockedError, match="held by another"):
-            await second.run()
-        again = await world.network.listen("0.0.0.0", second.identity.port)
+            await host_broker(world, held)
+        again = await world.network.listen("0.0.0.0", held.server.listen_port)
         await again.aclose()
         nursery.cancel_scope.cancel()
 
@@ -236,16 +236,15 @@ class TestRegistration:
             keys = {"namesrvAddr": f"{first};{second}", "registerNameServerPeriod": "10000"}
             settings = options(str(tmp_path / "b"), keys)
             settings.server.listen_port = 0
-            broker = Broker(world, settings)
             scope = trio.CancelScope()
             stopped = trio.Event()
 
             async def life(*, task_status: Any) -> None:
                 with scope:
-                    await broker.run(task_status=task_status)
+                    await host_broker(world, settings, task_status=task_status)
                 stopped.set()
 
-            await nursery.start(life)
+            broker: Broker = await nursery.start(life)
             for address in (first, second):
                 known = await self.route(client, address, "TBW102")
                 assert known.code == 0
@@ -286,8 +285,7 @@ class TestRegistration:
             address = await self.name_server(nursery, tmp_path / "n", world)
             settings = options(str(tmp_path / "b"), {"namesrvAddr": address, **keys})
             settings.server.listen_port = 0
-            broker = Broker(world, settings)
-            await nursery.start(broker.run)
+            broker: Broker = await nursery.start(host_broker, world, settings)
             assert (await self.route(client, address, "BenchmarkTest")).code == 0
             ext = {**_send(), "b": "Fresh"}
             await client.invoke(broker.identity.address, request(310, ext, b"x"), 3000)
@@ -304,9 +302,8 @@ class TestRegistration:
         settings = options(str(tmp_path / "b"), {"namesrvAddr": dead})
         settings.server.listen_port = 0
         async with trio.open_nursery() as nursery:
-            broker = Broker(world, settings)
             with trio.fail_after(8):
-                await nursery.start(broker.run)
+                broker: Broker = await nursery.start(host_broker, world, settings)
             assert broker.registration.name_servers == [dead]
             assert not await broker.registration.settled(0)
             nursery.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,8 +13,8 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
 from understudy.broker.filters import tag_codes
 from understudy.broker.lag import lags
-from understudy.broker.metrics import open_endpoint
 from understudy.broker.storage import BrokerStartError
+from understudy.container.hosted import host_broker
 from understudy.mqclient.api import (
     ConsumeFrom,
     PullConsumerOptions,
@@ -173,12 +174,17 @@ async def test_nothing_is_served_by_default_and_two_brokers_do_not_mix() -> None
         assert not any("broker-b" in name for name in shown)
 
 
-def test_wrong_settings_stop_the_start_with_one_line() -> None:
-    wrong = {"metricsExporterType": "GRAPHITE", "storePathRootDir": "/tmp/none", "brokerIP1": "127.0.0.1"}
+async def test_wrong_settings_stop_the_start_with_one_line(tmp_path: Path) -> None:
+    wrong = {
+        "metricsExporterType": "GRAPHITE",
+        "storePathRootDir": str(tmp_path),
+        "listenPort": "0",
+        "brokerIP1": "127.0.0.1",
+    }
     with pytest.raises(ConfigError, match=r"^b\.conf: metricsExporterType=GRAPHITE is none of"):
         BrokerOptions.from_properties(wrong, "b.conf")
     # and one that came by a live update, with the next start of the same options
     options, _ = BrokerOptions.from_properties({**wrong, "metricsExporterType": "PROM"})
     options.broker.metrics_label = "x"
     with pytest.raises(BrokerStartError, match="metricsLabel: "):
-        open_endpoint(Broker(real_world(), options))
+        await host_broker(real_world(), options)

@@ -17,7 +17,9 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.identity import Identity
 from understudy.broker.registration import Registration
+from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.container.hosted import host_broker
 from understudy.format.json_dialect import loads
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
@@ -84,8 +86,7 @@ async def test_an_incremental_registration_names_its_topics_under_the_brokers_pe
             },
             machine=Machine("localhost", "127.0.0.1", str(tmp_path), None, address),
         )
-        broker = Broker(real_world(), options)
-        await nursery.start(broker.run)
+        broker: Broker = await nursery.start(host_broker, real_world(), options)
         assert "TBW102" in listening.bodies[0]["topicConfigTable"]  # type: ignore[operator]  # a JSON object
 
         for number, (permission, expected) in enumerate([(6, 6), (4, 4), (2, 2)]):
@@ -154,7 +155,7 @@ async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_re
         {"namesrvAddr": "127.0.0.1:80", "brokerIP1": "127.0.0.1", "storePathRootDir": "/tmp/nowhere"}
     )
     world, client = real_world(), ClosingClient()
-    identity = Identity("C", "broker-a", 0, "127.0.0.1", 10911, "127.0.0.1:10912", "127.0.0.1")
+    identity = Identity("C", "broker-a", Role("ASYNC_MASTER", 0), "127.0.0.1", 10911, "127.0.0.1:10912", "127.0.0.1")
     topics = TopicTable(world.clock.wall_ms)
     registration = Registration(world, options, identity, topics, client)  # type: ignore[arg-type]  # asked only
     await registration.servers.refresh()

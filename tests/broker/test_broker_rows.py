@@ -18,6 +18,7 @@ from test_broker_fuzz import OWN_CODES as FUZZED_ELSEWHERE
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.hosted import host_broker
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.world import World
@@ -65,9 +66,9 @@ async def test_a_broker_may_be_published_under_a_host_name(tmp_path: Path) -> No
     machine = Machine("vm", "127.0.0.1", str(tmp_path), resolve={"broker.example": "10.1.2.3"}.__getitem__)
     keys = {"brokerIP1": "broker.example", "brokerName": "broker-a", "listenPort": "0", **SMALL}
     found, _ = BrokerOptions.from_properties(keys, machine=machine)
-    broker = Broker(World(SystemClock(), cast(Any, NoNetwork()), RealDisk(), Random(7)), found)
+    world = World(SystemClock(), cast(Any, NoNetwork()), RealDisk(), Random(7))
     async with trio.open_nursery() as nursery:
-        await nursery.start(broker.run)
+        broker: Broker = await nursery.start(host_broker, world, found)
         rig = Rig(broker, nursery)
         # name servers and clients get the name, records and message ids the address
         assert broker.identity.address == f"broker.example:{broker.identity.port}"

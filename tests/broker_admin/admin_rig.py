@@ -19,6 +19,7 @@ from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.role import Role
 from understudy.broker.saved_tables import tables_of
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
@@ -147,6 +148,13 @@ class Handlers:
         self.register(code, handler)
 
 
+ROLE = Role("ASYNC_MASTER", 0)
+
+
+async def no_report() -> None:
+    return None
+
+
 class Rig:
     """One broker without network and disk."""
 
@@ -165,7 +173,7 @@ class Rig:
         self.broker = SimpleNamespace(
             world=SimpleNamespace(clock=clock, disk=RealDisk()),
             options=options,
-            identity=Identity("DefaultCluster", "broker-a", 0, "127.0.0.1", 20100, "127.0.0.1:20101"),
+            identity=Identity("DefaultCluster", "broker-a", ROLE, "127.0.0.1", 20100, "127.0.0.1:20101"),
             topics=self.topics,
             groups=self.groups,
             offsets=self.offsets,
@@ -180,9 +188,10 @@ class Rig:
             queue_mappings=QueueMappings(clock.wall_ms),
             client=None,
             started_ms=clock.wall_ms(),
-            is_slave=False,
-            slave_sync=None,
-            role=None,
+            role=ROLE,
+            session=SimpleNamespace(
+                rules=SimpleNamespace(active=True, reason="master", summary="", give_back=no_report)
+            ),
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),
             settings_changed=lambda: None,

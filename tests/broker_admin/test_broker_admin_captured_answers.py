@@ -17,6 +17,7 @@ from admin_rig import DATA, unordered
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.hosted import host_broker
 from understudy.format import json_dialect
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
@@ -83,8 +84,7 @@ async def test_a_conversation_with_a_real_broker(tmp_path: Path, nursery: trio.N
         },
         machine=Machine("vm", "127.0.0.1", str(tmp_path / "store")),
     )
-    broker = Broker(real_world(), options)
-    await nursery.start(broker.run)
+    broker: Broker = await nursery.start(host_broker, real_world(), options)
     port = broker.identity.port
     differences = set()
 

@@ -12,6 +12,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.hosted import host_broker
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, request
@@ -63,8 +64,7 @@ async def ask(tmp_path: Path, disk: NotingDisk, nursery: trio.Nursery) -> AsyncI
         machine=Machine("vm", "127.0.0.1", str(tmp_path / "store")),
     )
     world = real_world()
-    broker = Broker(World(world.clock, world.network, disk, world.random), options)
-    await nursery.start(broker.run)
+    broker: Broker = await nursery.start(host_broker, World(world.clock, world.network, disk, world.random), options)
     broker.store.append("T", 0, b"x", b"", 0, broker.store_host)
     async with open_client(world) as client:
 

@@ -35,7 +35,7 @@ def test_a_slave_gets_log_topics_groups_offsets_and_modes_at_once() -> None:
             assert pair.slave.topics.version == pair.master.topics.version
             assert pair.slave.groups.version == pair.master.groups.version
             assert pair.slave.offsets.version == pair.master.offsets.version
-            assert pair.slave.slave_sync is not None and pair.slave.slave_sync.synced
+            assert pair.slave.slave_sync.synced
             # and the slave answers pulls with the same bytes
             answers = [await pair.ask(broker, 11, first_pull("orders")) for broker in (pair.master, pair.slave)]
             assert answers[0].code == 0 and answers[0].body == answers[1].body
@@ -112,7 +112,7 @@ def test_a_slave_that_was_in_step_once_knows_its_tables_after_a_restart() -> Non
             await pair.cluster.kill("c2")
             await pair.cluster.restart("c2")
             # then, without a master, it has what it needs to act
-            assert pair.slave.slave_sync is not None and pair.slave.slave_sync.synced
+            assert pair.slave.slave_sync.synced
             assert pair.slave.topics.get("orders") is not None
             assert 2 == pair.slave.offsets.query("readers", "orders", 0)
             assert len(bodies(pair.slave)) == 2

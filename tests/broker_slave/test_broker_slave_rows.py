@@ -58,7 +58,7 @@ def test_progress_carries_a_version_that_moves_with_every_500th_commit() -> None
 def test_a_slave_has_the_timer_checkpoint_of_its_master_with_its_version() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
-            await until(lambda: pair.slave.slave_sync is not None and pair.slave.slave_sync.synced, 10)
+            await until(lambda: pair.slave.slave_sync.synced, 10)
             theirs = (await pair.ask(pair.master, RequestCode.GET_TIMER_CHECK_POINT)).body
             ours = (await pair.ask(pair.slave, RequestCode.GET_TIMER_CHECK_POINT)).body
             assert TIMER.unpack(theirs)[4:] == TIMER.unpack(ours)[4:]
@@ -262,7 +262,7 @@ def test_consumers_read_on_at_the_slave_and_nobody_takes_sends() -> None:
         async with open_pair(source) as pair:
             await pair.send(20)
             await until(lambda: bodies(pair.slave) == bodies(pair.master), 10)
-            await until(lambda: pair.slave.slave_sync is not None and pair.slave.slave_sync.synced, 10)
+            await until(lambda: pair.slave.slave_sync.synced, 10)
             await until(lambda: pair.slave.topics.get("orders") is not None, 10)
             # when the master dies with messages that nobody has read
             await pair.cluster.kill("c1")
@@ -276,7 +276,7 @@ def test_consumers_read_on_at_the_slave_and_nobody_takes_sends() -> None:
             await trio.sleep(60)
             with pytest.raises(ClientError):
                 await pair.producer.send(Message("orders", b"new"))
-            assert pair.slave.is_slave
+            assert pair.slave.role.is_slave
             assert len(bodies(pair.slave)) == 20
 
     run(scenario)

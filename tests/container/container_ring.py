@@ -71,7 +71,7 @@ class Ring:
                     broker = broker_of(self.cluster, group, broker_id)
                     if broker is None or broker.registration.isolated or len(broker.member_group.members or {}) < 3:
                         return False
-                    if broker.slave_sync is not None and not broker.slave_sync.synced:
+                    if broker.role.is_slave and not broker.slave_sync.synced:
                         return False
             return True
 

@@ -57,9 +57,9 @@ def test_a_silent_slave_delays_the_return_only_until_it_is_dropped() -> None:
             # then it is online soon after that slave was dropped, with what the living one knew
             assert took < 15
             assert master.offsets.query("readers", TOPIC, 0) == 30
-            assert isinstance(master.role, RoleServices)
-            assert master.role.report is not None
-            assert [each.broker_id for each in master.role.report.slaves] == [2]
+            assert isinstance(master.session.rules, RoleServices)
+            assert master.session.rules.report is not None
+            assert [each.broker_id for each in master.session.rules.report.slaves] == [2]
 
     run(scenario)
 
@@ -107,10 +107,11 @@ def test_no_setting_makes_an_undisturbed_broker_isolate_itself(periods: dict[str
     async def scenario(source: random.Random) -> None:
         async with open_ring(source, periods) as ring:
             brokers = [ring.broker(group, broker_id) for group in GROUPS for broker_id in range(3)]
-            reports = [broker.role.report for broker in brokers if isinstance(broker.role, RoleServices)]
+            rules = [broker.session.rules for broker in brokers]
+            reports = [each.report for each in rules if isinstance(each, RoleServices)]
             await trio.sleep(32)
             assert len(reports) == 9
-            assert reports == [broker.role.report for broker in brokers if isinstance(broker.role, RoleServices)]
+            assert reports == [each.report for each in rules if isinstance(each, RoleServices)]
             assert not any(broker.registration.isolated for broker in brokers)
 
     run(scenario)

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.container.acting import STORED, Service, Situation, acts, services
+from understudy.broker.services import Service
+from understudy.container.acting import STORED, Situation, acts, services, told
 
 SLAVE = Situation(broker_id=1, is_slave=True, acting_enabled=True, members={1: "s1", 2: "s2"})
 
@@ -92,7 +93,8 @@ def test_in_one_view_at_most_one_broker_acts_and_none_beside_a_master(members: d
 def test_an_isolated_broker_runs_nothing_that_another_could_run(situation: Situation) -> None:
     if situation.isolated:
         decided = services(situation)
-        for service in (Service.SCHEDULE, Service.REGISTRATION, Service.HEARTBEAT):
+        assert not told(situation).run
+        for service in (Service.SCHEDULE, Service.HEARTBEAT):
             assert not decided[service].run
 
 
@@ -101,4 +103,5 @@ def test_an_acting_slave_is_the_only_slave_that_runs_the_schedule_and_does_not_c
     if situation.is_slave:
         decided = services(situation)
         assert acts(situation).run == decided[Service.SCHEDULE].run
-        assert not (decided[Service.SCHEDULE].run and decided[Service.METADATA_SYNC].run)
+        for copying in (Service.REPLICATION_CLIENT, Service.METADATA_SYNC):
+            assert decided[copying].run != acts(situation).run

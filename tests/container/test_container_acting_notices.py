@@ -317,9 +317,9 @@ def test_a_dropped_master_waits_one_timeout_for_a_slave_that_it_cannot_reach(cut
             await until(lambda: 0 in members_at(ring, "n1"), 60)
             away = trio.current_time() - began
             # then what the slave was told meanwhile is taken over, or the master goes on without it and says so
-            role = master.role
-            assert isinstance(role, RoleServices) and role.report is not None
-            report = role.report
+            rules = master.session.rules
+            assert isinstance(rules, RoleServices) and rules.report is not None
+            report = rules.report
             if cut_seconds < 10:
                 assert master.offsets.query("readers", TOPIC, 0) == 17
                 assert away < cut_seconds + 5

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.broker.config import BrokerOptions
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
@@ -223,7 +224,7 @@ class Hook:
         self.calls: list[tuple[str, str]] = []
         self.refuse = refuse
 
-    async def before_start(self, broker: Broker, properties: Mapping[str, str]) -> None:
+    async def before_start(self, options: BrokerOptions, properties: Mapping[str, str]) -> None:
         self.calls.append(("before", properties["brokerName"]))
         if properties["brokerName"] == self.refuse:
             raise ValueError("not on this host")
@@ -256,7 +257,7 @@ class SlowHook:
         self.entered = trio.Event()
         self.release = trio.Event()
 
-    async def before_start(self, broker: Broker, properties: Mapping[str, str]) -> None:
+    async def before_start(self, options: BrokerOptions, properties: Mapping[str, str]) -> None:
         self.entered.set()
         await self.release.wait()
 

@@ -1,0 +1,69 @@
+"""The ports of a broker: taken first, so that a second broker on them fails before it touches a store."""
+
+from __future__ import annotations
+
+import attrs
+
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
+from understudy.broker.replication import Replication
+from understudy.broker.role import Role
+from understudy.remoting.limits import ConnectionLimits
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.world import World
+
+FAST_PORT_DISTANCE = 2
+
+
+@attrs.frozen
+class Ports:
+    """Where one broker listens.
+
+    Attributes:
+        identity: names and addresses, with the real ports.
+        server: the port of clients.
+        fast_server: a second one that serves no pulls; ``None`` where the first one has no fixed number.
+        replication: has the HA port of a master.
+    """
+
+    identity: Identity
+    server: RemotingServer
+    fast_server: RemotingServer | None
+    replication: Replication
+
+    async def unbind(self) -> None:
+        """Give the ports back; without effect on those that were given back."""
+        await self.server.unbind()
+        await self.replication.unbind()
+        if self.fast_server is not None:
+            await self.fast_server.unbind()
+
+
+async def bind_ports(world: World, options: BrokerOptions) -> Ports:
+    """Take the ports that *options* name, for the role that they give.
+
+    *Errors*: ``ListenError``: one of them cannot be had; none is kept then.
+    """
+    config, keys, server_keys = options.broker, options.store, options.server
+    limits = ConnectionLimits(idle_seconds=server_keys.server_channel_max_idle_time_seconds)
+    host, port, name = server_keys.bind_address, server_keys.listen_port, config.broker_name
+    role = Role(keys.broker_role, config.broker_id)
+    server = RemotingServer(world, host, port, name=f"broker {name}", limits=limits)
+    fast_server = None
+    if port > FAST_PORT_DISTANCE:
+        fast_server = RemotingServer(
+            world, host, port - FAST_PORT_DISTANCE, name=f"broker {name} (fast port)", limits=limits
+        )
+    identity = Identity(
+        config.broker_cluster_name, name, role, config.broker_ip1 or "127.0.0.1", port, "", options.store_address
+    )
+    ports = Ports(identity, server, fast_server, Replication(world, options, identity))
+    try:
+        _, identity.port = await server.bind()
+        await ports.replication.bind(role)
+        if fast_server is not None:
+            await fast_server.bind()
+    except BaseException:
+        await ports.unbind()
+        raise
+    return ports
