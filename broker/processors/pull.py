@@ -35,7 +35,7 @@ PULL_MAX_BYTES = 128 << 20
 """The reference's cap of one answer; the store's own bounds are far below it."""
 
 BEHIND_MS = 100
-"""How long a slave that is behind keeps a pull that its master could answer."""
+"""How long a slave keeps a pull that its master could answer."""
 _MOVED = frozenset({GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_RESET})
 _EMPTY = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 _RETRY = frozenset({GetStatus.MESSAGE_WAS_REMOVING, GetStatus.NO_MATCHED_MESSAGE})
@@ -195,9 +195,10 @@ class PullProcessor:
             and broker.role.is_slave
             and not broker.options.store.offset_check_in_slave
         ):
-            if status is GetStatus.OFFSET_OVERFLOW_BADLY and may_wait and sys_flag & SUSPEND:
-                # It was read at the master before this slave had it. Differs because the reference answers at once and
-                # the client, whose route may show no master but this slave, asks again thousands of times a second.
+            if may_wait and sys_flag & SUSPEND:
+                # The master knows better: this slave does not have it yet, or never had it, when it got the end of the
+                # log only. Differs because the reference answers at once and the client, whose route may show no master
+                # but this slave, asks for the same place again thousands of times a second.
                 known = broker.replication.master_address is not None
                 self._park(connection, command, ext, topic, queue_id, codes, BEHIND_MS if known else None)
                 return None
