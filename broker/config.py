@@ -28,6 +28,7 @@ from understudy.runtime.configuration import Change, fields_of, read_change, sho
 from understudy.runtime.metrics_endpoint import read_metrics_settings
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable
+from understudy.runtime.stored_settings import listed_keys
 
 __all__ = [
     "INERT",
@@ -42,6 +43,22 @@ __all__ = [
 ]
 
 DEFAULT_LISTEN_PORT = 10911
+ALWAYS_BLACK = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+START_ONLY = frozenset(
+    {
+        "bindAddress",
+        "brokerClusterName",
+        "brokerId",
+        "brokerName",
+        "brokerRole",
+        "flushDiskType",
+        "haListenPort",
+        "listenPort",
+        "storePathCommitLog",
+        "storePathRootDir",
+    }
+)
+"""Who and where a broker is, and what it promises senders: a running one cannot become another."""
 _SECTIONS: tuple[type[attrs.AttrsInstance], ...] = (
     BrokerConfig,
     MessageStoreConfig,
@@ -176,6 +193,18 @@ class BrokerOptions:
         for section in self._sections():
             found |= shown(section)
         return dict(sorted(found.items()))
+
+    def kept_at(self) -> str | None:
+        """Return the file that a live update is written to."""
+        return self.broker.broker_config_path or self.path
+
+    def black_list(self) -> frozenset[str]:
+        """Return the keys that may never be changed over the network."""
+        return ALWAYS_BLACK | listed_keys(self.broker.config_black_list)
+
+    def start_only(self) -> frozenset[str]:
+        """Return :data:`START_ONLY`."""
+        return START_ONLY
 
     def _sections(self) -> tuple[attrs.AttrsInstance, ...]:
         return (self.broker, self.store, self.server, self.client)

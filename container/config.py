@@ -15,9 +15,10 @@ from understudy.broker.config import (
 from understudy.broker.config_values import NameServers, Positive
 from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown, unknown_key_line
 from understudy.runtime.properties import ConfigError, Properties, located, printable
+from understudy.runtime.stored_settings import listed_keys
 
 DEFAULT_LISTEN_PORT = 10811
-ALWAYS_FIXED = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})
+ALWAYS_BLACK = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
@@ -122,10 +123,17 @@ class ContainerOptions:
             found |= shown(section)
         return dict(sorted(found.items()))
 
-    def fixed_keys(self) -> frozenset[str]:
-        """Return the keys that may not be changed while the container runs."""
-        listed = {key.strip() for key in self.container.config_black_list.split(";") if key.strip()}
-        return ALWAYS_FIXED | listed
+    def kept_at(self) -> str | None:
+        """Return the file that a live update is written to."""
+        return self.path
+
+    def black_list(self) -> frozenset[str]:
+        """Return the keys that may never be changed over the network."""
+        return ALWAYS_BLACK | listed_keys(self.container.config_black_list)
+
+    def start_only(self) -> frozenset[str]:
+        """Return nothing: what takes effect at the next start may be written now, as in the reference."""
+        return frozenset()
 
     def broker_files(self) -> list[str]:
         """Return the configuration files of the brokers to start, in order."""

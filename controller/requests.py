@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from understudy.controller.answers import (
@@ -14,7 +16,7 @@ from understudy.controller.answers import (
     sync_state_set,
 )
 from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, CleanBrokerData, RegisterBroker
-from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig, Peers, show
+from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig, Peers
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
 from understudy.controller.failover import Failover
@@ -38,9 +40,10 @@ from understudy.remoting.fields import (
     required,
     required_int,
 )
+from understudy.remoting.settings_requests import SettingsRequests, read_body
 from understudy.runtime.clock import Clock
-from understudy.runtime.properties import ConfigError, parse_properties
-from understudy.runtime.stored_settings import BlackListedError, NotStoredError, StoredSettings
+from understudy.runtime.disk import Disk
+from understudy.runtime.stored_settings import SettingsInForce
 
 EXPLAIN_MASTER = RequestCode.CONTROLLER_EXPLAIN_MASTER
 """Ours: explains one group's master (ext ``brokerName``), text in the body."""
@@ -62,6 +65,7 @@ class ControllerRequests:
         liveness: heartbeats of brokers.
         failover: elections.
         settings: settings in force.
+        disk: of the file that keeps them.
     """
 
     def __init__(
@@ -73,7 +77,8 @@ class ControllerRequests:
         replicated: ReplicatedMetadata,
         liveness: Liveness,
         failover: Failover,
-        settings: StoredSettings[ControllerConfig],
+        settings: SettingsInForce[ControllerConfig],
+        disk: Disk,
     ) -> None:
         self._clock = clock
         self._peers = peers
@@ -83,6 +88,7 @@ class ControllerRequests:
         self._liveness = liveness
         self._failover = failover
         self._settings = settings
+        self._settings_requests = SettingsRequests(settings, disk, settled=self._settings_changed, fields={})
         self.heartbeat_count = 0
 
     def register(self, server: Dispatcher, meter: ControllerMeter | None = None) -> None:
@@ -90,7 +96,7 @@ class ControllerRequests:
         for code, handler in (
             (RequestCode.BROKER_HEARTBEAT, self._heartbeat),
             (RequestCode.CONTROLLER_GET_METADATA_INFO, self._controller_metadata),
-            (RequestCode.GET_CONTROLLER_CONFIG, self._get_config),
+            (RequestCode.GET_CONTROLLER_CONFIG, self._settings_requests.get),
         ):
             server.register(code, handler if meter is None else meter.handler(code, handler))
         for code, waiting in (
@@ -147,27 +153,16 @@ class ControllerRequests:
             fields["group"] = self._settings.current.controller_d_leger_group
         return response(command, ext=fields)
 
-    def _get_config(self, connection: Connection, command: Command) -> Command:
-        return response(command, ext={}, body=show(self._settings.current).encode())
-
     async def _update_config(self, connection: Connection, command: Command) -> Command:
-        if not command.body:
-            return response(command)
-        try:
-            values = dict(parse_properties(command.body.decode(), "request"))  # it stands in no line of a file
-        except (ConfigError, UnicodeDecodeError) as error:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from None
+        values = read_body(command)
         forget = values.pop(FORGET_MEMBER_KEY, "").strip()
         if forget:
             await self._forget(forget)
-        try:
-            await self._settings.update(values)
-        except BlackListedError as error:
-            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from None
-        except (ConfigError, NotStoredError) as error:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        self._failover.config = self._settings.current
+        await self._settings_requests.change(values, connection)
         return response(command, ext={})
+
+    async def _settings_changed(self, texts: Mapping[str, str]) -> None:
+        self._failover.config = self._settings.current
 
     async def _forget(self, member: str) -> None:
         try:

@@ -25,7 +25,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
 from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint, read_metrics_settings
-from understudy.runtime.stored_settings import StoredSettings
+from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
 
 log = get_logger("controller")
@@ -52,7 +52,7 @@ class Controller:
         self._world = world
         self.peers = read_peers(config)
         config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
-        self.settings = StoredSettings(config, world.disk, ALWAYS_BLACK, check)
+        self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
         self.metadata = Metadata()
         self.member = QuorumMember(
             world,
@@ -120,6 +120,7 @@ class Controller:
                 self.liveness,
                 failover,
                 self.settings,
+                self._world.disk,
             )
             requests.register(server, meter)
             endpoint = None if meter is None else self._metrics_endpoint(meter, failover)

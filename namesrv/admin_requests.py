@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.namesrv import bodies
-from understudy.namesrv.config import NamesrvConfig, show
+from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.key_values import KeyValueConfig, StoreError
 from understudy.namesrv.route_table import RouteTable
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -11,9 +11,10 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.fields import CommandError, optional
+from understudy.remoting.settings_requests import SettingsRequests
+from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
-from understudy.runtime.properties import ConfigError, parse_properties
-from understudy.runtime.stored_settings import BlackListedError, NotStoredError, StoredSettings
+from understudy.runtime.stored_settings import SettingsInForce
 
 log = get_logger("namesrv.admin")
 
@@ -25,12 +26,16 @@ class AdminRequests:
         table: the route table.
         key_values: key-value configuration.
         settings: settings in force.
+        disk: of the file that keeps them.
     """
 
-    def __init__(self, table: RouteTable, key_values: KeyValueConfig, settings: StoredSettings[NamesrvConfig]) -> None:
+    def __init__(
+        self, table: RouteTable, key_values: KeyValueConfig, settings: SettingsInForce[NamesrvConfig], disk: Disk
+    ) -> None:
         self._table = table
         self._key_values = key_values
         self._settings = settings
+        self._settings_requests = SettingsRequests(settings, disk)
 
     def register(self, server: Dispatcher) -> None:
         """Register the handlers."""
@@ -47,8 +52,8 @@ class AdminRequests:
         server.register(RequestCode.GET_UNIT_TOPIC_LIST, self.unit_topics)
         server.register(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, self.unit_subscription_topics)
         server.register(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, self.unit_subscription_only_topics)
-        server.register(RequestCode.GET_NAMESRV_CONFIG, self.get_config)
-        server.register_async(RequestCode.UPDATE_NAMESRV_CONFIG, self.update_config)
+        server.register(RequestCode.GET_NAMESRV_CONFIG, self._settings_requests.get)
+        server.register_async(RequestCode.UPDATE_NAMESRV_CONFIG, self._settings_requests.update)
 
     # -- key-value configuration --------------------------------------------------------------------------------
 
@@ -148,26 +153,6 @@ class AdminRequests:
         names = list(dict.fromkeys([*self._table.clusters, *self._table.groups]))
         addresses = (address for group in self._table.groups.values() for address in group.addresses().values())
         return response(command, 0, None, None, bodies.topic_list(names, next(addresses, None)))
-
-    # -- settings -----------------------------------------------------------------------------------------------
-
-    def get_config(self, connection: Connection, command: Command) -> Command:
-        """319: every setting."""
-        return response(command, 0, None, None, show(self._settings.current).encode())
-
-    async def update_config(self, connection: Connection, command: Command) -> Command:
-        """318: change settings; most take effect at once, the listening address with the next start."""
-        try:
-            values = dict(parse_properties(command.body.decode(), "request"))  # it stands in no line of a file
-            await self._settings.update(values)
-        except UnicodeDecodeError:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, "the settings are not UTF-8 text") from None
-        except BlackListedError as error:
-            raise CommandError(ResponseCode.NO_PERMISSION, str(error)) from error
-        except (ConfigError, NotStoredError) as error:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        log.info("settings updated", keys=",".join(sorted(values)), peer=connection.address)
-        return response(command)
 
 
 def _topics(command: Command, topics: list[str]) -> Command:

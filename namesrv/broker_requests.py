@@ -25,7 +25,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.runtime.log import get_logger
-from understudy.runtime.stored_settings import StoredSettings
+from understudy.runtime.stored_settings import SettingsInForce
 
 log = get_logger("namesrv.brokers")
 
@@ -50,7 +50,7 @@ class BrokerRequests:
         table: RouteTable,
         liveness: Liveness,
         key_values: KeyValueConfig,
-        settings: StoredSettings[NamesrvConfig],
+        settings: SettingsInForce[NamesrvConfig],
         tell: Callable[[tuple[MinBrokerIdNotice, ...]], None],
     ) -> None:
         self._table = table

@@ -13,7 +13,7 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.runtime.clock import Clock
-from understudy.runtime.stored_settings import StoredSettings
+from understudy.runtime.stored_settings import SettingsInForce
 
 # MQVersion.java ordinal of V4_9_4, the first client that reads standard JSON routes.
 FIRST_WITH_STANDARD_JSON = 401
@@ -31,7 +31,7 @@ class ClientRequests:
     """
 
     def __init__(
-        self, table: RouteTable, key_values: KeyValueConfig, settings: StoredSettings[NamesrvConfig], clock: Clock
+        self, table: RouteTable, key_values: KeyValueConfig, settings: SettingsInForce[NamesrvConfig], clock: Clock
     ) -> None:
         self._table = table
         self._settings = settings

@@ -22,7 +22,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
 from understudy.runtime.os_failure import os_reason
-from understudy.runtime.stored_settings import StoredSettings
+from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
 
 log = get_logger("namesrv.server")
@@ -73,7 +73,7 @@ class NameServer:
         self._world = world
         self._controller = controller
         self.table = RouteTable()
-        self.settings = StoredSettings(config, world.disk, ALWAYS_BLACK)
+        self.settings = SettingsInForce(config, ALWAYS_BLACK)
         self.key_values = KeyValueConfig(world.disk, config.kv_config_path)
         self._notifier = Notifier(world)
         self._liveness = Liveness(self.table, world.clock, self._tell)
@@ -111,7 +111,7 @@ class NameServer:
         server, clock = self._server, self._world.clock
         BrokerRequests(self.table, self._liveness, self.key_values, self.settings, self._tell).register(server)
         ClientRequests(self.table, self.key_values, self.settings, clock).register(server)
-        AdminRequests(self.table, self.key_values, self.settings).register(server)
+        AdminRequests(self.table, self.key_values, self.settings, self._world.disk).register(server)
         server.on_close.append(self._liveness.on_close)
         if self._controller is not None:
             self._controller.register(server)

@@ -60,7 +60,7 @@ async def test_what_a_broker_is_cannot_change_while_it_runs(line: bytes) -> None
     answer = await rig.ask(25, body=line + b"\ntraceOn=false\n")
 
     key = line.partition(b"=")[0].decode()
-    expected = f"{key} cannot change while the broker runs; change the file and start the broker again"
+    expected = f"{key} cannot change while the server runs; change the file and start it again"
     assert (29, expected) == (answer.code, answer.remark)
     assert before == rig.options.properties()
 

@@ -21,7 +21,7 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, failure
-from understudy.runtime.stored_settings import StoredSettings
+from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
@@ -97,7 +97,7 @@ class Desk:
         self.notifier = RoleNotifier(cast(RemotingClient, None))
         failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier)
         failover.config = config
-        self.settings = StoredSettings(config, self.world.disk, ALWAYS_BLACK, check)
+        self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
         self.requests = ControllerRequests(
             self.world.clock,
             read_peers(config),
@@ -107,6 +107,7 @@ class Desk:
             self.liveness,
             failover,
             self.settings,
+            self.world.disk,
         )
         self.handlers: dict[int, Any] = {}
         self.requests.register(cast(Dispatcher, self))

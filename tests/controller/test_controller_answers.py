@@ -117,7 +117,7 @@ async def test_configuration_is_shown_and_changed(autojump_clock: trio.testing.M
     assert b"enableElectUncleanMaster=true" in desk.world.disk.read("/conf/controller.properties")
     assert (await desk.ask(1009, None, b"configStorePath=/etc/passwd\n")).code == 16
     bad = await desk.ask(1009, None, b"enableElectUncleanMaster=maybe\n")
-    assert (bad.code, bad.remark) == (1, "request: enableElectUncleanMaster=maybe: expected true or false")
+    assert (bad.code, bad.remark) == (29, "request: enableElectUncleanMaster=maybe: expected true or false")
 
 
 async def test_bad_requests_are_told_what_is_wrong(autojump_clock: trio.testing.MockClock) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.properties import ConfigError, parse_properties
-from understudy.runtime.stored_settings import BlackListedError, NotStoredError, StoredSettings
+from understudy.runtime.stored_settings import BlackListedError, NotStoredError, SettingsInForce, StoredSettings
 
 
 @attrs.frozen
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def settings(path):
-    return StoredSettings(Example(str(path), label="old"), RealDisk(), frozenset({"configStorePath"}))
+    return StoredSettings(SettingsInForce(Example(str(path), label="old"), frozenset({"configStorePath"})), RealDisk())
 
 
 async def test_a_change_is_written_in_place_and_read_back_as_it_was(settings, path) -> None:
@@ -39,7 +39,7 @@ async def test_a_change_is_written_in_place_and_read_back_as_it_was(settings, pa
     value = "C:\\logs\\x = \u00e9"
     await settings.update({"label": value, "count": "4", "nobodysKey": "x"})
     # then it shows, the comment and what was not changed stay, and the next start reads the same
-    assert (settings.current.label, settings.current.count) == (value, 4)
+    assert (settings.live.current.label, settings.live.current.count) == (value, 4)
     assert path.read_bytes().startswith(b"# kept\nlabel=C:")
     assert parse_properties(path.read_text()) == {"label": value, "unknownKey": "1", "count": "4"}
 
@@ -61,7 +61,7 @@ async def test_what_changes_nothing_writes_nothing(settings, path) -> None:
 async def test_a_refused_change_changes_nothing(settings, path, values, error) -> None:
     with pytest.raises(error):
         await settings.update(values)
-    assert settings.current.label == "old"
+    assert settings.live.current.label == "old"
     assert path.read_bytes() == FILE
 
 
@@ -70,11 +70,11 @@ async def test_values_that_do_not_fit_together_and_files_that_cannot_be_written_
         if example.count > 9:
             raise ConfigError("count is above 9")
 
-    fussy = StoredSettings(Example(str(path)), RealDisk(), frozenset(), check)
+    fussy = StoredSettings(SettingsInForce(Example(str(path)), frozenset(), check), RealDisk())
     with pytest.raises(ConfigError, match="above 9"):
         await fussy.update({"count": "10"})
     # a file where the folder should be
-    lost = StoredSettings(Example(str(path / "below" / "file")), RealDisk(), frozenset())
+    lost = StoredSettings(SettingsInForce(Example(str(path / "below" / "file")), frozenset()), RealDisk())
     with pytest.raises(NotStoredError, match=r"cannot write .*below/file: .*; nothing was changed"):
         await lost.update({"count": "5"})
-    assert (fussy.current.count, lost.current.count, path.read_bytes()) == (3, 3, FILE)
+    assert (fussy.live.current.count, lost.live.current.count, path.read_bytes()) == (3, 3, FILE)
