@@ -217,14 +217,20 @@ def test_any_compressed_body_is_read_or_refused_with_a_sentence(inside: bytes) -
         assert all(name == "a" for name in (queues.broker_name for queues in found.topics.values()))
 
 
-ZLIB_HEADERS = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
+def means_the_same(damaged: bytes) -> bool:
+    """Whether a stream differs only where nothing is said: the effort of compressing, bits behind the last block."""
+    try:
+        return zlib.decompress(damaged) == zlib.decompress(COMPRESSED)
+    except zlib.error:
+        return False
 
 
 @example(1, COMPRESSED[1] ^ 0x5E)
+@example(len(COMPRESSED) - 5, 4)
 @given(some.integers(0, len(COMPRESSED) - 1), some.integers(1, 255))
 def test_a_damaged_compressed_body_is_refused(at: int, by: int) -> None:
     damaged = COMPRESSED[:at] + bytes([COMPRESSED[at] ^ by]) + COMPRESSED[at + 1 :]
-    if at == 1 and damaged[:2] in ZLIB_HEADERS:  # they differ in what is said of the effort of compressing, no more
+    if means_the_same(damaged):
         read = read_registration(COMPRESSED, 493, "a", compressed=True)
         assert read == read_registration(damaged, 493, "a", compressed=True)
         return
