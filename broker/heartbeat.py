@@ -12,7 +12,8 @@ import attrs
 
 from understudy.broker.clients import CLUSTERING, CONSUME_PASSIVELY
 from understudy.broker.filters import Subscription
-from understudy.format.json_dialect import JsonError, loads
+from understudy.remoting.bodies import JsonError, Reading, json_of
+from understudy.remoting.command import Command
 
 
 class HeartbeatError(ValueError):
@@ -50,13 +51,13 @@ class Heartbeat:
     without_subscriptions: bool
 
 
-def parse_heartbeat(body: bytes) -> Heartbeat:
+def parse_heartbeat(command: Command) -> Heartbeat:
     """Read the body of HEART_BEAT.
 
     Raises:
         HeartbeatError: it is absent, no JSON, or misses what cannot be guessed.
     """
-    data = _json_object(body)
+    data = _json_object(command)
     client_id = data.get("clientID")
     if not isinstance(client_id, str) or not client_id:
         raise HeartbeatError("heartbeat without clientID")
@@ -89,11 +90,11 @@ def _consumer(item: Mapping[str, Any]) -> ConsumerBeat:
     )
 
 
-def _json_object(body: bytes) -> Mapping[str, Any]:
-    if not body:
+def _json_object(command: Command) -> Mapping[str, Any]:
+    if not command.body:
         raise HeartbeatError("heartbeat without body")
     try:
-        data = loads(body)
+        data = json_of(command)
     except JsonError as error:
         raise HeartbeatError(f"heartbeat is no JSON: {error}") from None
     if not isinstance(data, Mapping):
@@ -110,3 +111,7 @@ def _objects(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _truth(value: object) -> bool:
     return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+READING = Reading(parse_heartbeat)
+"""How the body of HEART_BEAT is read."""

@@ -12,7 +12,7 @@ from understudy.controller.failover import ElectionRecord
 from understudy.controller.leadership import heard_leader
 from understudy.controller.metadata import Group
 from understudy.controller.raft.facts import Facts
-from understudy.format.json_dialect import JsonError, loads
+from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError, optional_int
@@ -24,17 +24,17 @@ def number_of(command: Command, name: str, default: int) -> int:
     return default if value is None else value
 
 
-def json_of(command: Command) -> Any:
+def value_of(command: Command) -> Any:
     """Return the body's value. Raises :class:`CommandError`."""
     try:
-        return loads(command.body)
+        return json_of(command)
     except JsonError as error:
         raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
 
 
 def sync_state_set(command: Command) -> tuple[list[int], int]:
     """Return the members and the epoch in the body of 1001. Raises :class:`CommandError`."""
-    body = json_of(command) if command.body else None
+    body = value_of(command) if command.body else None
     if isinstance(body, dict):
         members, epoch = body.get("syncStateSet"), body.get("syncStateSetEpoch")
         if isinstance(members, list) and all(isinstance(m, int) for m in members) and isinstance(epoch, int):

@@ -9,11 +9,11 @@ import msgspec
 from understudy.controller.answers import (
     election_body,
     group_answer,
-    json_of,
     master_fields,
     number_of,
     quorum_text,
     sync_state_set,
+    value_of,
 )
 from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, CleanBrokerData, RegisterBroker
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig, Peers
@@ -263,7 +263,7 @@ class ControllerRequests:
         self._check_leader()
         if not command.body:
             return response(command)
-        names = json_of(command)
+        names = value_of(command)
         if not isinstance(names, list):
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is no JSON list of broker names")
         await self._replicated.fresh()

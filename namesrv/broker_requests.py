@@ -13,12 +13,14 @@ from understudy.namesrv.records import MinBrokerIdNotice, Registration
 from understudy.namesrv.registration_body import (
     BodyError,
     RegistrationBody,
+    is_compressed,
     read_data_version,
     read_queues,
     read_registration,
 )
 from understudy.namesrv.route_table import RegistrationResult, RouteTable
 from understudy.namesrv.zone import ZONE_NAME
+from understudy.remoting.bodies import Reading, body_of, is_large
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -61,7 +63,7 @@ class BrokerRequests:
 
     def register(self, server: Dispatcher) -> None:
         """Register the handlers."""
-        server.register(RequestCode.REGISTER_BROKER, self.register_broker)
+        server.register(RequestCode.REGISTER_BROKER, self.register_broker, _REGISTRATION)
         server.register(RequestCode.UNREGISTER_BROKER, self.unregister_broker)
         server.register(RequestCode.BROKER_HEARTBEAT, self.heartbeat)
         server.register(RequestCode.QUERY_DATA_VERSION, self.query_data_version)
@@ -75,10 +77,7 @@ class BrokerRequests:
         name = required(command, "brokerName")
         address = required(command, "brokerAddr")
         timeout_ms = optional_int(command, "heartbeatTimeoutMillis")
-        checksum = optional_int(command, "bodyCrc32") or 0
-        if checksum and checksum != zlib.crc32(command.body) & _CRC_MASK:
-            return response(command, ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
-        body = self._body(command, name)
+        body: RegistrationBody = body_of(command, _read_registration)
         event = Registration(
             cluster,
             name,
@@ -115,14 +114,6 @@ class BrokerRequests:
             ext["masterAddr"] = result.master_address
         order = self._key_values.namespace(ORDER_TOPICS) if settings.return_order_topic_config_to_broker else None
         return response(command, 0, None, ext, b"" if order is None else bodies.key_values(order))
-
-    def _body(self, command: Command, name: str) -> RegistrationBody:
-        compressed = optional_bool(command, "compressed") is True
-        try:
-            return read_registration(command.body, command.version, name, compressed=compressed)
-        except BodyError as error:
-            remark = f"Failed to decode RegisterBrokerBody: {error}"
-            raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None
 
     def _log(self, event: Registration, result: RegistrationResult, known: bool) -> None:
         if result.refused:
@@ -175,7 +166,7 @@ class BrokerRequests:
         """322: has the topic table changed; a heartbeat as well. An answer without body means: not registered here."""
         key = (required(command, "clusterName"), required(command, "brokerAddr"))
         try:
-            version = read_data_version(command.body)
+            version = read_data_version(command)
         except BodyError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"DataVersion: {error}") from None
         changed, registered = self._table.data_version(key, version, connection, self._liveness.now_ms())
@@ -194,9 +185,32 @@ class BrokerRequests:
         """217: a single topic's queues."""
         topic = optional(command, "topic")
         try:
-            queues = read_queues(command.body)
+            queues = read_queues(command)
         except BodyError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"TopicRouteData: {error}") from None
         if topic:
             self._table.topics.register(topic, queues, self._table.groups)
         return response(command)
+
+
+def _read_registration(command: Command) -> RegistrationBody:
+    """Return the body of a registration. Raises :class:`CommandError` (1)."""
+    checksum = optional_int(command, "bodyCrc32") or 0
+    if checksum and checksum != zlib.crc32(command.body) & _CRC_MASK:
+        raise CommandError(ResponseCode.SYSTEM_ERROR, "crc32 not match", {})
+    name = required(command, "brokerName")
+    try:
+        return read_registration(command.body, command.version, name, compressed=_says_compressed(command))
+    except BodyError as error:
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}") from None
+
+
+def _says_compressed(command: Command) -> bool:
+    return optional_bool(command, "compressed") is True
+
+
+# A small compressed body may be a large one.
+_REGISTRATION = Reading(
+    _read_registration,
+    lambda command: is_large(command) or is_compressed(command.body, says_compressed=_says_compressed(command)),
+)

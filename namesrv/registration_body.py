@@ -12,18 +12,24 @@ from typing import Any
 
 import attrs
 
-from understudy.format.json_dialect import JsonError, loads
+from understudy.format.json_dialect import JsonError, loads, loads_in_steps
+from understudy.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, whole_number
 from understudy.namesrv.records import NO_VERSION, DataVersion, MappingInfo, QueueData
+from understudy.remoting.bodies import LARGE_BODY_BYTES, json_of
+from understudy.remoting.command import Command
+from understudy.remoting.frame import FRAME_LIMIT_BYTES
 
 # MQVersion.java ordinals of the peers that changed the body.
 FIRST_WITH_FILTER_SERVERS = 37
 FIRST_WITH_MAPPINGS_COMPRESSED = 413
 
-# A registration is refused above this size once inflated: a small hostile stream could otherwise fill the memory.
-INFLATED_LIMIT_BYTES = 64 * 1024 * 1024
+# What a compressed registration may be once inflated: no more than one that is not compressed. A small hostile stream
+# could otherwise fill the memory.
+INFLATED_LIMIT_BYTES = FRAME_LIMIT_BYTES
+TOPICS_LIMIT = 100_000
 
 _INT = struct.Struct(">i")
-_ZLIB_FIRST_BYTE = 0x78
+_ZLIB_FIRST_BYTE = b"\x78"
 _DEFAULT_QUEUES = 16
 _DEFAULT_PERM = 6
 
@@ -59,7 +65,7 @@ def read_registration(
     """
     if not body:
         return RegistrationBody(filter_servers=() if peer_version >= FIRST_WITH_FILTER_SERVERS else None)
-    if compressed or body[0] == _ZLIB_FIRST_BYTE:
+    if is_compressed(body, says_compressed=compressed):
         return _Compressed(_inflate(body)).read(peer_version, broker_name)
     fields = _object(_json(body), "body")
     if peer_version < FIRST_WITH_FILTER_SERVERS:
@@ -71,16 +77,21 @@ def read_registration(
     )
 
 
-def read_data_version(body: bytes) -> DataVersion | None:
+def is_compressed(body: bytes, *, says_compressed: bool) -> bool:
+    """Return whether the body of a registration is compressed; *says_compressed* is what the header says."""
+    return says_compressed or body[:1] == _ZLIB_FIRST_BYTE
+
+
+def read_data_version(command: Command) -> DataVersion | None:
     """Read a version, or ``None`` from an empty body. Raises :class:`BodyError`."""
-    return version_of(_json(body)) if body else None
+    return version_of(_json_of(command)) if command.body else None
 
 
-def read_queues(body: bytes) -> list[QueueData]:
+def read_queues(command: Command) -> list[QueueData]:
     """Read the queues of a single topic's registration; empty without a body. Raises :class:`BodyError`."""
-    if not body:
+    if not command.body:
         return []
-    items = _object(_json(body), "body").get("queueDatas")
+    items = _object(_json_of(command), "body").get("queueDatas")
     if items is None:
         return []
     if not isinstance(items, list):
@@ -107,7 +118,7 @@ def version_of(value: Any) -> DataVersion:
     if value is None:
         return NO_VERSION
     fields = _object(value, "dataVersion")
-    return DataVersion(_int(fields, "counter", 0), _int(fields, "stateVersion", 0), _int(fields, "timestamp", 0))
+    return DataVersion(_long(fields, "counter", 0), _long(fields, "stateVersion", 0), _long(fields, "timestamp", 0))
 
 
 def _wrapper(fields: dict[str, Any], broker_name: str, servers: tuple[str, ...] | None) -> RegistrationBody:
@@ -130,14 +141,14 @@ def _mapping(topic: str, value: Any) -> MappingInfo:
     fields = _object(value, f"mapping of topic {topic}")
     current = _object(fields.get("currIdMap") or {}, "currIdMap")
     try:
-        ids = tuple((int(key), _int(current, key, 0)) for key in current)
-    except ValueError:
-        raise BodyError(f"mapping of topic {topic}: currIdMap holds something that is no number") from None
+        ids = tuple((whole_number(key, "an id", INT_MIN, INT_MAX), _int(current, key, 0)) for key in current)
+    except ValueError as error:
+        raise BodyError(f"mapping of topic {topic}: currIdMap: {error}") from None
     return MappingInfo(
         _text(fields.get("topic") or topic, "topic of a mapping"),
         _text(fields.get("bname"), f"mapping of topic {topic}: bname"),
         _text(fields.get("scope") or "__global__", f"mapping of topic {topic}: scope"),
-        _int(fields, "epoch", 0),
+        _long(fields, "epoch", 0),
         _int(fields, "totalQueues", 0),
         str(fields.get("dirty", False)).lower() == "true",
         ids,
@@ -154,7 +165,10 @@ class _Compressed:
     def read(self, peer_version: int, broker_name: str) -> RegistrationBody:
         version = version_of(_json(self._text("data version")))
         topics = {}
-        for _ in range(self._count("topics")):
+        count = self._count("topics")
+        if count > TOPICS_LIMIT:
+            raise BodyError(f"compressed body: {count} topics are above the limit of {TOPICS_LIMIT}")
+        for _ in range(count):
             topic, queues = _topic_line(self._text("topic"), broker_name)
             topics[topic] = queues
         servers = _servers(_json(self._text("filter servers")))
@@ -184,8 +198,11 @@ def _topic_line(line: bytes, broker_name: str) -> tuple[str, QueueData]:
     # "name readQueueNums writeQueueNums perm filterType attributes"; the form has no order flag and no topic flags.
     parts = line.decode("utf-8", "replace").split(" ")
     try:
-        read_queues, write_queues, perm = int(parts[1]), int(parts[2]), int(parts[3])
-    except (IndexError, ValueError):
+        read_queues, write_queues, perm = (
+            whole_number(part, what, INT_MIN, INT_MAX)
+            for part, what in zip(parts[1:4], ("readQueueNums", "writeQueueNums", "perm"), strict=True)
+        )
+    except ValueError:
         raise BodyError(f"compressed body: topic line {line[:64]!r} cannot be read") from None
     return parts[0], QueueData(broker_name, perm, read_queues, 0, write_queues)
 
@@ -213,7 +230,14 @@ def _servers(value: Any) -> tuple[str, ...] | None:
 
 def _json(text: bytes) -> Any:
     try:
-        return loads(text)
+        return loads_in_steps(text) if len(text) >= LARGE_BODY_BYTES else loads(text)
+    except JsonError as error:
+        raise BodyError(f"body is not JSON: {error}") from None
+
+
+def _json_of(command: Command) -> Any:
+    try:
+        return json_of(command)
     except JsonError as error:
         raise BodyError(f"body is not JSON: {error}") from None
 
@@ -224,17 +248,18 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _int(fields: dict[str, Any], name: str, default: int) -> int:
+def _int(fields: dict[str, Any], name: str, default: int, low: int = INT_MIN, high: int = INT_MAX) -> int:
     value = fields.get(name)
     if value is None:
         return default
     try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise BodyError(f"{name} is {str(value)[:64]!r}, not a number") from None
-    if not -(1 << 63) <= number < 1 << 63:
-        raise BodyError(f"{name} is outside the range of 64-bit integers")
-    return number
+        return whole_number(value, name, low, high)
+    except ValueError as error:
+        raise BodyError(str(error)) from None
+
+
+def _long(fields: dict[str, Any], name: str, default: int) -> int:
+    return _int(fields, name, default, LONG_MIN, LONG_MAX)
 
 
 def _text(value: Any, what: str) -> str:

@@ -30,6 +30,7 @@ class RemotingClient(Dispatcher):
 
     def __init__(self, world: World, nursery: trio.Nursery, limits: ConnectionLimits) -> None:
         super().__init__(world.clock, world.load)
+        self._threads = world.threads
         self._world = world
         self._nursery = nursery
         self._limits = limits

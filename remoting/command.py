@@ -45,6 +45,7 @@ class Command(msgspec.Struct, gc=False):
         ext: header fields. Values are strings; ``None`` where a peer sent null. ``None`` as a whole when absent.
         body: payload, ``b""`` when there is none.
         serialize: how the header arrived: :data:`JSON_HEADER` or :data:`BINARY_HEADER`.
+        read_ahead: what a thread has read from the body, for :func:`understudy.remoting.bodies.body_of`.
     """
 
     code: int = 0
@@ -56,6 +57,7 @@ class Command(msgspec.Struct, gc=False):
     ext: dict[str, str] | None = msgspec.field(default=None, name="extFields")
     body: bytes = msgspec.field(default=b"", name=":body")  # no peer sends this name
     serialize: int = msgspec.field(default=JSON_HEADER, name=":serialize")
+    read_ahead: object = msgspec.field(default=None, name=":read")
 
     @property
     def is_response(self) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 
 import trio
 
+from understudy.remoting import bodies
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, held_bytes, response
 from understudy.remoting.connection import Connection
@@ -22,6 +23,7 @@ from understudy.remoting.limits import LaneLimits
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget, Load
 from understudy.runtime.log import get_logger
+from understudy.runtime.threads import InPlace, Threads
 
 log = get_logger("remoting.dispatch")
 
@@ -49,15 +51,24 @@ class Dispatcher:
     def __init__(self, clock: Clock, load: Load | None = None) -> None:
         self._clock = clock
         self._incoming = (load or Load()).incoming
+        self._threads: Threads = InPlace()
         self._handlers: dict[int, Handler] = {}
         self._default: Handler = unsupported
         self._lanes: dict[str, Lane] = {}
         self.handed_on: Callable[[], None] | None = None
         self.answered: Callable[[], None] | None = None
 
-    def register(self, code: int, handler: Handler) -> None:
-        """Answer requests of *code* by *handler*, in place; ``None`` from it means answered later or never."""
-        self._handlers[int(code)] = handler
+    def register(self, code: int, handler: Handler, reading: bodies.Reading | None = None) -> None:
+        """Answer requests of *code* by *handler*, in place; ``None`` from it means answered later or never.
+
+        Args:
+            code: the request code.
+            handler: called for each request.
+            reading: how the body is read, when that may take long; the JSON of codes whose body is JSON by itself.
+        """
+        if reading is None and code in bodies.JSON_BODIES:
+            reading = bodies.JSON
+        self._handlers[int(code)] = handler if reading is None else self._after_reading(handler, reading)
 
     def register_async(self, code: int, handler: AsyncHandler, kind: str = "admin") -> None:
         """Answer requests of *code* by a task in the lane *kind*."""
@@ -66,7 +77,21 @@ class Dispatcher:
         def submit(connection: Connection, command: Command) -> Answer:
             return lane.submit(connection, command, handler)
 
-        self._handlers[int(code)] = submit
+        self.register(code, submit)
+
+    def _after_reading(self, handler: Handler, reading: bodies.Reading) -> Handler:
+        lane = self.lane("large bodies", bodies.LARGE_BODY_LANE)
+
+        async def read_first(connection: Connection, command: Command) -> Answer:
+            await bodies.read_ahead(self._threads, command, reading.read)
+            return handler(connection, command)
+
+        def handle(connection: Connection, command: Command) -> Answer:
+            if reading.ahead(command):
+                return lane.submit(connection, command, read_first)
+            return handler(connection, command)
+
+        return handle
 
     def default(self, handler: Handler) -> None:
         """Answer requests of unregistered codes by *handler* instead of "not supported"."""

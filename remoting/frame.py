@@ -13,7 +13,7 @@ from understudy.remoting.command import BINARY_HEADER, CURRENT_VERSION, JSON_HEA
 from understudy.remoting.json_header import HeaderError
 
 FRAME_LIMIT_BYTES = 16 * 1024 * 1024
-HEADER_LIMIT_BYTES = 1024 * 1024
+HEADER_LIMIT_BYTES = 256 * 1024  # properties of a message are below 32 KiB, six times that with every byte escaped
 
 _HEAD = struct.Struct(">iI")
 _decode_usual = json_header.decode_exact

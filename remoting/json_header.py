@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import msgspec
 
+from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 from understudy.remoting.command import LANGUAGES, Command
 
 #: Decodes the header of a usual peer. ``ValueError``, ``RecursionError``: :func:`decode` may be able to read it.
@@ -35,52 +35,71 @@ def decode(header: bytes | memoryview) -> Command:
     return command
 
 
+_NULL = msgspec.Raw(b"null")
+_JAVA = msgspec.Raw(b'"JAVA"')
+_NESTED = object()
+_ODD_FIELDS_LIMIT = 1000  # usual headers, with text in every ext field, are read in one go
+
+
+class _Raw(msgspec.Struct):
+    """A header whose fields are not looked into yet, so that one without a meaning costs nothing."""
+
+    code: msgspec.Raw = _NULL
+    language: msgspec.Raw = _JAVA
+    version: msgspec.Raw = _NULL
+    opaque: msgspec.Raw = _NULL
+    flag: msgspec.Raw = _NULL
+    remark: msgspec.Raw = _NULL
+    extFields: dict[str, msgspec.Raw] | None = None
+
+
+_decode_raw = msgspec.json.Decoder(_Raw).decode
+
+
 def _decode_tolerantly(header: bytes | memoryview) -> Command:
     """Read what other clients send: numbers as strings, non-string ext values, the language as a number."""
     try:
-        fields = _decode_any(header)
+        fields = _decode_raw(header)
+        language = _scalar(fields.language)
+        if isinstance(language, int) and not isinstance(language, bool):
+            language = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else None
+        ext = fields.extFields
+        if ext is not None and len(ext) > _ODD_FIELDS_LIMIT:
+            raise HeaderError(f"JSON header has {len(ext)} ext fields, some not text, the limit is {_ODD_FIELDS_LIMIT}")
+        return Command(
+            code=_int(fields.code, "code") or 0,
+            language=language if isinstance(language, str) else None,
+            version=_int(fields.version, "version") or 0,
+            opaque=_int(fields.opaque, "opaque"),
+            flag=_int(fields.flag, "flag") or 0,
+            remark=_text(fields.remark),
+            ext=None if ext is None else {key: text for key in ext if (text := _text(ext[key])) is not None},
+        )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise HeaderError(f"JSON header cannot be read: {error}") from None
-    if not isinstance(fields, dict):
-        raise HeaderError("JSON header is not an object")
-    language = fields.get("language", "JAVA")
-    if isinstance(language, int) and not isinstance(language, bool):
-        language = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else None
-    ext = fields.get("extFields")
-    if ext is not None:
-        if not isinstance(ext, dict):
-            raise HeaderError("extFields of the JSON header is not an object")
-        ext = {key: _text(value) for key, value in ext.items() if value is not None}
-    remark = fields.get("remark")
-    opaque = fields.get("opaque")
-    return Command(
-        code=_int(fields, "code"),
-        language=language if isinstance(language, str) else None,
-        version=_int(fields, "version"),
-        opaque=None if opaque is None else _int(fields, "opaque"),
-        flag=_int(fields, "flag"),
-        remark=None if remark is None else _text(remark),
-        ext=ext,
-    )
 
 
-def _int(fields: dict[str, Any], name: str) -> int:
-    value = fields.get(name)
+def _scalar(raw: msgspec.Raw) -> object:
+    """Return a number, a text, a truth value or ``None``; an object or a list is not looked into."""
+    return _NESTED if memoryview(raw)[0] in b"{[" else _decode_any(raw)
+
+
+def _int(raw: msgspec.Raw, name: str) -> int | None:
+    value = _scalar(raw)
     if value is None:
-        return 0
+        return None
     try:
-        number = int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise HeaderError(f"{name} of the JSON header is {value!r}, not a number") from None
-    if not -(1 << 31) <= number < 1 << 31:
-        raise HeaderError(f"{name} of the JSON header is outside the range of 32-bit integers")
-    return number
+        return whole_number(value, f"{name} of the JSON header", INT_MIN, INT_MAX)
+    except ValueError as error:
+        raise HeaderError(str(error)) from None
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, str):
+def _text(raw: msgspec.Raw) -> str | None:
+    """Return a field as text; what is not text stays as it was written."""
+    value = _scalar(raw)
+    if value is None or isinstance(value, str):
         return value
-    return _encode(value).decode()
+    return bytes(raw).decode()
 
 
 def encode(command: Command) -> bytes:

@@ -36,6 +36,7 @@ class RemotingServer(Dispatcher):
         self, world: World, host: str, port: int, *, name: str = "server", limits: ConnectionLimits | None = None
     ) -> None:
         super().__init__(world.clock, world.load)
+        self._threads = world.threads
         self._world = world
         self._bind_to = (host, port)
         self._name = name

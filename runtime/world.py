@@ -13,6 +13,7 @@ from understudy.runtime.disk import Disk, RealDisk
 from understudy.runtime.load import Load
 from understudy.runtime.memory_limit import memory_limit_bytes
 from understudy.runtime.network import Network, TcpNetwork
+from understudy.runtime.threads import InPlace, Threads, WorkerThreads
 
 
 @attrs.frozen
@@ -29,6 +30,7 @@ class World:
     random: random.Random
     process_id: int = 1
     load: Load = attrs.field(factory=Load)
+    threads: Threads = attrs.field(factory=InPlace, kw_only=True)
 
 
 def real_world(idle_poll_s: float = 0.0) -> World:
@@ -39,4 +41,5 @@ def real_world(idle_poll_s: float = 0.0) -> World:
     """
     disk = RealDisk()
     network = TcpNetwork(idle_poll=IdlePoll(idle_poll_s, disk.busy))
-    return World(SystemClock(), network, disk, random.Random(), os.getpid(), Load(memory_limit_bytes()))
+    load = Load(memory_limit_bytes())
+    return World(SystemClock(), network, disk, random.Random(), os.getpid(), load, threads=WorkerThreads())

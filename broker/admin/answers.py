@@ -6,6 +6,7 @@ from typing import Any
 
 from understudy.format import json_dialect
 from understudy.format.json_dialect import ObjectKey
+from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.fields import CommandError
@@ -33,7 +34,7 @@ def body_object(command: Command, what: str) -> dict[str, Any]:
     if not command.body:
         raise CommandError(ResponseCode.SYSTEM_ERROR, f"the request has no body, send {what} as JSON")
     try:
-        value = json_dialect.loads(command.body)
+        value = json_of(command)
     except json_dialect.JsonError as error:
         raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is not {what} in JSON: {error}") from None
     if not isinstance(value, dict):

@@ -13,6 +13,7 @@ from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.broker.clients import ClientChannel
 from understudy.format import json_dialect
 from understudy.format.json_dialect import ObjectKey
+from understudy.remoting.bodies import json_value
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -121,7 +122,7 @@ class RelayAdmin:
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return
         try:
-            value = json_dialect.loads(answer.body)
+            value = await json_value(self._broker.world.threads, answer.body)
             queues = value.get("messageQueueTable") or {}
             table[channel.client_id] = {ObjectKey(json_dialect.loads(key)): queues[key] for key in queues}
         except (json_dialect.JsonError, AttributeError, TypeError) as error:

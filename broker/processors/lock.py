@@ -16,6 +16,7 @@ import trio
 from understudy.broker.lock_quorum import decide, quorum_of
 from understudy.broker.locks import Queue
 from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -152,7 +153,7 @@ def _parse(command: Command) -> tuple[str, str, list[Queue], bool]:
     Raises :class:`CommandError` (1) that says what is missing.
     """
     try:
-        data = loads(command.body) if command.body else None
+        data = json_of(command) if command.body else None
     except JsonError as error:
         raise _bad(f"the body is no JSON: {error}") from None
     if not isinstance(data, Mapping):

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from understudy.broker import filters
+from understudy.broker import filters, heartbeat
 from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel
-from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError, parse_heartbeat
+from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError
 from understudy.broker.processors.pull import no_expression_filter
 from understudy.format import names
-from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.json_dialect import dumps
+from understudy.remoting.bodies import JsonError, body_of, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -36,7 +37,7 @@ class MemberProcessor:
 
     def register(self, server: RemotingServer) -> None:
         """Answer the membership codes at *server* and learn when its connections end."""
-        server.register(RequestCode.HEART_BEAT, self.heartbeat)
+        server.register(RequestCode.HEART_BEAT, self.heartbeat, heartbeat.READING)
         server.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
         server.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
         server.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
@@ -44,7 +45,7 @@ class MemberProcessor:
     def heartbeat(self, connection: Connection, command: Command) -> Command:
         """Enter a client's groups; tell the members of consumer groups that changed."""
         try:
-            beat = parse_heartbeat(command.body)
+            beat: heartbeat.Heartbeat = body_of(command, heartbeat.parse_heartbeat)
         except HeartbeatError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
         now_ms = self._clock.wall_ms()
@@ -147,7 +148,7 @@ class MemberProcessor:
         if not command.body:
             return response(command)
         try:
-            data = loads(command.body)
+            data = json_of(command)
         except JsonError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
         subscription = data.get("subscriptionData") if isinstance(data, Mapping) else None

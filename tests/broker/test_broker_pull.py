@@ -242,11 +242,11 @@ class TestLongPolling:
             parked, total = [], rig.broker.world.load.parked
             rig.broker.hold.answer = parked.append
             waits = {"sysFlag": "6", "suspendTimeoutMillis": "60000"}
-            rig.tell(11, pull_header("T", 0, 4, **waits, junk="x" * 400_000), b"y" * 900_000, remark="z" * 400_000)
+            rig.tell(11, pull_header("T", 0, 4, **waits, junk="x" * 100_000), b"y" * 900_000, remark="z" * 100_000)
             assert 0 < total.used < 3000
             # then it is answered with the next message as ever
             rig.broker.hold.answer = rig.broker.pull.again
-            held = rig.tell(11, pull_header("T", 0, 4, **waits, junk="x" * 900_000))
+            held = rig.tell(11, pull_header("T", 0, 4, **waits, junk="x" * 200_000))
             rig.send("T", b"new")
             assert 0 == (await rig.wait(held)).code
             assert 0 == total.used
@@ -254,8 +254,8 @@ class TestLongPolling:
     async def test_a_peer_whose_pulls_keep_too_much_is_told_to_slow_down(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
             await filled(rig)
-            rig.broker.world.load.parked.limit = 4_000_000
-            header = pull_header("T", 0, 4, sysFlag="6", suspendTimeoutMillis="60000", subscription="a" * 900_000)
+            rig.broker.world.load.parked.limit = 900_000
+            header = pull_header("T", 0, 4, sysFlag="6", suspendTimeoutMillis="60000", subscription="a" * 200_000)
             held = [rig.tell(11, header) for _ in range(3)]
             assert [None, None, 2] == [getattr(rig.peer.replies.get(each.opaque or 0), "code", None) for each in held]
             other = Peer(rig.nursery, 50001)

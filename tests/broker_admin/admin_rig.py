@@ -29,6 +29,7 @@ from understudy.remoting.dispatch import failure
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
+from understudy.runtime.threads import InPlace
 from understudy.store.status import GetResult, GetStatus, QueryResult
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
@@ -171,7 +172,7 @@ class Rig:
         self.producers: ProducerTable[Any] = ProducerTable()
         self.options = options
         self.broker = SimpleNamespace(
-            world=SimpleNamespace(clock=clock, disk=RealDisk()),
+            world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace()),
             options=options,
             identity=Identity("DefaultCluster", "broker-a", ROLE, "127.0.0.1", 20100, "127.0.0.1:20101"),
             topics=self.topics,

@@ -23,6 +23,7 @@ from understudy.namesrv.registration_body import (
     read_queues,
     read_registration,
 )
+from understudy.remoting.command import Command
 
 CODES = (
     100,
@@ -197,7 +198,11 @@ documents = some.fixed_dictionaries(
     some.sampled_from([0, 413, 493]),
 )
 def test_any_body_is_read_or_refused_with_a_sentence(body: bytes, version: int) -> None:
-    readers: list[Any] = [read_data_version, read_queues, lambda data: read_registration(data, version, "a")]
+    readers: list[Any] = [
+        lambda data: read_data_version(Command(body=data)),
+        lambda data: read_queues(Command(body=data)),
+        lambda data: read_registration(data, version, "a"),
+    ]
     for reader in readers:
         try:
             result = reader(body)

@@ -101,7 +101,7 @@ def test_any_json_value_in_a_header_field_is_read_or_refused(value: object, name
         (struct.pack(">iI", 17 << 20, 10), "above the limit"),
         (struct.pack(">iI", 10, 7), "does not fit"),
         (struct.pack(">iI", 10, 9 << 24 | 4) + b"1234567890", "unknown header type 9"),
-        (struct.pack(">iI", 6, 2) + b"[]", "not an object"),
+        (struct.pack(">iI", 6, 2) + b"[]", "Expected `object`"),
         (struct.pack(">iI", 4, 0), "cannot be read"),
         (struct.pack(">iI", 100_009, 100_005) + b'{"y":' + b"[" * 100_000, "cannot be read"),
         (b"GET / HTTP/1.1\r\n\r\n", "HTTP"),

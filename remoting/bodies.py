@@ -1,0 +1,132 @@
+"""What the body of a request says, read without keeping the event loop.
+
+A small body is read by its handler, in place. A large one is read in a thread before its handler is called, in steps
+that leave the loop its turns; :func:`body_of` then returns what the thread has read. Because of that a request with a
+large body may be overtaken by a later one of its connection, as it may be in the reference's thread pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import attrs
+
+from understudy.format.json_dialect import JsonError, loads_in_steps
+from understudy.format.json_dialect import loads as loads_at_once
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command
+from understudy.remoting.fields import CommandError
+from understudy.remoting.limits import LaneLimits
+from understudy.runtime.threads import Threads
+
+LARGE_BODY_BYTES = 32 * 1024
+"""Bodies from this size on are read in a thread."""
+
+LARGE_BODY_LANE = LaneLimits(running=2, waiting=256)
+"""Bounds of the lane in which large bodies are read; two threads, for they share one interpreter."""
+
+Read = Callable[[Command], Any]
+
+
+def json_of(command: Command) -> Any:
+    """Return the JSON value in the body of *command*. Raises :class:`JsonError`."""
+    return body_of(command, _read_json)
+
+
+def body_of(command: Command, read: Read) -> Any:
+    """Return what *read* returns for *command*, or raise what it raises, without doing it again after a thread did."""
+    done = command.read_ahead
+    if done is None:
+        return read(command)
+    assert isinstance(done, _Done)
+    if done.error is not None:
+        raise done.error
+    return done.value
+
+
+def is_large(command: Command) -> bool:
+    """Return whether the body of *command* is read in a thread."""
+    return len(command.body) >= LARGE_BODY_BYTES
+
+
+@attrs.frozen
+class Reading:
+    """How the body of a request is read.
+
+    Attributes:
+        read: takes the request; called in a thread when *ahead* says so, hence free of side effects. May raise
+            ``ValueError`` or :class:`CommandError`, which :func:`body_of` raises again.
+        ahead: whether that takes long enough for a thread.
+    """
+
+    read: Read
+    ahead: Callable[[Command], bool] = is_large
+
+
+async def read_ahead(threads: Threads, command: Command, read: Read) -> None:
+    """Call *read* in one of *threads* and keep what comes of it in *command* for :func:`body_of`."""
+    command.read_ahead = await threads.run(partial(_done, command, read))
+
+
+async def json_value(threads: Threads, data: bytes) -> Any:
+    """Return the JSON value of an answer, read in one of *threads* when it is large. Raises :class:`JsonError`."""
+    if len(data) < LARGE_BODY_BYTES:
+        return loads_at_once(data)
+    return await threads.run(partial(loads_in_steps, data))
+
+
+@attrs.frozen
+class _Done:
+    value: Any
+    error: Exception | None
+
+
+def _done(command: Command, read: Read) -> _Done:
+    try:
+        return _Done(read(command), None)
+    except (ValueError, CommandError) as error:
+        return _Done(None, error)
+
+
+def _read_json(command: Command) -> Any:
+    return loads_in_steps(command.body) if is_large(command) else loads_at_once(command.body)
+
+
+JSON = Reading(_read_json)
+
+JSON_BODIES = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.HEART_BEAT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+        RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    }
+)
+"""Requests whose body is JSON; their handlers call :func:`json_of`."""
+
+__all__ = [
+    "JSON",
+    "JSON_BODIES",
+    "LARGE_BODY_BYTES",
+    "LARGE_BODY_LANE",
+    "JsonError",
+    "Read",
+    "Reading",
+    "body_of",
+    "is_large",
+    "json_of",
+    "json_value",
+    "read_ahead",
+]
