@@ -137,7 +137,10 @@ class Broker:
         self.replication.copies_changed.append(self.acknowledgements.settle)
         self.registration = Registration(world, options, self.identity, self.topics, client)
         self.member_group = MemberGroup(world, options, self.identity, self.registration, self.replication, client)
-        self.slave_sync = SlaveSync(world, self.replication, client, self.identity.address, self.tables)
+        self.slave_sync = SlaveSync(
+            world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables
+        )
+        self.member_group.on_view.append(self.slave_sync.look)
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
         self.own_log = OwnLog(world.clock, store, self.replication, keys)
         self.services = BrokerServices()

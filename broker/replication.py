@@ -213,6 +213,12 @@ class Replication:
         self._announced_at = self._world.clock.monotonic()
         self.follow(master_address, ha_address)
 
+    def stand_back(self) -> None:
+        """Learn that a slave with a smaller id comes online: it acts from now on, and is waited for like a master."""
+        self._announced_at = self._world.clock.monotonic()
+        for callback in self.master_changed:
+            callback()
+
     def continued_since(self, moment: float) -> bool:
         """Return whether the master's log was seen to continue this slave's after *moment* (monotonic seconds)."""
         return self.slave is not None and self.slave.continued_at > moment

@@ -1,4 +1,4 @@
-"""Keeps a slave's tables like those of the replica that it follows: its master.
+"""Keeps a slave's tables like those of the replica that it follows: its master, or else the slave that acts for it.
 
 What is asked for, in which order and how often, stands in the list of tables; what an answer means is the affair of
 each table (:mod:`understudy.broker.replicated.table`). Progress is asked for several times a second, so that a slave
@@ -10,13 +10,15 @@ Source: SlaveSynchronize.java, BrokerOuterAPI.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import trio
 
+from understudy.broker.identity import Identity
 from understudy.broker.replicated.rows import ReplicatedTables
 from understudy.broker.replicated.table import TABLES, Answer, Copying, Pace, ReplicatedTable, Source, Taken
 from understudy.broker.replication import Replication
+from understudy.broker.source import source_of
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
@@ -42,14 +44,15 @@ class RefusedError(SyncError):
 
 
 class SlaveSync:
-    """Copies the tables of one slave's master.
+    """Copies the tables of the replica that one slave follows.
 
     Args:
         world: clock.
         replication: knows the master.
         client: asks it.
-        own_address: never asked.
-        tables: what is kept like the master's.
+        identity: of this slave.
+        members: returns ids and addresses of the group as name servers show them; call :meth:`look` when they change.
+        tables: what is kept like the other replica's.
 
     Attributes:
         synced: every table was copied at least once, in this life of the broker or a former one: without that, a slave
@@ -63,13 +66,15 @@ class SlaveSync:
         world: World,
         replication: Replication,
         client: RemotingClient,
-        own_address: str,
+        identity: Identity,
+        members: Callable[[], Mapping[int, str] | None],
         tables: ReplicatedTables,
     ) -> None:
         self._clock = world.clock
         self._replication = replication
         self._client = client
-        self._own_address = own_address
+        self._identity = identity
+        self._members = members
         self._tables = tables
         self._source: Source | None = None
         self._copyings: dict[str, Copying] = {}
@@ -81,9 +86,10 @@ class SlaveSync:
         self.synced = False
         self.synced_ms = 0
         self.on_synced: list[Callable[[], None]] = []
-        replication.master_changed.append(self._note_change)
+        replication.master_changed.append(self.look)
 
-    def _note_change(self) -> None:
+    def look(self) -> None:
+        """Look soon whether another replica is to be followed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -92,9 +98,9 @@ class SlaveSync:
         try:
             while True:
                 self._changed = trio.Event()
-                address = self._address()
-                if address != (None if self._source is None else self._source.address):
-                    self._begin(address)
+                wanted, now = self._wanted(), self._source
+                if wanted != (None if now is None else (now.address, now.leads)):
+                    self._begin(wanted)
                 source = self._source
                 if source is None:
                     await self._changed.wait()
@@ -110,9 +116,9 @@ class SlaveSync:
         finally:
             self._follow(False)
 
-    def _address(self) -> str | None:
-        master = self._replication.master_address
-        return None if master == self._own_address else master
+    def _wanted(self) -> tuple[str, bool] | None:
+        own = self._identity
+        return source_of(own.broker_id, own.address, self._replication.master_address, self._members(), self.synced)
 
     async def round(self, source: Source) -> None:
         """Copy what is due from *source* once.
@@ -180,16 +186,18 @@ class SlaveSync:
         answer = await self._client.invoke(source.address, request(code, ext or None), QUESTION_TIMEOUT_MS)
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError(f"{code.name}: code {answer.code}, {answer.remark}")
-        if self._address() != source.address:
-            raise SyncError("the master changed meanwhile")
+        if self._wanted() != (source.address, source.leads):
+            raise SyncError("another replica is to be followed")
         return Answer(answer.ext or {}, answer.body)
 
-    def _begin(self, address: str | None) -> None:
+    def _begin(self, wanted: tuple[str, bool] | None) -> None:
         """Start anew with another source, or stop following."""
-        self._source = None if address is None else Source(address, True, self._continues)
+        self._source = None if wanted is None else Source(*wanted, self._continues)
         self._forget()
         self._failing = ""
-        self._follow(address is not None)
+        self._follow(wanted is not None)
+        if wanted is not None and not wanted[1]:
+            log.info("no master: tables are copied from the slave that acts", source=wanted[0])
 
     def _continues(self) -> bool:
         return self._replication.continued_since(self._looking_since)
@@ -208,7 +216,7 @@ class SlaveSync:
     def _note(self, source: Source, why: str) -> None:
         if why != self._failing:
             if why:
-                log.warning("tables not copied, trying again", master=source.address, why=why)
+                log.warning("tables not copied, trying again", source=source.address, why=why)
             else:
-                log.info("tables are copied again", master=source.address)
+                log.info("tables are copied again", source=source.address)
             self._failing = why

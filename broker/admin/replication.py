@@ -9,7 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
-from understudy.broker.member_group import MinBrokerNotice
+from understudy.broker.member_group import MASTER_ID, MinBrokerNotice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.format import names
 from understudy.format.data_version import DataVersion
@@ -24,6 +24,8 @@ from understudy.remoting.server import RemotingServer
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
+SUCCESSOR = "successorId"
+"""Header field of ours: the id of a slave that comes online and acts for the master from now on."""
 _TIMER_CHECKPOINT = struct.Struct(">7q")
 
 
@@ -31,7 +33,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     """Answer replication requests of *broker* on *server*."""
     handlers = ReplicationAdmin(broker)
     server.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, handlers.min_broker_changed)
-    server.register(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
+    server.register_async(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
     server.register(RequestCode.GET_BROKER_HA_STATUS, handlers.status)
     server.register_async(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
     server.register(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
@@ -61,9 +63,21 @@ class ReplicationAdmin:
         self._broker.member_group.pushed(notice)
         return response(command)
 
-    def exchange(self, connection: Connection, command: Command) -> Command:
-        """Tell where this master's log is, or learn it from a master that comes online (906)."""
+    async def exchange(self, connection: Connection, command: Command) -> Command:
+        """Tell where this master's log is, or learn it from a master that comes online (906).
+
+        A slave of ours that will act from now on says so in the field :data:`SUCCESSOR`. It is answered when nothing
+        more is delivered here.
+        """
         broker = self._broker
+        successor = optional_int(command, SUCCESSOR)
+        if successor is not None:
+            if not MASTER_ID < successor < broker.identity.broker_id:
+                remark = f"broker {broker.identity.broker_id} does not stand back for broker {successor}"
+                raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+            broker.replication.stand_back()
+            await broker.services.stop("schedule")
+            return response(command, ext={})
         ha_address = optional(command, "masterHaAddress")
         if ha_address:
             broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)

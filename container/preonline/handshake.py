@@ -2,8 +2,9 @@
 
 A master that comes back tells each living slave of its group where it is (906), waits until that slave copies its log,
 takes over what the slave knows better, and asks who is alive once more: a slave that came meanwhile may act for it by
-now. Only when no slave is left that was not asked it registers. A slave finds its master and begins to copy. Whoever
-finds nobody goes online at once.
+now. Only when no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a
+master it may be the one that acts from now on: then it tells the slave that acted until now, which stands back, and
+takes over what that one knows better. Whoever finds nobody goes online at once.
 
 A state says what to do next; the shell does it and reports how it went. Whatever fails in the middle, the group is
 asked anew after a pause: a slave that died is dropped by the name servers, one that came is found, and taking over
@@ -28,7 +29,7 @@ class Phase(Enum):
     """What is to be done next."""
 
     ASK_MEMBERS = "ask who is alive"
-    ANNOUNCE = "tell a slave that its master comes back"
+    ANNOUNCE = "tell a slave that its master, or the one that acts for it from now on, comes back"
     AWAIT_COPY = "wait until the slave copies the log"
     TAKE_OVER = "take over what the slave knows better"
     ASK_MASTER = "ask the master where its log is"
@@ -112,7 +113,7 @@ def step(state: State, event: Event) -> State:
     if isinstance(event, Members):
         return _members(state, event.found)
     if state.phase is Phase.ANNOUNCE:
-        return attrs.evolve(state, phase=Phase.AWAIT_COPY)
+        return attrs.evolve(state, phase=Phase.AWAIT_COPY if state.own_id == MASTER_ID else Phase.TAKE_OVER)
     if state.phase is Phase.AWAIT_COPY:
         return attrs.evolve(state, phase=Phase.TAKE_OVER)
     if state.phase is Phase.TAKE_OVER:
@@ -129,14 +130,16 @@ def _members(state: State, found: Mapping[int, str]) -> State:
         for broker_id, address in sorted(found.items())
         if broker_id != state.own_id and address != state.own_address
     )
+    asked = {*state.finished, *state.given_up}
     if state.own_id == MASTER_ID:
-        asked = {*state.finished, *state.given_up}
         new = tuple(member for member in others if member not in asked)
         if not new:
             return attrs.evolve(state, phase=Phase.ONLINE, target=None)
         return _next_slave(attrs.evolve(state, waiting=new))
     if others and others[0].broker_id == MASTER_ID:
         return attrs.evolve(state, phase=Phase.ASK_MASTER, target=others[0])
+    if others and state.own_id < others[0].broker_id and others[0] not in asked:
+        return _next_slave(attrs.evolve(state, waiting=others[:1]))  # it acts; the others copy from it
     return attrs.evolve(state, phase=Phase.ONLINE, target=None)
 
 

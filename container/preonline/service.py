@@ -8,12 +8,23 @@ from collections.abc import Callable, Mapping
 import attrs
 import trio
 
+from understudy.broker.admin.replication import SUCCESSOR
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
 from understudy.broker.replicated.rules import ReplicaTableError, read_object
 from understudy.broker.replicated.table import ProgressTable
 from understudy.container.preonline import handshake
-from understudy.container.preonline.handshake import Done, Event, Failed, GivenUp, Member, Members, Phase, State
+from understudy.container.preonline.handshake import (
+    MASTER_ID,
+    Done,
+    Event,
+    Failed,
+    GivenUp,
+    Member,
+    Members,
+    Phase,
+    State,
+)
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import RefusedError, ask, compare, keep
 from understudy.ha.slave import HaState
@@ -111,15 +122,18 @@ class PreOnline:
         found = await self._broker.member_group.ask()
         return Failed("no name server answers") if found is None else Members(found)
 
-    # --- a master ----------------------------------------------------------------------------------------------
+    # --- a master, or a slave that acts from now on ------------------------------------------------------------
 
     async def _announce(self, member: Member) -> Event:
         identity = self._broker.identity
-        ext = {
-            "masterHaAddress": identity.ha_address,
-            "masterFlushOffset": str(self._broker.replication.initial_offset),
-            "masterAddress": identity.address,
-        }
+        if identity.broker_id == MASTER_ID:
+            ext = {
+                "masterHaAddress": identity.ha_address,
+                "masterFlushOffset": str(self._broker.replication.initial_offset),
+                "masterAddress": identity.address,
+            }
+        else:
+            ext = {SUCCESSOR: str(identity.broker_id)}
         try:
             await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
         except RemotingError as error:
@@ -175,8 +189,11 @@ class PreOnline:
         return max(end - self._broker.store.max_physical_offset, 0)
 
     async def _take_over(self, member: Member) -> Event:
-        broker = self._broker
-        ahead = await self._ahead_bytes(member)
+        broker, is_master = self._broker, self.state.own_id == MASTER_ID
+        if not is_master and not broker.slave_sync.synced:
+            return Failed(f"the tables of the group are not copied from {member.address} yet")
+        # What a slave has less of the log than another one, it may still get from the master.
+        ahead = await self._ahead_bytes(member) if is_master else 0
         merged = {table: await compare(broker, member, table) for table in broker.tables.progress}
         if ahead > 0:
             merged = {

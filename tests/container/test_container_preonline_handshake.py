@@ -59,9 +59,26 @@ def test_a_slave_follows_a_living_master_first() -> None:
     assert step(state, Done()).phase is Phase.ONLINE
 
 
-@pytest.mark.parametrize("found", [{}, {1: "s1:1"}, {2: "s2:1"}])
-def test_a_slave_without_a_master_goes_online(found: dict[int, str]) -> None:
+@pytest.mark.parametrize("found", [{}, {1: "s1:1"}])
+def test_a_slave_alone_goes_online(found: dict[int, str]) -> None:
     assert step(SLAVE, Members(found)).phase is Phase.ONLINE
+
+
+def test_a_slave_that_will_act_takes_over_from_the_one_that_acted() -> None:
+    # given two slaves, the first of which acts until now
+    members = Members({2: "s2:1", 3: "s3:1"})
+    state, seen = step(SLAVE, members), []
+    while state.phase is not Phase.ASK_MEMBERS:
+        assert state.target is not None
+        seen.append((state.phase, state.target.broker_id))
+        state = step(state, Done())
+    # then that one stands back and is asked, the other one is not, for it copies from the first
+    assert seen == [(Phase.ANNOUNCE, 2), (Phase.TAKE_OVER, 2)]
+    assert step(state, members).phase is Phase.ONLINE
+    # and when a master has come meanwhile, that is followed
+    assert step(state, Members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
+    # a slave with a larger id will not act
+    assert step(State(2, "s2:1"), Members({1: "s1:1"})).phase is Phase.ONLINE
 
 
 def test_a_slave_that_fails_in_the_middle_begins_a_new_round() -> None:
