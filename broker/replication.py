@@ -104,6 +104,7 @@ class Replication:
         initial_offset: end of the log in bytes right after the start.
         master_changed: called after :attr:`master_address` changed.
         copies_changed: called after a slave has more than before.
+        slaves_changed: called after a slave came or went.
     """
 
     def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
@@ -122,6 +123,7 @@ class Replication:
         self._announced_at = float("-inf")
         self.master_changed: list[Callable[[], None]] = []
         self.copies_changed: list[Callable[[], None]] = []
+        self.slaves_changed: list[Callable[[], None]] = []
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
@@ -304,6 +306,8 @@ class Replication:
             self._store.arrived.remove(self.master.log_grew)
         self._listening = wanted
         self._tell_copies()
+        for callback in self.slaves_changed:
+            callback()
 
     def _tell_copies(self) -> None:
         for callback in self.copies_changed:

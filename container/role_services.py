@@ -92,8 +92,13 @@ class RoleServices:
         broker = self._broker
         self._moment = self._now()
         with ExitStack() as stack:
-            heard = (broker.member_group.on_view, broker.replication.master_changed, broker.slave_sync.on_synced)
-            for listeners in heard:
+            replication = broker.replication
+            for listeners in (
+                broker.member_group.on_view,
+                replication.master_changed,
+                replication.slaves_changed,
+                broker.slave_sync.on_synced,
+            ):
                 listeners.append(self._look)
                 stack.callback(listeners.remove, self._look)
             if self._watched:

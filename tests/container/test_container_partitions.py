@@ -79,6 +79,36 @@ def test_a_master_that_hears_nobody_takes_sends_and_leaves_delayed_messages_for_
     run(scenario)
 
 
+def test_a_master_that_only_the_name_servers_have_lost_delivers_nothing_beside_its_acting_slave() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            serving = master.replication.master
+            assert serving is not None
+            # given delayed messages, and a master that is cut off from the name servers alone: its slaves hear it
+            due = await send_delayed(ring, 40, 4, pause_seconds=0.1)
+            cut = Accident(ring.cluster, Fault("cut-off-servers", "c1"), HOSTS)
+            await cut.begin()
+            await until(lambda: acting(ring) == [slave], 15)
+            # when a slave acts, it follows the master no longer, and the master knows
+            assert "replication from the master" not in slave.services.running()
+            await until(lambda: "schedule" not in master.services.running(), 1)
+            assert serving.connection_count == 1
+            assert "cut off" in (await ring.info(master))["brokerActiveReason"]
+            # then what falls due in all that time is delivered once
+            await trio.sleep(35)
+            assert Counter(due.keys()) == delivered(ring)
+            # and when the name servers hear the master again, it is followed and delivers as before
+            await cut.end()
+            await until(lambda: acting(ring) == [] and serving.connection_count == 2, 30)
+            await until(lambda: not master.registration.isolated, 30)
+            assert await send_raw(ring, master, b"later", "DELAY\x011\x02UNIQ_KEY\x01later\x02") == ResponseCode.SUCCESS
+            await trio.sleep(5)
+            assert Counter([*due, "later"]) == delivered(ring)
+
+    run(scenario)
+
+
 # --- name servers that see different things ------------------------------------------------------------------------
 
 
