@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
 from understudy.broker.replicated.table import FilePlan, ReplicatedTable
@@ -61,6 +62,20 @@ async def load_tables(broker: Broker) -> None:
     for table in broker.tables:
         if table.file is not None:
             table.watch(partial(broker.persistence.changed, table.name))
+    if not broker.role.is_slave:
+        _find_lost_topics(broker)
+
+
+def _find_lost_topics(broker: Broker) -> None:
+    store, topics = broker.store, broker.topics
+
+    def first_stored_ms(topic: str, queue_id: int) -> int:
+        return store.store_time_of(topic, queue_id, store.min_queue_offset(topic, queue_id))
+
+    lost = lost_rows(store.queues(), topics.rows, topics.version.timestamp, first_stored_ms)
+    topics.update(lost)
+    for row in lost:
+        log.warning("the log has a topic that was not saved any more, made anew", row=row.describe())
 
 
 def _install(broker: Broker) -> None:

@@ -7,9 +7,10 @@ queues in the log say what it is. The rows give way to the master's as soon as i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from understudy.broker.lost_topics import without_row
 from understudy.broker.topics import TopicConfig
 from understudy.format import names
 from understudy.format.json_dialect import loads
@@ -25,17 +26,6 @@ log = get_logger("container.log_topics")
 
 QUESTION_TIMEOUT_MS = 3_000
 AGAIN_SECONDS = 1.0
-LIGHT_PREFIX = "%LMQ%"
-"""Light message queues have no rows."""
-
-
-def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> dict[str, int]:
-    """Return the topics that have queues but no row, each with the number of queues that its highest id tells."""
-    found: dict[str, int] = {}
-    for topic, queue_id in queues:
-        if topic not in rows and not topic.startswith(LIGHT_PREFIX) and not names.is_system_topic(topic):
-            found[topic] = max(found.get(topic, 0), queue_id + 1)
-    return dict(sorted(found.items()))
 
 
 def row_of(topic: str, queues: int, route: Mapping[str, Any], broker_name: str) -> TopicConfig:

@@ -59,6 +59,7 @@ class TopicAdmin:
             changes = attributes.parse(optional(command, "attributes"))
         except attributes.AttributeRefusedError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        self._check_not_slave()
         await self._put([(row, changes)])
         return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
 
@@ -76,6 +77,7 @@ class TopicAdmin:
             wanted.append(
                 (row, {str(key): str(text) for key, text in signed.items()} if isinstance(signed, dict) else {})
             )
+        self._check_not_slave()
         await self._put(wanted)
         return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
 
@@ -85,6 +87,7 @@ class TopicAdmin:
         if not topic.strip():
             raise CommandError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         self._check_not_system(topic)
+        self._check_not_slave()
         broker = self._broker
         doomed = [topic]
         if broker.options.broker.clear_retry_topic_when_delete_topic:
@@ -164,6 +167,16 @@ class TopicAdmin:
             topics.update(changed)
             await self._broker.persistence.save("topics")
             await self._broker.registration.settled()
+
+    def _check_not_slave(self) -> None:
+        """Refuse on a slave, also on one that acts: its table is its master's (differs because the reference accepts a
+        topic, drops it when the master is back, and lets a deletion take messages away that the master still has)."""
+        broker = self._broker
+        if broker.role.is_slave:
+            address = broker.replication.master_address
+            where = address or "which is not there now; the other groups take topics meanwhile"
+            remark = f"a slave of {broker.identity.name} has its master's topics; change them at the master, {where}"
+            raise CommandError(ResponseCode.NO_PERMISSION, remark)
 
     def _check_name(self, name: str) -> None:
         refusal = names.topic_name_error(name)

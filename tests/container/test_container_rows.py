@@ -10,8 +10,9 @@ import trio
 from container_ring import TOPIC, Ring, open_ring, route_of, run
 
 from understudy.broker.broker import Broker
+from understudy.broker.lost_topics import without_row
 from understudy.broker.topics import TopicConfig
-from understudy.container.log_topics import row_of, without_row
+from understudy.container.log_topics import row_of
 from understudy.format.record import decode_records
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue

@@ -1,0 +1,54 @@
+"""Topics that a log holds messages of although the table has no row of them. Pure.
+
+A row is saved a moment after the send that made its topic, and copied to slaves a moment later; messages are durable
+and copied at once. A loss of power, or of the master, can fall in between. The queues in the log say what the topic
+was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from understudy.broker.topics import TopicConfig
+from understudy.format import names
+
+LIGHT_PREFIX = "%LMQ%"
+"""Light message queues have no rows."""
+
+
+def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> dict[str, int]:
+    """Return the topics that have queues but no row, each with the number of queues that its highest id tells."""
+    found: dict[str, int] = {}
+    for topic, queue_id in queues:
+        if topic not in rows and not topic.startswith(LIGHT_PREFIX) and not names.is_system_topic(topic):
+            found[topic] = max(found.get(topic, 0), queue_id + 1)
+    return dict(sorted(found.items()))
+
+
+def lost_rows(
+    queues: Iterable[tuple[str, int]],
+    rows: Mapping[str, TopicConfig],
+    saved_ms: int,
+    first_stored_ms: Callable[[str, int], int],
+) -> list[TopicConfig]:
+    """Return the rows that a master's file had not got yet when the power went.
+
+    A topic whose messages are all younger than the last change that was saved was made after it. One that was deleted
+    has older ones: its deletion was a change.
+
+    Args:
+        queues: topic and queue id of each queue in the log.
+        rows: what the file holds.
+        saved_ms: wall time of the last change in it, 0 when it does not say.
+        first_stored_ms: from topic and queue id to the wall time at which the queue's first message was stored, below 0
+            for an empty queue.
+    """
+    queues = list(queues)
+    found: list[TopicConfig] = []
+    if not saved_ms:
+        return found
+    for topic, count in without_row(queues, rows).items():
+        times = [first_stored_ms(*queue) for queue in queues if queue[0] == topic]
+        if min((each for each in times if each >= 0), default=-1) > saved_ms:
+            found.append(TopicConfig(topic, count, count))
+    return found
