@@ -9,6 +9,8 @@ Source: BrokerController.java.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
@@ -43,6 +45,7 @@ from understudy.broker.topics import TopicTable
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
+from understudy.store.deletions import Deletion
 from understudy.store.message_store import MessageStore
 
 
@@ -122,6 +125,7 @@ class Broker:
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
         self.tables.topics.on_gone.append(self.forget_topic)
+        self.tables.topics.on_deletions.append(self.learn_deletions)
         self.metrics = open_endpoint(self)
         self.acknowledgements = Acknowledgements(
             store,
@@ -172,12 +176,25 @@ class Broker:
         """Address and port as they stand in this broker's records and message ids."""
         return host_bytes(self.identity.ip, self.identity.port)
 
-    def forget_topic(self, topic: str) -> None:
-        """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told."""
+    def forget_topic(self, topic: str, deletion: Deletion | None = None) -> None:
+        """Delete what belongs to a topic whose row is gone: queues, offsets, statistics; who waits there is told.
+
+        Args:
+            topic: its name.
+            deletion: where a master deleted it; here and now when that is unknown.
+        """
         self.offsets.remove_topic(topic)
-        self.store.delete_topic(topic)
+        if deletion is None:
+            self.store.delete_topic(topic)
+        else:
+            self.store.learn_deletions({topic: deletion})
         self.stats.topic_deleted(topic)
         self.hold.wake_topic(topic)
+
+    def learn_deletions(self, deletions: Mapping[str, Deletion]) -> None:
+        """Delete the former lives of topics that the master deleted, also of those that were made again since."""
+        for topic in self.store.learn_deletions(deletions):
+            self.hold.wake_topic(topic)
 
     def settings_changed(self) -> None:
         """Tell services that wait for nothing else that a key of the configuration may have another value."""

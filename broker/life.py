@@ -16,7 +16,7 @@ from understudy.broker.ports import Ports, bind_ports
 from understudy.broker.saved_tables import load_tables
 from understudy.broker.services import ServiceKeeper, broker_rows
 from understudy.broker.session import OpenRules
-from understudy.broker.storage import store_settings
+from understudy.broker.storage import living_topics, store_settings
 from understudy.broker.twin import refuse_twin
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.runtime.background import open_background
@@ -57,7 +57,8 @@ async def run_broker(
     ports = await bind_ports(world, options)
     identity = ports.identity
     try:
-        store = await MessageStore.open(world, store_settings(options.store), (identity.ip, identity.port))
+        living = await living_topics(world.disk, options.store)
+        store = await MessageStore.open(world, store_settings(options.store), (identity.ip, identity.port), living)
         try:
             await _run_on(world, options, open_rules, client, ports, store, task_status)
         finally:

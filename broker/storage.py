@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from understudy.broker.config import MessageStoreConfig
+from understudy.format.data_version import DataVersion
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, TableFile, load_table
 from understudy.store.config import StoreConfig
+from understudy.store.deletions import LivingTopics
 
 log = get_logger("broker.storage")
 
@@ -70,6 +72,23 @@ def store_settings(keys: MessageStoreConfig) -> StoreConfig:
 def config_path(keys: MessageStoreConfig, name: str) -> str:
     """Return the path of a table beside the store, for example of ``topics.json``."""
     return os.path.join(keys.store_path_root_dir, "config", name)
+
+
+async def living_topics(disk: Disk, keys: MessageStoreConfig) -> LivingTopics | None:
+    """Return what ``topics.json`` says of the topics in the log beside it; ``None`` when it says nothing.
+
+    What is wrong with the file is told when the table is loaded.
+    """
+    path = config_path(keys, "topics.json")
+    try:
+        file = await disk.in_thread(lambda: load_table(disk, path))
+    except TableDamagedError:
+        return None
+    content = file.data or {}
+    table = content.get("topicConfigTable")
+    if not isinstance(table, Mapping):
+        return None
+    return LivingTopics(frozenset(map(str, table)), DataVersion.from_json(content.get("dataVersion")).timestamp)
 
 
 async def load(disk: Disk, path: str, merge: Callable[[Mapping[str, Any]], None]) -> bool:

@@ -56,6 +56,10 @@ class BatchQueue:
         unit: tuple[int, int, int, int, int, int, int, int] = UNIT.unpack_from(view, position - start)
         return unit
 
+    def last_unit(self) -> tuple[int, int, int, int, int, int, int, int] | None:
+        """Return the newest unit; None for an empty queue."""
+        return self.unit(self.position // UNIT_BYTES - 1) if self.next_offset else None
+
     def recover(self, limit: int) -> None:
         """Find the end: the first unit that is empty or points to *limit* or after it."""
         number = self._first
@@ -65,9 +69,12 @@ class BatchQueue:
         self.position = number * UNIT_BYTES
 
     def put(self, physical: int, size: int, code: int, store_ms: int, first: int, count: int) -> None:
-        """Append the unit of one record; one that is there already is left alone."""
-        if first + count <= self.next_offset:
+        """Append the unit of one record; one that is there already, or of a former life of the queue, is left alone."""
+        newest = self.last_unit()
+        if newest is not None and newest[0] >= physical:
             return
+        if first < self.next_offset:  # the queue was deleted and made again
+            self._forget_from(first)
         start = self.position - self.position % self.file_size
         if start not in self.starts:
             self._disk.make_folder(self.folder)
@@ -79,6 +86,16 @@ class BatchQueue:
             self.min_offset = first
         self.next_offset = first + count
         self.dirty = True
+
+    def _forget_from(self, offset: int) -> None:
+        """Drop the units of queue offset *offset* and after it."""
+        number = self.position // UNIT_BYTES
+        while number > self._first and (unit := self.unit(number - 1)) is not None and unit[4] >= offset:
+            number -= 1
+        last = self.unit(number - 1) if number > self._first else None
+        self.next_offset = last[4] + last[5] if last is not None else 0
+        self.position = number * UNIT_BYTES
+        self.clear_after_end()
 
     def find(self, offset: int) -> tuple[int, int, int, int, int, int, int, int] | None:
         """Return the unit that holds queue offset *offset*."""
@@ -190,6 +207,12 @@ class BatchQueues:
                 paths.update(queue.paths())
                 queue.dirty = False
         return paths
+
+    def delete(self, topic: str, queue_id: int) -> None:
+        """Delete one queue; its topic still has batch queues."""
+        queue = self.by_key.pop((topic, queue_id))
+        queue.close()
+        self._disk.remove_tree(queue.folder)
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic."""

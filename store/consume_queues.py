@@ -169,12 +169,15 @@ class ConsumeQueues:
 
         A unit that is there already and points to the same record or a later one stays, unless it only stands in for
         one that was missing. When every unit is older than the record, the queue was deleted and made again where the
-        record comes from: what lies behind it goes.
+        record comes from: what lies behind it goes. A record that would stand behind a later one is of a former life
+        of its queue, and stays out.
 
         Returns:
             Whether something went that way.
         """
         made_again = False
+        if offset >= queue.next_offset and self._ends_after(queue, physical):
+            return False
         if offset < queue.next_offset:
             present = self.unit(queue, offset)
             newer = present is not None and present[1] != FILLER_SIZE and present[0] >= physical
@@ -194,6 +197,11 @@ class ConsumeQueues:
         self._write(queue, offset, physical, size, code)
         queue.next_offset = max(queue.next_offset, offset + 1)
         return made_again
+
+    def _ends_after(self, queue: ConsumeQueue, physical: int) -> bool:
+        """Whether the last record of *queue* lies behind *physical* in the log."""
+        newest = self.unit(queue, queue.next_offset - 1) if queue.next_offset else None
+        return newest is not None and newest[1] != FILLER_SIZE and newest[0] > physical
 
     def _stands_in(self, queue: ConsumeQueue, offset: int, physical: int) -> bool:
         """Whether a unit points to a neighbour's record because its own, which may be *physical*, was missing."""

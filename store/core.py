@@ -18,6 +18,8 @@ from understudy.store.commit_log import CommitLog
 from understudy.store.config import SYNC_FLUSH, StoreConfig
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.consume_queues import ConsumeQueues
+from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
+from understudy.store.deletions import Deletions, save_deletions, to_json
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import keep_hole
 from understudy.store.index import Index
@@ -80,6 +82,8 @@ class StoreCore:
         self.flushed = 0
         #: Where the first damage lies that recovery made void; None when the log has all its messages.
         self.hole: int | None = None
+        #: Which topics were deleted; their messages in the log count no more.
+        self.deletions = Deletions()
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.
         self.dispatched = 0
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
@@ -101,6 +105,15 @@ class StoreCore:
         if offset != self.hole:
             keep_hole(self.disk, self.config.folder, self.path(HOLE_FILE), offset)
             self.hole = offset
+
+    def save_deletions(self) -> None:
+        """Have it durable which topics were deleted. Blocking; see :class:`Flusher` for the running store.
+
+        *Errors*: ``OSError``.
+        """
+        if not self.deletions.is_saved:
+            save_deletions(self.disk, self.path(DELETIONS_FILE), to_json(self.deletions.by_topic))
+            self.deletions.is_saved = True
 
     def wake(self) -> None:
         """Tell those who sleep that something changed."""

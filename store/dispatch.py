@@ -65,7 +65,7 @@ class Dispatcher:
         """Return the queue of a record, added if it is new."""
         key = (topic, queue_id)
         queue = self._queues.get(key)
-        if queue is None or (queue.topic, queue_id) not in self._core.consume_queues.by_key:
+        if queue is None or self._core.consume_queues.by_key.get((queue.topic, queue_id)) is not queue:
             if len(self._queues) >= _CACHE_MAX:
                 self._queues.clear()
             queue = self._queues[key] = self._core.consume_queues.create(topic.decode("utf-8", "replace"), queue_id)
@@ -83,10 +83,12 @@ class Dispatcher:
         if kind == FLAG_TRANSACTION_ROLLBACK:
             return
         tags = find_property(seen.properties, TAGS)
-        if to_queues and kind in (0, 8):
+        to_queues = to_queues and kind in (0, 8) and not self._was_deleted(seen.topic, seen)
+        if to_queues:
             self._to_queues(seen, tags)
         if to_index and core.config.message_index_enable:
-            queue = self.queue(seen.topic, seen.queue_id) if not self._is_batch(seen) else self._nameless(seen)
+            has_queue = to_queues and not self._is_batch(seen)
+            queue = self.queue(seen.topic, seen.queue_id) if has_queue else self._nameless(seen)
             hashes = index_hashes(
                 queue, find_property(seen.properties, UNIQ_KEY), find_property(seen.properties, KEYS), tags
             )
@@ -120,7 +122,7 @@ class Dispatcher:
             offsets = find_property(seen.properties, _MULTI_OFFSET)
             if names is not None and offsets is not None:
                 for name, offset in zip(names.split(b","), offsets.split(b","), strict=False):
-                    if name and offset.isdigit():
+                    if name and offset.isdigit() and not self._was_deleted(name, seen):
                         self._put(self.queue(name, 0), int(offset), seen, code)
 
     def _put(self, queue: ConsumeQueue, offset: int, seen: Seen, code: int) -> None:
@@ -129,6 +131,13 @@ class Dispatcher:
             core.forget_held(queue, offset)
         end = seen.physical_offset + seen.size_bytes
         core.hold_or_show(end, queue, offset + 1, code, seen.store_ms, seen.properties)
+
+    def _was_deleted(self, topic: bytes, seen: Seen) -> bool:
+        """Whether a record was deleted with *topic*."""
+        deletions = self._core.deletions
+        if seen.physical_offset >= deletions.until:
+            return False
+        return deletions.covers(topic.decode("utf-8", "replace"), seen.physical_offset, seen.store_ms)
 
     def _is_batch(self, seen: Seen) -> bool:
         topics = self._core.batch_queues.topics

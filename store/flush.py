@@ -19,6 +19,8 @@ from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_reason
 from understudy.store.checkpoint import Checkpoint, save_checkpoint
 from understudy.store.core import StoreCore
+from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
+from understudy.store.deletions import save_deletions, to_json
 
 log = get_logger("store.flush")
 
@@ -62,6 +64,7 @@ class Flusher:
         self._waiters: deque[tuple[int, trio.Event]] = deque()
         self._urgent = trio.Event()
         self._lock = trio.Lock()
+        self._deletions_lock = trio.Lock()
         self._durable_end = -1
         #: Whether the last round failed for want of descriptors or memory, which says nothing about the disk.
         self._short = False
@@ -173,8 +176,27 @@ class Flusher:
                 return False
             if not await self._in_thread(partial(save_checkpoint, core.disk, core.path("checkpoint"), checkpoint)):
                 return False
+            try:
+                await self.save_deletions()
+            except OSError as error:
+                self._refused(error)
+                return False
             self._durable_end = mark.physical_offset
         return True
+
+    async def save_deletions(self) -> None:
+        """Have it durable which topics were deleted. *Errors*: ``OSError``; it is tried again with the next mark."""
+        core = self._core
+        async with self._deletions_lock:
+            if core.deletions.is_saved:
+                return
+            content, core.deletions.is_saved = to_json(core.deletions.by_topic), True
+            path = core.path(DELETIONS_FILE)
+            try:
+                await core.disk.in_thread(partial(save_deletions, core.disk, path, content))
+            except BaseException:
+                core.deletions.is_saved = False
+                raise
 
     def note_deletion(self) -> None:
         """Note at once that queues were deleted or the log begins anew, so that a start does not miss what is gone."""
@@ -194,20 +216,25 @@ class Flusher:
         try:
             await core.disk.in_thread(function)
         except OSError as error:
-            if is_shortage(error):
-                if not self._short:
-                    self._short = True
-                    log.error("flush waits: no file can be opened", folder=core.config.folder, why=os_reason(error))
-                return False
-            reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
-            if reason not in core.refusals:
-                log.error("flush failed, no more messages are accepted", folder=core.config.folder, error=error)
-                core.refusals.add(reason)
+            self._refused(error)
             return False
         if self._short:
             self._short = False
             log.info("files can be opened again, the log is flushed", folder=core.config.folder)
         return True
+
+    def _refused(self, error: OSError) -> None:
+        """Say that something could not be made durable; refuse messages when that will not change by itself."""
+        core = self._core
+        if is_shortage(error):
+            if not self._short:
+                self._short = True
+                log.error("flush waits: no file can be opened", folder=core.config.folder, why=os_reason(error))
+            return
+        reason = f"the disk failed to flush {core.config.folder} ({error.strerror}); replace it and start again"
+        if reason not in core.refusals:
+            log.error("flush failed, no more messages are accepted", folder=core.config.folder, error=error)
+            core.refusals.add(reason)
 
     def _put_back(self, paths: list[str], folders: list[str]) -> None:
         """Have the next round sync what this one could not."""

@@ -9,7 +9,7 @@ slices of the log; after a crash :mod:`~understudy.store.recovery` makes the thr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 import attrs
@@ -21,6 +21,7 @@ from understudy.runtime.world import World
 from understudy.store.batch_writer import BatchWriter
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
+from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.lookup import Lookup
@@ -30,6 +31,7 @@ from understudy.store.repair import Repair
 from understudy.store.replication import Replication
 from understudy.store.retention import Retention
 from understudy.store.status import QueryResult
+from understudy.store.topic_deletion import TopicDeletion
 from understudy.store.writer import Writer
 
 __all__ = ["Arrival", "MessageStore"]
@@ -38,22 +40,6 @@ _CLOSED = "the store is closed"
 _FENCED = "the store does not accept messages now"
 #: How long a clean end may take before the start after it has to recover.
 _CLOSE_TIMEOUT_S = 60
-#: Topics of the brokers themselves, which the clean-up of unused topics leaves alone (TopicValidator.java).
-_SYSTEM_TOPICS = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TBW102",
-        "BenchmarkTest",
-        "DefaultHeartBeatSyncerTopic",
-    }
-)
-_SYSTEM_PREFIXES = ("rmq_sys_", "%LMQ%")
 
 
 class MessageStore:
@@ -84,6 +70,7 @@ class MessageStore:
         self._flusher = Flusher(core)
         self._retention = Retention(core)
         self._flusher.on_progress = self._retention.guard
+        self._deletion = TopicDeletion(core, self._flusher)
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._closed = False
         self.arrived: list[Arrival] = core.arrived
@@ -93,13 +80,16 @@ class MessageStore:
         self.get = self._reader.get
 
     @classmethod
-    async def open(cls, world: World, config: StoreConfig, store_host: tuple[str, int]) -> MessageStore:
+    async def open(
+        cls, world: World, config: StoreConfig, store_host: tuple[str, int], living: LivingTopics | None = None
+    ) -> MessageStore:
         """Lock the folder, recover what is in it, and return a store that accepts calls.
 
         Args:
             world: clock, disk and process id are used.
             config: settings.
             store_host: address and port that go into each record (``brokerIP1`` and ``listenPort``).
+            living: the table of topics beside the store; without it every topic in the log counts as living.
 
         *Errors*: ``DiskLockedError`` when another process holds the folder; ``OSError`` naming the path when it cannot
         be written. Damaged content is repaired or cut off and logged, it never prevents the start.
@@ -110,7 +100,7 @@ class MessageStore:
         try:
             core = await disk.in_thread(partial(prepare, world, config, store_host))
             store = cls(core, lock)
-            await disk.in_thread(partial(recover, core, store._dispatcher, world.process_id))
+            await disk.in_thread(partial(recover, core, store._dispatcher, world.process_id, living))
         except BaseException:
             lock.release()
             raise
@@ -217,25 +207,29 @@ class MessageStore:
         return [*self._core.consume_queues.by_key, *self._core.batch_queues.by_key]
 
     def delete_topic(self, topic: str) -> None:
-        """Delete the queues of a topic; its records stay in the log until their files go."""
-        core = self._core
-        for queue in [queue for queue in core.consume_queues if queue.topic == topic]:
-            core.consume_queues.delete(queue)
-        if topic in core.batch_queues.topics:
-            core.batch_queues.delete_topic(topic)
-        self._flusher.note_deletion()
+        """Delete the queues of a topic; its records stay in the log until their files go, and count no more."""
+        self._deletion.delete(topic)
 
     def clean_unused(self, retain: set[str]) -> list[str]:
         """Delete the queues of every topic that is neither in *retain* nor a system topic; return those topics."""
-        topics = sorted({topic for topic, _ in self.queues()})
-        unused = [
-            topic
-            for topic in topics
-            if topic not in retain and topic not in _SYSTEM_TOPICS and not topic.startswith(_SYSTEM_PREFIXES)
-        ]
-        for topic in unused:
-            self.delete_topic(topic)
-        return unused
+        return self._deletion.clean_unused(retain)
+
+    @property
+    def deletions(self) -> Mapping[str, Deletion]:
+        """The topics that were deleted here, while the log may still hold messages of them."""
+        return self._core.deletions.by_topic
+
+    def learn_deletions(self, deletions: Mapping[str, Deletion]) -> list[str]:
+        """Delete what our master deleted, by the places in its log, which ours continues.
+
+        Returns:
+            Topics of which we still had something.
+        """
+        return self._deletion.learn(deletions)
+
+    async def save_deletions(self) -> None:
+        """Make the deletions durable; after this no start brings the topics back. *Errors*: ``OSError``."""
+        await self._flusher.save_deletions()
 
     # Replication
 

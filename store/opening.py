@@ -11,6 +11,7 @@ import os
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.core import StoreCore
+from understudy.store.deletions import LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import sync_files
 from understudy.store.recovery import Recovery
@@ -30,15 +31,16 @@ def prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> S
     return StoreCore(world.disk, world.clock, config, store_host)
 
 
-def recover(core: StoreCore, dispatcher: Dispatcher, process_id: int) -> None:
+def recover(core: StoreCore, dispatcher: Dispatcher, process_id: int, living: LivingTopics | None = None) -> None:
     """Make log, queues and index agree, set the marker, and make durable what readers are to see.
 
     Args:
         core, dispatcher: of the store.
         process_id: stands in the marker.
+        living: the table of topics beside the store.
     """
     disk = core.disk
-    Recovery(core, dispatcher).run()
+    Recovery(core, dispatcher, living).run()
     abort = disk.open(core.path("abort"))
     try:
         abort.truncate(0)

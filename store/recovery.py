@@ -11,6 +11,8 @@ A start never fails because of what is in the files:
 * the log ends at the first damage behind which nothing whole follows; the rest of its file is zeroed;
 * damage with whole records behind it becomes a *void* record (a rolled back transaction, which no reader sees); the
   units that pointed there point to a neighbour, so that no reader waits for what is gone;
+* messages of topics that were deleted stay out of the queues (:mod:`understudy.store.deletions`), and of a queue that
+  was deleted and made again only its last life is entered;
 * what was there before is kept in the folder ``damaged``, and where the first of it lies is noted: a slave gets its
   messages from its master again.
 """
@@ -25,6 +27,8 @@ from understudy.runtime.log import get_logger
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
+from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
+from understudy.store.deletions import Deletion, LivingTopics, load_deletions
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import sync_files
 from understudy.store.holes import FILE_NAME as HOLE_FILE
@@ -32,7 +36,8 @@ from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
 from understudy.store.queue_recovery import recover_all, recover_below
 from understudy.store.segments import Segment
-from understudy.store.walk import VOID_TOPIC, Walk, parse
+from understudy.store.topic_deletion import drop_deleted_queues, is_system
+from understudy.store.walk import VOID_TOPIC, Seen, Walk, parse
 
 log = get_logger("store.recovery")
 
@@ -51,10 +56,15 @@ _MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 class Recovery:
     """One start of one store. Blocking; call :meth:`run` in a worker thread."""
 
-    def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher, living: LivingTopics | None = None) -> None:
         self._core = core
         self._dispatcher = dispatcher
         self._mark: Mark | None = None
+        self._living = living
+        #: Topics that nothing says were deleted: they have queues, are in the table, or were made after it was written.
+        self._known: set[bytes] = set()
+        #: Of the others: where the last of their messages ends, and the greatest store time.
+        self._lacking: dict[bytes, Deletion] = {}
 
     def run(self) -> None:
         """Recover everything; afterwards the log can be written to."""
@@ -66,6 +76,7 @@ class Recovery:
         core.index.load()
         core.checkpoint = checkpoint = load_checkpoint(core.disk, core.path("checkpoint"))
         core.hole = load_hole(core.disk, core.path(HOLE_FILE))
+        core.deletions = load_deletions(core.disk, core.path(DELETIONS_FILE))
         started = core.clock.wall_ms()
         if not core.segments.items:
             self._start_empty()
@@ -79,6 +90,8 @@ class Recovery:
             earliest = self._earliest_doubtful(unclean and not intact, checkpoint, durable)
             start, index_from = self._start_without_mark(earliest, unclean, checkpoint)
             compare = True
+        drop_deleted_queues(core, core.deletions.by_topic)
+        self._known = {topic.encode() for topic, _ in (*core.consume_queues.by_key, *core.batch_queues.by_key)}
         index_known = core.index.last.end_offset if compare and core.index.last is not None else -1
 
         # What is recovered is shown when all is done.
@@ -92,7 +105,12 @@ class Recovery:
         )
         for seen in walk:
             physical = seen.physical_offset
-            self._dispatcher.dispatch(seen, to_index=physical >= index_from, once=physical == index_known)
+            self._dispatcher.dispatch(
+                seen,
+                to_queues=not self._lacks(seen),
+                to_index=physical >= index_from,
+                once=physical == index_known,
+            )
         core.show_at_once = show_at_once
         self._finish(walk, unclean, intact, durable)
         if unclean or walk.holes or compare:
@@ -115,6 +133,8 @@ class Recovery:
             core.batch_queues.delete_topic(topic)
         core.index.clear()
         core.set_hole(None)
+        core.deletions.clear()
+        core.save_deletions()
         core.log.continue_at(0)
 
     def _restore(self, mark: Mark, trusted_index: bool) -> bool:
@@ -195,6 +215,30 @@ class Recovery:
         start = earliest if have_queues else items[0].start
         return start, max(index_from, start)
 
+    def _lacks(self, seen: Seen) -> bool:
+        """Whether a message is of a topic that was deleted, as far as the table of topics says; note it then."""
+        living, topic = self._living, seen.topic
+        if living is None or topic in self._known:
+            return False
+        name = topic.decode("utf-8", "replace")
+        if is_system(name) or not living.lacks(name, seen.store_ms):
+            self._known.add(topic)
+            return False
+        before = self._lacking.get(topic, Deletion(0, 0))
+        end = seen.physical_offset + seen.size_bytes
+        self._lacking[topic] = Deletion(end, max(before.store_ms, seen.store_ms))
+        return True
+
+    def _note_deletions(self, end: int) -> None:
+        """Make durable, for every later start, which topics were found to be deleted."""
+        core = self._core
+        for topic, deletion in self._lacking.items():
+            name = topic.decode("utf-8", "replace")
+            log.info("messages of a topic that was deleted stay out", topic=name, until=deletion.position)
+            core.deletions.add(name, deletion)
+        core.deletions.fit(core.segments.min_offset, end)
+        core.save_deletions()
+
     def _finish(self, walk: Walk, unclean: bool, intact: bool, durable: Mark | None) -> None:
         core = self._core
         end, mark = walk.end, self._mark
@@ -206,6 +250,7 @@ class Recovery:
         if unclean or mark is None or walk.count or walk.holes:
             self._end_log(end, intact)
         core.log.continue_at(end)
+        self._note_deletions(end)
         for queue in core.consume_queues:
             if mark is None:
                 core.consume_queues.cut(queue, end)

@@ -70,6 +70,8 @@ class Replication:
             core.index.clear()
             core.held.clear()
             core.set_hole(None)
+            core.deletions.clear()
+            core.save_deletions()
         log.continue_at(physical_offset - physical_offset % core.segments.file_size)
         core.segments.create(log.base)
         log.continue_at(physical_offset)

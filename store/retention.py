@@ -146,3 +146,4 @@ class Retention:
         for queue in list(core.consume_queues):
             core.consume_queues.delete_before(queue, log_min)
         core.index.delete_before(log_min)
+        core.deletions.fit(log_min, max(core.log.end, core.deletions.until))

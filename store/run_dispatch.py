@@ -75,7 +75,8 @@ class RunDispatcher:
     def _usual(self, log: CommitLog) -> tuple[int, int]:
         """Collect runs up to what is unusual or not whole; return their end and the store time of the last record."""
         core, dispatcher = self._core, self._dispatcher
-        if core.batch_queues.topics or core.config.enable_multi_dispatch:
+        may_be_deleted = core.dispatched < core.deletions.until
+        if core.batch_queues.topics or core.config.enable_multi_dispatch or may_be_deleted:
             return core.dispatched, 0
         view, base, limit = log.view, log.base, log.at
         at = core.dispatched - base

@@ -28,7 +28,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     """Answer clean-up requests of *broker* on *server*."""
     handlers = MaintenanceAdmin(broker)
     server.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, handlers.clean_queues)
-    server.register(RequestCode.CLEAN_UNUSED_TOPIC, handlers.clean_topics)
+    server.register_async(RequestCode.CLEAN_UNUSED_TOPIC, handlers.clean_topics)
     server.register(RequestCode.DELETE_EXPIRED_COMMITLOG, handlers.delete_expired)
     server.register(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, handlers.check_rocksdb)
     server.register(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, handlers.export_rocksdb)
@@ -44,11 +44,12 @@ class MaintenanceAdmin:
         """Agree (306): queue files are deleted together with the log files they point into, none is left to clean."""
         return response(command)
 
-    def clean_topics(self, connection: Connection, command: Command) -> Command:
+    async def clean_topics(self, connection: Connection, command: Command) -> Command:
         """Delete the queues of topics that no longer exist (316)."""
         cleaned = self._broker.store.clean_unused(set(self._broker.topics.rows))
         if cleaned:
             log.info("queues of unknown topics deleted", topics=",".join(cleaned))
+            await self._broker.store.save_deletions()
         return response(command)
 
     def delete_expired(self, connection: Connection, command: Command) -> Command:

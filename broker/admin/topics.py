@@ -16,6 +16,7 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.store.deletions import to_json
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -98,6 +99,7 @@ class TopicAdmin:
             broker.topics.delete(name)
             broker.forget_topic(name)
         await broker.persistence.save("topics")
+        await broker.store.save_deletions()
         await broker.persistence.save("offsets")
         await broker.registration.settled()
         return response(command)
@@ -115,6 +117,8 @@ class TopicAdmin:
             "topicQueueMappingDetailMap": mappings.rows,
             "topicQueueMappingInfoMap": {},
         }
+        if deletions := self._broker.store.deletions:
+            body["deletedTopicTable"] = to_json(deletions)
         return json_answer(command, body, ext={"totalTopicNum": str(len(topics.rows))})
 
     def get(self, connection: Connection, command: Command) -> Command:

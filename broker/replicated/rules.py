@@ -35,6 +35,7 @@ from understudy.broker.offsets import (
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger
+from understudy.store.deletions import Deletion, from_json
 
 if TYPE_CHECKING:
     from understudy.broker.replicated.table import Source
@@ -176,6 +177,14 @@ def of_present(own: OffsetTable, theirs: OffsetsAnswer) -> OffsetsAnswer:
     return theirs.without(
         own.removed_topics.newer_than(theirs.removed_topics), own.removed_groups.newer_than(theirs.removed_groups)
     )
+
+
+def read_deletions(answer: Mapping[str, Any]) -> dict[str, Deletion]:
+    """Read which topics a master of ours deleted, and where in its log. Raises :class:`ReplicaTableError`."""
+    try:
+        return from_json(answer.get("deletedTopicTable") or {})
+    except ValueError as error:
+        raise ReplicaTableError(f"deletedTopicTable: {error}") from None
 
 
 def offsets_to_take(own: OffsetTable, seen: OffsetsAnswer | None, theirs: OffsetsAnswer) -> Queues:

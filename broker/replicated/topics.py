@@ -7,11 +7,12 @@ from typing import Any
 
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.replicated.pages import PagedCopying, PageNames, Rows
-from understudy.broker.replicated.rules import ReplicaTableError, takeover, tell_older
+from understudy.broker.replicated.rules import ReplicaTableError, read_deletions, takeover, tell_older
 from understudy.broker.replicated.table import Copying, FilePlan, ReplicatedTable, Source
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
+from understudy.store.deletions import Deletion
 
 _PAGES = PageNames("topicSeq", "maxTopicNum", "totalTopicNum", "topicConfigTable")
 
@@ -66,7 +67,8 @@ class ReplicatedTopics(ReplicatedTable):
         mappings: travel along.
 
     Attributes:
-        on_gone: called with each topic that was deleted at the source.
+        on_gone: called with each topic that was deleted at the source, and where in its log if it says so.
+        on_deletions: called with all that a master of ours says of deleted topics, once its log continues ours.
     """
 
     name = "topics"
@@ -76,7 +78,8 @@ class ReplicatedTopics(ReplicatedTable):
     def __init__(self, topics: TopicTable, mappings: ReplicatedMappings) -> None:
         self.table = topics
         self.mappings = mappings
-        self.on_gone: list[Callable[[str], None]] = []
+        self.on_gone: list[Callable[[str, Deletion | None], None]] = []
+        self.on_deletions: list[Callable[[Mapping[str, Deletion]], None]] = []
 
     def snapshot(self) -> dict[str, Any]:
         """See :class:`ReplicatedTable`."""
@@ -112,9 +115,12 @@ class _Topics(PagedCopying):
         topics = [TopicConfig.from_json(row, name) for name, row in rows.items()]
         if not plan.adopt and source.leads:
             tell_older("topics", source, table.version, version)
+        deletions = read_deletions(body) if source.leads and source.continues() else {}
         delete = plan.delete and source.continues()
         gone = table.take(topics, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
         for topic in gone:
             for callback in self._topics.on_gone:
-                callback(topic)
+                callback(topic, deletions.get(topic))
+        for learn in self._topics.on_deletions:
+            learn(deletions)
         return delete == plan.delete

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -30,6 +30,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.threads import InPlace
+from understudy.store.deletions import Deletion
 from understudy.store.status import GetResult, GetStatus, QueryResult
 
 DATA = Path(__file__).parent.parent / "data" / "broker_admin"
@@ -88,8 +89,13 @@ class NumberStore:
     def query(self, *arguments: Any) -> QueryResult:
         return QueryResult([], 0, 0)
 
+    deletions: Mapping[str, Deletion] = {}
+
     def delete_topic(self, topic: str) -> None:
         self.deleted.append(topic)
+
+    async def save_deletions(self) -> None:
+        """Nothing is on a disk."""
 
 
 class NotedSaves:
