@@ -41,7 +41,7 @@ from understudy.broker.session import OpenRules, RoleSession
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
-from understudy.broker.topics import TopicTable
+from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
@@ -124,6 +124,7 @@ class Broker:
         self.queue_mappings = QueueMappings(now_ms)
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
+        self.topics.on_change.append(self._topics_changed)
         self.tables.topics.on_gone.append(self.forget_topic)
         self.tables.topics.on_deletions.append(self.learn_deletions)
         self.metrics = open_endpoint(self)
@@ -190,6 +191,9 @@ class Broker:
             self.store.learn_deletions({topic: deletion})
         self.stats.topic_deleted(topic)
         self.hold.wake_topic(topic)
+
+    def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
+        self.store.declare_batch_topics([row.name for row in rows if has_batch_queues(row.attributes)])
 
     def learn_deletions(self, deletions: Mapping[str, Deletion]) -> None:
         """Delete the former lives of topics that the master deleted, also of those that were made again since."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from understudy.broker.config import MessageStoreConfig
+from understudy.broker.topics import has_batch_queues
 from understudy.format.data_version import DataVersion
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
@@ -88,7 +89,11 @@ async def living_topics(disk: Disk, keys: MessageStoreConfig) -> LivingTopics | 
     table = content.get("topicConfigTable")
     if not isinstance(table, Mapping):
         return None
-    return LivingTopics(frozenset(map(str, table)), DataVersion.from_json(content.get("dataVersion")).timestamp)
+    batch = [
+        str(name) for name, row in table.items() if isinstance(row, Mapping) and has_batch_queues(row.get("attributes"))
+    ]
+    changed_ms = DataVersion.from_json(content.get("dataVersion")).timestamp
+    return LivingTopics(frozenset(map(str, table)), changed_ms, frozenset(batch))
 
 
 async def load(disk: Disk, path: str, merge: Callable[[Mapping[str, Any]], None]) -> bool:

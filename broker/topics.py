@@ -16,6 +16,15 @@ from understudy.format import names
 from understudy.format.data_version import DataVersion
 
 SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
+QUEUE_TYPE, BATCH_QUEUES = "queue.type", "BatchCQ"
+
+
+def has_batch_queues(attributes: object) -> bool:
+    """Tell whether attributes, as they stand in a row of the table, are those of a topic with batch queues."""
+    return isinstance(attributes, Mapping) and BATCH_QUEUES in (
+        attributes.get(QUEUE_TYPE),
+        attributes.get(f"+{QUEUE_TYPE}"),
+    )
 
 
 @attrs.define

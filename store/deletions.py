@@ -46,10 +46,12 @@ class LivingTopics:
     Args:
         names: the topics it has.
         changed_ms: when it was changed last (ms), by the clock that stamps messages; 0 when that is unknown.
+        batch: those of them that have batch queues.
     """
 
     names: frozenset[str]
     changed_ms: int
+    batch: frozenset[str] = frozenset()
 
     def lacks(self, topic: str, store_ms: int) -> bool:
         """Whether a message stored at *store_ms* is of a topic that was deleted before the table was changed."""

@@ -18,6 +18,7 @@ import trio
 from understudy.runtime.disk import Lock
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.world import World
+from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.batch_writer import BatchWriter
 from understudy.store.config import StoreConfig
 from understudy.store.core import Arrival, StoreCore
@@ -213,6 +214,14 @@ class MessageStore:
     def clean_unused(self, retain: set[str]) -> list[str]:
         """Delete the queues of every topic that is neither in *retain* nor a system topic; return those topics."""
         return self._deletion.clean_unused(retain)
+
+    def declare_batch_topics(self, topics: Iterable[str]) -> None:
+        """Let *topics* have batch queues, which are read and copied here, but take no messages of senders."""
+        core = self._core
+        before = len(core.consume_queues.by_key)
+        declare_batch_topics(core, self._dispatcher, topics)
+        if len(core.consume_queues.by_key) != before:
+            self._flusher.note_deletion()
 
     @property
     def deletions(self) -> Mapping[str, Deletion]:

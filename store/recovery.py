@@ -24,6 +24,7 @@ import zlib
 
 from understudy.format.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
 from understudy.runtime.log import get_logger
+from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
 from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
@@ -113,6 +114,8 @@ class Recovery:
             )
         core.show_at_once = show_at_once
         self._finish(walk, unclean, intact, durable)
+        if self._living is not None:
+            declare_batch_topics(core, self._dispatcher, sorted(self._living.batch))
         if unclean or walk.holes or compare:
             log.info(
                 "recovered",

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import attrs
 
+from understudy.broker.topics import BATCH_QUEUES, QUEUE_TYPE
+
 
 class AttributeRefusedError(ValueError):
     """A change that is not allowed; the text is the reference's remark."""
@@ -20,11 +22,13 @@ class Attribute:
 
     Args:
         choices: the words it may be; empty for a number.
+        unserved: those of them that this broker does not take, each with the reason.
         low, high: bounds of a number.
         changeable: whether it may change after its owner was created.
     """
 
     choices: tuple[str, ...] = ()
+    unserved: Mapping[str, str] = attrs.Factory(dict)
     low: int = 0
     high: int = 0
     changeable: bool = True
@@ -34,6 +38,8 @@ class Attribute:
         if self.choices:
             if value not in self.choices:
                 raise AttributeRefusedError(f"value is not in set: [{', '.join(self.choices)}]")
+            if value in self.unserved:
+                raise AttributeRefusedError(f"{value} is not supported: {self.unserved[value]}")
             return
         try:
             number = int(value)
@@ -46,7 +52,11 @@ class Attribute:
 TOPIC_ATTRIBUTES = {
     "cleanup.policy": Attribute(("DELETE", "COMPACTION"), changeable=False),
     "message.type": Attribute(("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "NORMAL")),
-    "queue.type": Attribute(("SimpleCQ", "BatchCQ"), changeable=False),
+    QUEUE_TYPE: Attribute(
+        ("SimpleCQ", BATCH_QUEUES),
+        unserved={BATCH_QUEUES: "this broker writes no batch queues; leave queue.type out or make it SimpleCQ"},
+        changeable=False,
+    ),
     "reserve.time": Attribute(low=-1, high=2**63 - 1),
 }
 GROUP_ATTRIBUTES = {"priority.factor": Attribute(low=0, high=100)}

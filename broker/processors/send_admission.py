@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from understudy.broker import delay
 from understudy.broker.processors import send_header
-from understudy.broker.topics import MULTI_TAG, TopicConfig
+from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, has_batch_queues
 from understudy.broker.unique_id import UniqueIds
 from understudy.format import names
 from understudy.format.properties import parse_properties
@@ -95,6 +95,9 @@ class Admission:
             row = rows.create_on_send(topic, template, queues, ext.get("k") == "true", config.auto_create_topic_enable)
         if row is None:
             raise self.refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        if has_batch_queues(row.attributes):
+            remark = f"topic {topic} has batch queues ({QUEUE_TYPE}={BATCH_QUEUES}), which take no new messages here"
+            raise self.refused(ResponseCode.MESSAGE_ILLEGAL, f"{remark}; use another")
         plan = self.plans.get(topic)
         if plan is None:
             plan = self.plans[topic] = TopicPlan(row, self._broker.stats.topic(topic).add)
