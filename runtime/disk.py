@@ -123,8 +123,8 @@ class Disk(Protocol):
         ...
 
     def open(self, path: str, *, create: bool = True) -> File: ...
-    def map(self, path: str, size: int) -> Mapping:
-        """Map *path*, creating it or growing it with zeros to *size* bytes."""
+    def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
+        """Map *path*, creating it (unless told not to) or growing it with zeros to *size* bytes."""
         ...
 
     def allocate(self, path: str, offset: int, length: int) -> None:
@@ -212,8 +212,8 @@ class RealFile:
 class RealMapping:
     """A shared mapping of a file."""
 
-    def __init__(self, path: str, size: int) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    def __init__(self, path: str, size: int, create: bool) -> None:
+        fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
         try:
             if os.fstat(fd).st_size < size:
                 os.ftruncate(fd, size)
@@ -296,8 +296,8 @@ class RealDisk(RealFiles):
     def open(self, path: str, *, create: bool = True) -> File:
         return RealFile(path, create)
 
-    def map(self, path: str, size: int) -> Mapping:
-        return RealMapping(path, size)
+    def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
+        return RealMapping(path, size, create)
 
     def allocate(self, path: str, offset: int, length: int) -> None:
         # Not posix_fallocate: where the file system cannot, it writes zeros beside those who write to the mapping.

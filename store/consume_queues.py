@@ -300,9 +300,11 @@ class ConsumeQueues:
                 self._disk.make_folder(queue.folder)
                 topic_folder = os.path.dirname(queue.folder)
                 self.unsynced_folders.update((topic_folder, self._folder, os.path.dirname(self._folder)))
+            view = self._mapped.view(queue.path(start), queue.file_size, queue, start)
             queue.starts.append(start)
             queue.starts.sort()
             self.unsynced_folders.add(queue.folder)
+            return view
         return self._mapped.view(queue.path(start), queue.file_size, queue, start)
 
     def _write(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> None:

@@ -26,7 +26,7 @@ from understudy.store.index import Index
 from understudy.store.index_keys import Keys, index_hashes
 from understudy.store.mapped_files import MappedFiles
 from understudy.store.mark import FILE_NAME, Mark, MarkFile
-from understudy.store.segments import Segments
+from understudy.store.segments import Segment, Segments
 
 log = get_logger("store")
 
@@ -53,6 +53,7 @@ class StoreCore:
             config.mapped_log_files_max,
             self._folder_full,
         )
+        self.segments.on_lost = self._file_lost
         self.log = CommitLog(self.segments)
         self.queue_files = MappedFiles(disk, config.mapped_queue_files_max)
         self.consume_queues = ConsumeQueues(
@@ -225,6 +226,16 @@ class StoreCore:
         self.marks.close()
         self.log.view = memoryview(b"")
         self.segments.close()
+
+    def _file_lost(self, segment: Segment) -> None:
+        """Say that a file of the log was removed by somebody else, and take no message that may be lost like it."""
+        if segment.start < self.segments.min_offset:
+            log.warning("the oldest file of the log was removed; its messages are gone", path=segment.path)
+            return
+        reason = f"{segment.path} is not there any more; put it back and start again, or start again without it"
+        if reason not in self.refusals:
+            log.error("a file of the log was removed, no more messages are accepted", path=segment.path)
+            self.refusals.add(reason)
 
     def _folder_full(self, folder: str) -> bool:
         usage = self.disk.usage(folder)

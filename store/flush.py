@@ -7,6 +7,7 @@ sleep when nothing changed.
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -24,26 +25,35 @@ from understudy.store.deletions import save_deletions, to_json
 
 log = get_logger("store.flush")
 
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 PAGE_BYTES = 4096
 #: Between two live marks while messages arrive.
 LIVE_MARK_MS = 200
+#: Between two tries to note progress on a full disk.
+NO_SPACE_RETRY_MS = 1000
 #: From so many changed files on, one sync of the whole file system is cheaper than one for each.
 MANY_FILES = 64
 
 
-def sync_files(disk: Disk, paths: list[str], folders: list[str], folder_of_all: str = "") -> None:
+def sync_files(disk: Disk, paths: list[str], folders: list[str], folder_of_all: str = "") -> list[str]:
     """Wait until files and folders are durable; those deleted meanwhile are left out. Blocking.
 
     Args:
         folder_of_all: where all of them lie, if that is one file system.
+
+    Returns:
+        The files that are not there.
     """
     if len(paths) + len(folders) > MANY_FILES and folder_of_all:
         disk.sync_everything(folder_of_all)
-        return
+        return [path for path in paths if not disk.exists(path)]
+    missing = []
     for path in paths:
         try:
             file = disk.open(path, create=False)
         except FileNotFoundError:
+            missing.append(path)
             continue
         try:
             file.sync()
@@ -54,6 +64,7 @@ def sync_files(disk: Disk, paths: list[str], folders: list[str], folder_of_all: 
             disk.sync_folder(folder)
         except FileNotFoundError:
             continue
+    return missing
 
 
 class Flusher:
@@ -68,6 +79,8 @@ class Flusher:
         self._durable_end = -1
         #: Whether the last round failed for want of descriptors or memory, which says nothing about the disk.
         self._short = False
+        #: Why messages are refused: there is no space for the notes of what is durable.
+        self._no_space = f"the disk of {core.config.folder} is full, so progress cannot be noted; free some space"
         #: Called now and then while the log grows: a disk may fill up between two looks of the retention.
         self.on_progress: Callable[[], None] = lambda: None
         #: Raised when queues are deleted or the log begins anew, so that a mark taken before is not written after.
@@ -124,7 +137,10 @@ class Flusher:
             await core.clock.sleep(LIVE_MARK_MS / 1000)
             core.marks.write_live(core.mark())
             self.on_progress()
-            if core.clock.monotonic() - last_durable >= core.config.flush_commit_log_thorough_interval_ms / 1000:
+            pause_ms = core.config.flush_commit_log_thorough_interval_ms
+            if self._no_space in core.refusals:
+                pause_ms = min(pause_ms, NO_SPACE_RETRY_MS)
+            if core.clock.monotonic() - last_durable >= pause_ms / 1000:
                 await self.make_durable()
                 last_durable = core.clock.monotonic()
 
@@ -174,13 +190,15 @@ class Flusher:
             core.marks.put_durable(mark)
             if not await self._in_thread(core.marks.sync):
                 return False
-            if not await self._in_thread(partial(save_checkpoint, core.disk, core.path("checkpoint"), checkpoint)):
-                return False
             try:
+                await core.disk.in_thread(partial(save_checkpoint, core.disk, core.path("checkpoint"), checkpoint))
                 await self.save_deletions()
             except OSError as error:
-                self._refused(error)
+                self._refused(error, full=error.errno in NO_SPACE)
                 return False
+            if self._no_space in core.refusals:
+                core.refusals.discard(self._no_space)
+                log.info("progress can be noted again, messages are accepted", folder=core.config.folder)
             self._durable_end = mark.physical_offset
         return True
 
@@ -208,7 +226,17 @@ class Flusher:
     async def _sync(self, paths: list[str], folders: list[str]) -> bool:
         core = self._core
         one_disk = "" if core.config.commit_log_folders else core.config.folder
-        return await self._in_thread(partial(sync_files, core.disk, paths, folders, one_disk))
+        missing: list[str] = []
+
+        def sync() -> None:
+            missing.extend(sync_files(core.disk, paths, folders, one_disk))
+
+        if not await self._in_thread(sync):
+            return False
+        lost = [item for item in core.segments.items if item.path in missing]
+        for item in lost:
+            core.segments.lose(item)
+        return not lost
 
     async def _in_thread(self, function: Callable[[], None]) -> bool:
         """Run *function* in a thread; False when the disk refused, or the process may open no file at the moment."""
@@ -223,9 +251,19 @@ class Flusher:
             log.info("files can be opened again, the log is flushed", folder=core.config.folder)
         return True
 
-    def _refused(self, error: OSError) -> None:
-        """Say that something could not be made durable; refuse messages when that will not change by itself."""
+    def _refused(self, error: OSError, full: bool = False) -> None:
+        """Say that something could not be made durable, and refuse messages.
+
+        Args:
+            error: what the disk said.
+            full: only a note could not be written for want of space: it is tried again, and messages are taken then.
+        """
         core = self._core
+        if full:
+            if self._no_space not in core.refusals:
+                log.error("the disk is full, no messages are accepted", folder=core.config.folder, why=os_reason(error))
+                core.refusals.add(self._no_space)
+            return
         if is_shortage(error):
             if not self._short:
                 self._short = True

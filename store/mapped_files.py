@@ -37,19 +37,20 @@ class MappedFiles:
     def __len__(self) -> int:
         return len(self._files)
 
-    def view(self, path: str, size: int, owner: Owner, start: int) -> memoryview:
+    def view(self, path: str, size: int, owner: Owner, start: int, *, create: bool = True) -> memoryview:
         """Return the view of the file at *path*, mapped (and created or grown with zeros) if it is not.
 
         Args:
             size: length of the file in bytes.
             owner: told when the file is given back.
             start: what the owner knows the file by.
+            create: whether a file that is not there is made; otherwise ``FileNotFoundError`` is raised.
         """
         entry = self._files.get(path)
         if entry is None:
             while len(self._files) >= self._maximum:
                 self._give_back(next(iter(self._files)))
-            entry = self._files[path] = (self._map(path, size), owner, start)
+            entry = self._files[path] = (self._map(path, size, create), owner, start)
             if not self._read_ahead:
                 entry[0].read_ahead(False)
         return entry[0].view
@@ -70,11 +71,11 @@ class MappedFiles:
         for path in list(self._files):
             self._give_back(path)
 
-    def _map(self, path: str, size: int) -> Mapping:
+    def _map(self, path: str, size: int, create: bool) -> Mapping:
         """Map one more file; where the process may not have so many, the oldest ones make room."""
         while True:
             try:
-                return self._disk.map(path, size)
+                return self._disk.map(path, size, create=create)
             except OSError as error:
                 if not self._files or not is_shortage(error):
                     raise

@@ -11,6 +11,7 @@ import time
 import attrs
 
 from understudy.runtime.log import get_logger
+from understudy.runtime.os_failure import os_failure
 from understudy.store.config import StoreConfig
 from understudy.store.core import StoreCore
 
@@ -71,6 +72,7 @@ class Retention:
             f"the disk of {core.config.folder} is above {core.config.disk_space_warning_level_ratio} percent "
             "(diskSpaceWarningLevelRatio); free some space"
         )
+        self._unknown = f"the disk of {core.config.folder} does not say how full it is; see whether it is there"
 
     def request(self) -> None:
         """Delete expired files in the next looks, whatever the hour."""
@@ -79,7 +81,7 @@ class Retention:
     async def run(self) -> None:
         """Look now and then until cancelled."""
         core = self._core
-        self._refuse_or_accept(self._verdict(core.clock.wall_ms()))
+        self.guard()
         await core.clock.sleep(FIRST_LOOK_MS / 1000)
         while True:
             self.look()
@@ -96,18 +98,33 @@ class Retention:
         """Judge, refuse or accept writes, delete what may go; return the number of log files deleted."""
         core = self._core
         now = core.clock.wall_ms()
+        core.segments.look_for_lost()
         verdict = self._verdict(now)
         self._manual_rounds = max(0, self._manual_rounds - 1)
+        if verdict is None:
+            return 0
         self._refuse_or_accept(verdict)
         return self.delete_files(now, verdict.delete_any) if verdict.delete_expired else 0
 
     def guard(self) -> None:
         """Refuse or accept writes by the space there is now, without deleting anything."""
-        self._refuse_or_accept(self._verdict(self._core.clock.wall_ms()))
+        verdict = self._verdict(self._core.clock.wall_ms())
+        if verdict is not None:
+            self._refuse_or_accept(verdict)
 
-    def _verdict(self, now_ms: int) -> Verdict:
+    def _verdict(self, now_ms: int) -> Verdict | None:
+        """Return what to do; ``None`` when the disk does not even say how full it is, and messages are refused."""
+        core = self._core
+        try:
+            used = self.used_ratio()
+        except OSError as error:
+            if self._unknown not in core.refusals:
+                log.error("no messages are accepted", why=os_failure(error))
+                core.refusals.add(self._unknown)
+            return None
+        core.refusals.discard(self._unknown)
         hour = time.localtime(now_ms / 1000).tm_hour
-        return judge(self._core.config, self.used_ratio(), hour, self._manual_rounds > 0)
+        return judge(core.config, used, hour, self._manual_rounds > 0)
 
     def _refuse_or_accept(self, verdict: Verdict) -> None:
         core = self._core
@@ -130,8 +147,12 @@ class Retention:
             # What may not be shown to readers yet, or is not durable, is not old.
             if oldest.end > min(core.dispatched, core.show_limit()) or oldest.end > core.flushed:
                 break
-            if not any_age and now_ms < core.disk.modified_ms(oldest.path) + reserved_ms:
-                break
+            try:
+                if not any_age and now_ms < core.disk.modified_ms(oldest.path) + reserved_ms:
+                    break
+            except FileNotFoundError:
+                core.segments.lose(oldest)
+                continue
             core.segments.delete_first()
             deleted += 1
             log.info("deleted commit log file", path=oldest.path)

@@ -61,6 +61,10 @@ class Segments:
         file_size: bytes of a new file.
         mapped_max: most files mapped at the same time.
         folder_full: says whether a folder should not get a new file now.
+
+    Attributes:
+        on_lost: called, perhaps again and again, with a file that is not on the disk any more although nobody here
+            deleted it. It is not of the log any more, unless it is the last one, which is still written to.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Segments:
         self.items: list[Segment] = []
         self._starts: list[int] = []
         self.unsynced_folders: set[str] = set()
+        self.on_lost: Callable[[Segment], None] = lambda segment: None
 
     def load(self) -> None:
         """Find the files. An empty last file is deleted, a short one counts as filled with zeros."""
@@ -114,7 +119,17 @@ class Segments:
         return self._starts[0] if self._starts else -1
 
     def find(self, offset: int) -> Segment | None:
-        """Return the file that holds *offset*."""
+        """Return the file that holds *offset*; one that was removed behind our back holds nothing."""
+        segment = self._at(offset)
+        if segment is not None and segment.view is None:
+            try:
+                self.view(segment)
+            except FileNotFoundError:
+                self.lose(segment)
+                return None
+        return segment
+
+    def _at(self, offset: int) -> Segment | None:
         index = bisect_right(self._starts, offset) - 1
         if index < 0 or offset >= self.items[index].end:
             return None
@@ -122,7 +137,7 @@ class Segments:
 
     def path_of(self, start: int) -> str:
         """Return the path of the file that begins at *start*. Raises ``KeyError``."""
-        segment = self.find(start)
+        segment = self._at(start)
         if segment is None:
             raise KeyError(start)
         return segment.path
@@ -135,15 +150,28 @@ class Segments:
     def view(self, segment: Segment) -> memoryview:
         """Return the bytes of a file, mapped if it is not."""
         if segment.view is None:
-            segment.view = self._mapped.view(segment.path, segment.size, segment, segment.start)
+            segment.view = self._mapped.view(segment.path, segment.size, segment, segment.start, create=False)
         return segment.view
+
+    def look_for_lost(self) -> None:
+        """Find out which files were removed behind our back; costs a look at each."""
+        for segment in [segment for segment in self.items if not self._disk.exists(segment.path)]:
+            self.lose(segment)
+
+    def lose(self, segment: Segment) -> None:
+        """Take note that the file of *segment* is not on the disk any more."""
+        if segment is not self.items[-1]:
+            index = self.items.index(segment)
+            del self.items[index], self._starts[index]
+            self._mapped.drop(segment.path)
+        self.on_lost(segment)
 
     def create(self, start: int) -> Segment:
         """Add an empty file that begins at *start*, which must be after every other file."""
         usable = [folder for folder in self._folders if not self._folder_full(folder)] or list(self._folders)
         folder = usable[start // self.file_size % len(usable)]
         segment = Segment(os.path.join(folder, file_name(start)), start, self.file_size)
-        self.view(segment)
+        segment.view = self._mapped.view(segment.path, segment.size, segment, start)
         self.unsynced_folders.add(folder)
         self.items.append(segment)
         self._starts.append(start)

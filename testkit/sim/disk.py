@@ -61,6 +61,8 @@ class SimFile:
 
     def write_at(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         raw = memoryview(data).cast("B")
+        if self._disk.is_full and (offset + len(raw) > self._inode.length or not self._inode.platter_pages):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if offset + len(raw) > self._inode.length:
             self._inode.set_length(offset + len(raw))
         self._inode.cache[offset : offset + len(raw)] = raw
@@ -203,6 +205,11 @@ class SimDisk:
         inode.cache[: len(data)] = data
         inode.sync()
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a test has filled the disk: what has no space yet gets none."""
+        return self.used_bytes is not None and self.used_bytes >= self.total_bytes
+
     def check_sync(self) -> None:
         """Count a sync, or fail it when a test wants that."""
         if self.sync_error is not None:
@@ -250,14 +257,14 @@ class SimDisk:
     def open(self, path: str, *, create: bool = True) -> File:
         return SimFile(self, self._inode(path, create=create))
 
-    def map(self, path: str, size: int) -> Mapping:
-        inode = self._inode(path, create=True)
+    def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
+        inode = self._inode(path, create=create)
         if inode.length < size:
             inode.set_length(size)
         return SimMapping(self, inode, size)
 
     def allocate(self, path: str, offset: int, length: int) -> None:
-        if self.used_bytes is not None and self.used_bytes >= self.total_bytes:
+        if self.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def replace(self, source: str, target: str) -> None:

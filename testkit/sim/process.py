@@ -74,9 +74,9 @@ class FencedDisk:
         self._fence.check()
         return self._disk.open(path, create=create)
 
-    def map(self, path: str, size: int) -> Mapping:
+    def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
         self._fence.check()
-        return self._disk.map(path, size)
+        return self._disk.map(path, size, create=create)
 
     def allocate(self, path: str, offset: int, length: int) -> None:
         self._fence.check()
