@@ -20,6 +20,8 @@ from understudy.store.walk import VOID_TOPIC
 
 COMPARED_BYTES = 4096
 """More than the end of a message that tells it from all others: its times and its unique key."""
+MOST_COMPARED_BYTES = 16 << 20
+"""More than the zeros that fill a file: the largest message did not fit into it."""
 PATIENCE_SECONDS = 3.0
 """A master that has sent nothing for so long, but says that it is there, has nothing more."""
 _VOID = bytes([len(VOID_TOPIC)]) + VOID_TOPIC
@@ -81,12 +83,24 @@ class Overlap:
 
 
 def end_of(log: ReplicatedLog, file_bytes: int) -> Overlap | None:
-    """Return what to compare of *log*, which is not empty; ``None`` when it ends with a file.
+    """Return what to compare of *log*, which is not empty: the end of its last file that has bytes.
+
+    A log that ends with a file mostly ends with the zeros that fill it. They are the same in every history, so what
+    stands before them is compared as well.
 
     Args:
         log: ours.
         file_bytes: size of one file: of files before the last one the master may have nothing any more.
+
+    Returns:
+        The comparison; ``None`` for a log of one byte.
     """
     end = log.max_physical_offset
-    start = max(end - COMPARED_BYTES, end - end % file_bytes, log.min_physical_offset, 1)  # who asks from 0 is empty
-    return Overlap(start, bytes(log.slice(start, end - start))) if start < end else None
+    first = max((end - 1) // file_bytes * file_bytes, log.min_physical_offset, 1)  # who asks from 0 is empty
+    reach = COMPARED_BYTES
+    while True:
+        start = max(end - reach, first)
+        ours = bytes(log.slice(start, end - start))
+        if start == first or reach >= MOST_COMPARED_BYTES or len(ours.rstrip(b"\0")) >= COMPARED_BYTES:
+            return Overlap(start, ours) if ours else None
+        reach *= 2

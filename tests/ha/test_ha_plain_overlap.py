@@ -69,7 +69,8 @@ def test_a_master_that_begins_elsewhere_or_has_no_more_is_refused() -> None:
     ("base", "size", "start"),
     [
         (0, 100, 1),  # 0 is what an empty slave asks from
-        (0, 10 * FILE, None),  # of a file that is full, nothing is asked: the master may have deleted it
+        (0, 10 * FILE, 9 * FILE),  # a file that is full is compared itself, not the next one, which has nothing
+        (9 * FILE, FILE, 9 * FILE),
         (0, FILE + 50, FILE),
         (8_192, 50, 8_192),
         (0, 1, None),
@@ -86,6 +87,39 @@ def test_of_a_large_file_only_the_end_is_compared() -> None:
     overlap = end_of(log, 1 << 30)
     assert overlap is not None and overlap.position == 1
     assert COMPARED_BYTES < 1 << 20
+
+
+def test_zeros_that_fill_a_file_are_compared_with_what_stands_before_them() -> None:
+    file_bytes = 1 << 20
+
+    class Filled(Log):
+        def slice(self, physical_offset: int, max_bytes: int) -> memoryview:
+            return memoryview(self.data)[physical_offset : physical_offset + max_bytes]
+
+    for zeros in (0, 100, COMPARED_BYTES, 300_000, file_bytes - 5_000, file_bytes - 2_000):
+        log = Filled(b"\1" * (file_bytes - zeros) + bytes(zeros))
+        overlap = end_of(log, file_bytes)
+        assert overlap is not None
+        assert overlap.position <= max(file_bytes - zeros - COMPARED_BYTES, 1)
+        assert overlap.end == file_bytes
+
+
+async def test_a_log_that_ends_with_a_file_is_compared_before_another_history_follows_it(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    # given a slave whose log ends exactly with a file, and a master that has lost its end and gone on
+    theirs = Log(b"s" * (FILE - 80) + b"lost" * 20)
+    ours = Log(b"s" * (FILE - 80) + b"else" * 40)
+    async with master_of(network, ours), slave_of(network, theirs) as slave:
+        await trio.sleep(5)
+        # then nothing of it is taken
+        assert len(theirs.data) == FILE
+        assert f"has other bytes at {FILE - 80}" in slave.progress().refusal
+    # and a master with the same history is followed from the border on
+    theirs, ours = Log(b"s" * FILE), Log(b"s" * FILE + b"more")
+    async with master_of(network, ours), slave_of(network, theirs):
+        await trio.sleep(5)
+        assert ours.data == theirs.data
 
 
 async def test_a_master_with_other_messages_is_refused_however_long_its_log_is(

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_fixtures import LOG_FILE_BYTES, bodies_of, disk_of, lose_end, put, running_store, simulated_world
 
+from understudy.ha.overlap import end_of
+from understudy.ha.wire import Transfer
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
@@ -65,6 +67,28 @@ def test_a_copied_log_is_the_same_log(seed: int) -> None:
             assert slave_world.disk.read(path) == master_world.disk.read(path)
 
     trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def test_a_copy_that_ends_with_a_file_ends_there_after_a_start_and_goes_on(autojump_clock: object) -> None:
+    master_world, slave_world = simulated_world(1), simulated_world(2)
+    async with running_store(master_world) as master:
+        while master.max_physical_offset <= LOG_FILE_BYTES:
+            put(master, TOPIC, b"x" * 3_000)
+        for _ in range(2):  # a life that copies the first file, another one that finds it
+            async with running_store(slave_world) as slave:
+                while slave.max_physical_offset < LOG_FILE_BYTES:
+                    slave.append_raw(slave.max_physical_offset, bytes(master.slice(slave.max_physical_offset, 4_096)))
+                # what stands at its end can be compared with the master's
+                overlap = end_of(slave, LOG_FILE_BYTES)
+                assert overlap is not None
+                start, end = overlap.position, overlap.end
+                assert end == LOG_FILE_BYTES
+                assert overlap.take([Transfer(start, bytes(master.slice(start, end - start)))], 0) == [
+                    Transfer(end, b"")
+                ]
+        async with running_store(slave_world) as slave:
+            copy(master, slave, random.Random(1))
+            assert queue_bodies(slave) == queue_bodies(master)
 
 
 async def test_a_replica_connection_sleeps_until_the_log_grows(autojump_clock: object) -> None:
