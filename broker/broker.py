@@ -19,6 +19,7 @@ from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
+from understudy.broker.heartbeats import Heartbeats
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.locks import QueueLocks
@@ -27,6 +28,7 @@ from understudy.broker.metrics import open_endpoint
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence
 from understudy.broker.ports import Ports
+from understudy.broker.presence import Presence
 from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
 from understudy.broker.processors.send import SendProcessor
@@ -75,7 +77,9 @@ class Broker:
         own_log: puts due messages into the store.
         schedule: the service of delayed messages.
         registration: what name servers are told.
+        presence: whether it may be found.
         member_group: who else of the replica group is alive.
+        heartbeats: what name servers hear between registrations.
         session: the broker in its role.
         services: everything that runs, or does not and why.
         send, pull, members: handlers of requests that others call as well.
@@ -140,8 +144,30 @@ class Broker:
         self.replication.open(store)
         self.replication.begin()
         self.replication.copies_changed.append(self.acknowledgements.settle)
-        self.registration = Registration(world, options, self.identity, self.topics, client)
-        self.member_group = MemberGroup(world, options, self.identity, self.registration, self.replication, client)
+        self.presence = Presence(world.clock, options, self.identity)
+        self.registration = Registration(
+            world,
+            options,
+            self.identity,
+            self.topics,
+            client,
+            self.presence,
+            self.replication.follow,
+            lambda: config.enable_slave_acting_master and not self.member_group.state.master_declines,
+        )
+        self.member_group = MemberGroup(
+            world,
+            options,
+            self.identity,
+            self.registration,
+            self.replication,
+            client,
+            self.presence,
+            lambda: self.persistence.changed("members"),
+        )
+        self.heartbeats = Heartbeats(
+            world.clock, options, self.identity, self.registration, client, self.member_group.not_known
+        )
         self.slave_sync = SlaveSync(
             world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables
         )

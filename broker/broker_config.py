@@ -172,6 +172,7 @@ class BrokerConfig:
     pop_revive_concurrency: int = 32
     pop_revive_max_attempt_times: int = 16
     pop_revive_max_return_size_per_read: int = 16384
+    pre_online_max_wait_millis: NotNegative = 60_000  # ours: longest wait for a slave that does not do its part
     print_channel_groups: bool = False
     print_channel_groups_min_num: int = 5
     priority_order_asc: bool = True

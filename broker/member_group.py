@@ -1,13 +1,4 @@
-"""Who is alive in a broker's group, as the name servers see it.
-
-Three sources feed one view: the regular question (901, or 105 for old name servers), the pushed notice that the
-smallest id changed (905), and the answers of registrations. The view is what the role of the broker, the copies a send
-needs and the master of a slave are decided from.
-
-Name servers may see different things. A slave that one of them tells of no master asks all others before it believes
-it: a master that only one name server has lost is there (differs because the reference's slave acts on the first answer
-and delivers beside its master for as long as the name servers disagree). So does a master that one of them has lost:
-where another one still shows it, no slave has acted for it, and it only registers again.
+"""Asks the name servers who is alive in a broker's group, and does what :mod:`understudy.broker.member_view` decides.
 
 Source: BrokerController.java, BrokerOuterAPI.java.
 """
@@ -20,8 +11,38 @@ from typing import Any
 import attrs
 import trio
 
+from understudy.broker import member_view
 from understudy.broker.config import BrokerOptions
+from understudy.broker.group_memory import GroupMemory
 from understudy.broker.identity import Identity
+from understudy.broker.member_view import (
+    Action,
+    Answered,
+    Ask,
+    AskAgain,
+    AskOthers,
+    AskSettings,
+    Contact,
+    Due,
+    Event,
+    FindLog,
+    Follow,
+    Following,
+    LoseMaster,
+    Lost,
+    NoAnswer,
+    Notice,
+    Noticed,
+    Opinions,
+    Own,
+    Remember,
+    SettingsOf,
+    Shown,
+    Twin,
+    View,
+    Warn,
+)
+from understudy.broker.presence import Presence
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication
 from understudy.format import names
@@ -37,19 +58,9 @@ log = get_logger("broker.members")
 
 QUESTION_TIMEOUT_MS = 3_000
 SECOND_OPINION_MS = 500
-"""How long another name server may take to say that it still sees a master."""
+"""How long another name server may take to say whom it sees, after a first one has."""
 SEARCH_MS = 3_000
-MASTER_ID = 0
-
-
-@attrs.frozen
-class MinBrokerNotice:
-    """What NOTIFY_MIN_BROKER_ID_CHANGE says; absent parts are ``None``."""
-
-    min_broker_id: int | None
-    min_broker_address: str | None
-    offline_address: str | None
-    ha_address: str | None
+ACTING_KEY = "enableSlaveActingMaster"
 
 
 def members_of_group(body: bytes) -> dict[int, str]:
@@ -66,21 +77,6 @@ def members_of_route(body: bytes, cluster: str, name: str) -> dict[int, str]:
     return {}
 
 
-def after_notice(members: Mapping[int, str] | None, notice: MinBrokerNotice) -> dict[int, str] | None:
-    """Return the view after a pushed notice: without the address that is gone, with the new smallest id, and nobody
-    below it."""
-    if notice.min_broker_id is None:
-        return None if members is None else dict(members)
-    found = {
-        broker_id: address
-        for broker_id, address in (members or {}).items()
-        if broker_id >= notice.min_broker_id and address != notice.offline_address
-    }
-    if notice.min_broker_address:
-        found[notice.min_broker_id] = notice.min_broker_address
-    return dict(sorted(found.items()))
-
-
 class MemberGroup:
     """The view of one broker.
 
@@ -90,14 +86,13 @@ class MemberGroup:
         identity: who asks.
         registration: asked to register at once when the name server does not know this broker.
         replication: told where the master is and how many replicas live.
-        client: connections to name servers and to the master.
+        client: connections to name servers and to other members.
+        presence: told of each answer of a name server.
+        remember: called when what is remembered must be written.
 
     Attributes:
-        members: ids and addresses of the last view, in order; ``None`` until a name server has answered.
-        seen_at: monotonic time of the last good answer in seconds, ``None`` before.
+        state: what is known.
         on_view: called after each good answer and each notice, changed or not.
-        on_contact: called with the members of each good answer before anything is made of it, while :attr:`seen_at`
-            still tells of the one before.
     """
 
     def __init__(
@@ -108,6 +103,8 @@ class MemberGroup:
         registration: Registration,
         replication: Replication,
         client: RemotingClient,
+        presence: Presence,
+        remember: Callable[[], None],
     ) -> None:
         self._clock = world.clock
         self._options = options
@@ -115,96 +112,186 @@ class MemberGroup:
         self._registration = registration
         self._replication = replication
         self._client = client
-        self._chosen = 0
+        self._presence = presence
+        self._remember = remember
         self._ask_again = trio.Event()
         self._unknown_somewhere = False
-        self.members: dict[int, str] | None = None
-        self.seen_at: float | None = None
+        self.state = member_view.State(self._own())
         self.on_view: list[Callable[[], None]] = []
-        self.on_contact: list[Callable[[Mapping[int, str]], None]] = []
-        registration.on_answer.append(replication.follow)
-        if options.broker.enable_slave_acting_master:
-            registration.on_unknown = self._look_first
+
+    @property
+    def members(self) -> View | None:
+        """Ids and addresses of the last view, in order; ``None`` until a name server has answered."""
+        return self.state.members
+
+    @property
+    def memory(self) -> GroupMemory:
+        """Whom this broker remembers of its group."""
+        return self.state.memory
+
+    def recall(self, memory: GroupMemory) -> None:
+        """Take what a former life has left."""
+        self.state = attrs.evolve(self.state, memory=memory)
 
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker
-        while True:
-            if broker.enable_slave_acting_master:
-                unknown, self._unknown_somewhere = self._unknown_somewhere, False
-                await self.ask()
-                if unknown:
-                    self._registration.lost()
-                await self._find_ha_address()
-                with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
-                    await self._ask_again.wait()
-                self._ask_again = trio.Event()
-                continue
-            if self._identity.role.is_slave and self._replication.master_address is None:
-                self._registration.trigger()  # its answer names the master as soon as there is one
-            await self._clock.sleep(SEARCH_MS / 1000)
+        async with trio.open_nursery() as nursery:
+            while True:
+                if broker.enable_slave_acting_master:
+                    unknown, self._unknown_somewhere = self._unknown_somewhere, False
+                    for question in await self._round():
+                        nursery.start_soon(self._ask_settings, question)
+                    if unknown:
+                        self._registration.lost()
+                    with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
+                        await self._ask_again.wait()
+                    self._ask_again = trio.Event()
+                    continue
+                if self._identity.role.is_slave and self._replication.master_address is None:
+                    self._registration.trigger()  # its answer names the master as soon as there is one
+                await self._clock.sleep(SEARCH_MS / 1000)
 
-    def _look_first(self) -> None:
+    def not_known(self) -> None:
         """Look at the group before the broker registers where it was not known: a slave may have acted for it there."""
+        if not self._options.broker.enable_slave_acting_master:
+            self._registration.trigger()
+            return
         self._unknown_somewhere = True
         self._ask_again.set()
 
-    async def ask(self) -> dict[int, str] | None:
-        """Ask a name server now; return the view, or ``None`` when none answers. The old view stays then."""
-        servers = self._registration.name_servers
-        for turn in range(len(servers)):
-            index = (self._chosen + turn) % len(servers)
-            found = await self._ask_at(servers[index])
-            if found is not None:
-                self._chosen = index
-                held = found.get(self._identity.broker_id)
-                if found and self._misses_master(found):
-                    found = await self._with_other_views(servers[index], found)
-                self._take(found, held)
-                return found
+    async def views(self) -> list[dict[int, str]]:
+        """Ask every name server at once and return what they answer; changes nothing here.
+
+        Those that have not answered :data:`SECOND_OPINION_MS` after the first are not waited for.
+        """
+        return await self._ask_all(tuple(self._registration.name_servers), QUESTION_TIMEOUT_MS)
+
+    def pushed(self, notice: Notice) -> None:
+        """Take NOTIFY_MIN_BROKER_ID_CHANGE into the view."""
+        event = Noticed(notice, len(self._registration.name_servers), self._following())
+        actions = self._take(event)
+        log.info(
+            "smallest broker id changed",
+            broker=self._identity.canonical_name,
+            notice=notice,
+            members=self.members,
+        )
+        for action in actions:
+            self._act(action)
+
+    # --- a round -----------------------------------------------------------------------------------------------
+
+    async def _round(self) -> list[AskSettings]:
+        """Ask until there is a view, or no name server is left; return which members' settings are to be asked for."""
+        questions = []
+        todo = list(self._take(Due(tuple(self._registration.name_servers))))
+        while todo:
+            action = todo.pop(0)
+            if isinstance(action, AskSettings):
+                questions.append(action)
+                continue
+            event = await self._answer(action)
+            if event is not None:
+                todo += self._take(event)
+        return questions
+
+    async def _answer(self, action: Action) -> Event | None:
+        """Do *action*; return what came of it if it was a question."""
+        if isinstance(action, Ask):
+            found = await self._ask_at(action.server)
+            if found is None:
+                return NoAnswer(action.server, self._following())
+            return Answered(action.server, found, tuple(self._registration.name_servers), self._following())
+        if isinstance(action, AskOthers):
+            return Opinions(tuple(await self._ask_all(action.servers, SECOND_OPINION_MS)), self._following())
+        if isinstance(action, FindLog):
+            answer = await self._invoke(action.address, request(RequestCode.EXCHANGE_BROKER_HA_INFO, {}))
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                self._replication.follow(action.address, (answer.ext or {}).get("masterHaAddress"))
+            return None
+        self._act(action)
         return None
 
-    def _misses_master(self, found: Mapping[int, str]) -> bool:
-        if MASTER_ID in found:
-            return False
-        own = self._identity
-        return own.role.is_slave or (self.members or {}).get(own.broker_id) == own.address
+    def _take(self, event: Event) -> tuple[Action, ...]:
+        state = attrs.evolve(self.state, own=self._own())
+        self.state, actions = member_view.step(state, event, self._clock.monotonic())
+        return actions
 
-    async def _with_other_views(self, asked: str, found: dict[int, str]) -> dict[int, str]:
-        """Return *found*, with the master of another name server that still sees one; a master counts itself only."""
-        masters: list[str] = []
-        is_slave, own = self._identity.role.is_slave, self._identity.address
+    def _own(self) -> Own:
+        identity, acting_enabled = self._identity, self._options.broker.enable_slave_acting_master
+        return Own(identity.broker_id, identity.address, identity.role.is_slave, acting_enabled)
+
+    def _act(self, action: Action) -> None:
+        """Do what needs no waiting."""
+        name = self._identity.canonical_name
+        if isinstance(action, Contact):
+            self._presence.contact(action.found, action.before)
+        elif isinstance(action, Lost):
+            self._registration.lost()
+        elif isinstance(action, Shown):
+            self._replication.alive = self.state.alive
+            for callback in self.on_view:
+                callback()
+        elif isinstance(action, Remember):
+            self._remember()
+        elif isinstance(action, Follow):
+            self._replication.follow(action.address, action.ha_address)
+        elif isinstance(action, LoseMaster):
+            self._replication.lose_master()
+        elif isinstance(action, AskAgain):
+            self._ask_again.set()
+        elif isinstance(action, Warn):
+            log.warning(action.text, broker=name)
+        elif isinstance(action, Twin):
+            log.error(
+                "another broker has this name and id; give one of them another brokerName or brokerId",
+                broker=name,
+                own=self._identity.address,
+                other=action.address,
+            )
+
+    def _following(self) -> Following:
+        replication = self._replication
+        if replication.slave is None:
+            return Following()
+        log_known = replication.slave.master_address is not None
+        return Following(replication.master_address, replication.master_returning, log_known)
+
+    # --- questions ---------------------------------------------------------------------------------------------
+
+    async def _ask_settings(self, question: AskSettings) -> None:
+        answer = await self._invoke(question.address, request(RequestCode.GET_BROKER_CONFIG))
+        said = None
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            said = setting_of(answer.body, self._identity, question.broker_id)
+        for action in self._take(SettingsOf(question.broker_id, question.address, said)):
+            self._act(action)
+
+    async def _ask_all(self, servers: tuple[str, ...], timeout_ms: int) -> list[dict[int, str]]:
+        """Ask *servers* at once; those that are later than the first by more than a moment are not waited for."""
+        found: dict[str, dict[int, str]] = {}
+        answered, left = trio.Event(), len(servers)
 
         async def look(address: str) -> None:
-            view = await self._ask_at(address, SECOND_OPINION_MS)
-            if view is not None and MASTER_ID in view and (is_slave or view[MASTER_ID] == own):
-                masters.append(view[MASTER_ID])
+            nonlocal left
+            view = await self._ask_at(address, timeout_ms)
+            left -= 1
+            if view is not None:
+                found[address] = view
+                answered.set()
+            if left == 0:
+                nursery.cancel_scope.cancel()
 
-        async with trio.open_nursery() as nursery:
-            for address in self._registration.name_servers:
-                if address != asked:
+        with self._clock.move_on_after(timeout_ms / 1000):
+            async with trio.open_nursery() as nursery:
+                for address in servers:
                     nursery.start_soon(look, address)
-        return {MASTER_ID: masters[0], **found} if masters else found
-
-    async def views(self) -> list[dict[int, str]]:
-        """Ask every name server now and return what they answer; changes nothing here."""
-        answers = [await self._ask_at(address) for address in self._registration.name_servers]
-        return [found for found in answers if found is not None]
-
-    def pushed(self, notice: MinBrokerNotice) -> None:
-        """Take NOTIFY_MIN_BROKER_ID_CHANGE into the view."""
-        found = after_notice(self.members, notice)
-        if found is None:
-            return
-        log.info("smallest broker id changed", broker=self._identity.canonical_name, notice=notice, members=found)
-        if len(self._registration.name_servers) > 1 and self._misses_master(found):
-            self._ask_again.set()
-            return
-        self._show(found)
-        if notice.min_broker_id == MASTER_ID:
-            self._replication.follow(notice.min_broker_address, notice.ha_address)
-        elif notice.offline_address == self._replication.master_address:
-            self._replication.lose_master()
+                if servers:
+                    await answered.wait()
+                    await self._clock.sleep(SECOND_OPINION_MS / 1000)
+                nursery.cancel_scope.cancel()
+        return [found[address] for address in servers if address in found]
 
     async def _ask_at(self, address: str, timeout_ms: int = QUESTION_TIMEOUT_MS) -> dict[int, str] | None:
         identity = self._identity
@@ -234,49 +321,18 @@ class MemberGroup:
             log.debug("no answer", address=address, why=error)
             return None
 
-    def _take(self, found: dict[int, str], held: str | None) -> None:
-        """Make *found* the view; *held* is whom the name server that was asked knows by the id of this broker."""
-        for callback in self.on_contact:
-            callback(found)
-        self.seen_at = self._clock.monotonic()
-        own = self._identity
-        if held is None:
-            self._registration.lost()
-        elif held != own.address and (self.members or {}).get(own.broker_id) != held:
-            log.error(
-                "another broker has this name and id; give one of them another brokerName or brokerId",
-                broker=own.canonical_name,
-                own=own.address,
-                other=held,
-            )
-        if found:
-            # The reference keeps its role when nobody is listed; so does whoever reads an unchanged view.
-            self._show(found)
 
-    def _show(self, found: dict[int, str]) -> None:
-        own = self._identity
-        self.members = found
-        self._replication.alive = len(found) + (own.broker_id not in found)
-        replication = self._replication
-        if own.role.is_slave:
-            master = found.get(MASTER_ID)
-            if master is None and replication.master_address is not None and not replication.master_returning:
-                replication.lose_master()
-        for callback in self.on_view:
-            callback()
+def setting_of(body: bytes, identity: Identity, broker_id: int) -> bool | None:
+    """Read ``enableSlaveActingMaster`` from the configuration of member *broker_id* of the group of *identity*.
 
-    async def _find_ha_address(self) -> None:
-        """Ask a master that the view shows and that is not followed yet for its HA address (906)."""
-        replication = self._replication
-        master = None if self.members is None else self.members.get(MASTER_ID)
-        if replication.slave is None or master is None:
-            return
-        if master == replication.master_address and replication.slave.master_address is not None:
-            return
-        answer = await self._invoke(master, request(RequestCode.EXCHANGE_BROKER_HA_INFO, {}))
-        if answer is not None and answer.code == ResponseCode.SUCCESS:
-            ext = answer.ext or {}
-            replication.follow(master, ext.get("masterHaAddress"))
+    Returns:
+        ``None``: the key is not there, or it is another broker's configuration.
+    """
+    lines = dict(line.partition("=")[::2] for line in body.decode("utf-8", "replace").splitlines())
+    who = (lines.get("brokerClusterName"), lines.get("brokerName"), lines.get("brokerId"))
+    if who != (identity.cluster, identity.name, str(broker_id)) or ACTING_KEY not in lines:
+        return None
+    return lines[ACTING_KEY].strip().lower() == "true"
 
 
 def _object(body: bytes) -> Mapping[str, Any]:

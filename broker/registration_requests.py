@@ -6,7 +6,7 @@ Source: BrokerOuterAPI.java, RegisterBrokerBody.java.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
@@ -27,13 +27,22 @@ class RegistrationRequests:
         options: read anew for each request.
         identity: who the broker is.
         topics: what it has.
+        acts_for_master: whether slaves may be shown in the place of their master, as far as this broker goes.
     """
 
-    def __init__(self, clock: Clock, options: BrokerOptions, identity: Identity, topics: TopicTable) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        options: BrokerOptions,
+        identity: Identity,
+        topics: TopicTable,
+        acts_for_master: Callable[[], bool],
+    ) -> None:
         self._clock = clock
         self._options = options
         self._identity = identity
         self._topics = topics
+        self._acts_for_master = acts_for_master
 
     def register(self, rows: Iterable[TopicConfig]) -> Command:
         """Return the registration of the broker with the topics in *rows*."""
@@ -53,7 +62,7 @@ class RegistrationRequests:
             # Differs because the reference says false and compresses all the same, which no name server can read.
             "compressed": "true" if compressed else "false",
             "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-            "enableActingMaster": "true" if broker.enable_slave_acting_master else "false",
+            "enableActingMaster": "true" if self._acts_for_master() else "false",
         }
         if broker.enable_slave_acting_master:
             ext["heartbeatTimeoutMillis"] = str(broker.broker_not_active_timeout_millis)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from understudy.broker import group_memory
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
@@ -56,6 +57,10 @@ async def load_tables(broker: Broker) -> None:
         path = config_path(keys, "replica.json")
         await load(disk, path, partial(_load_replica_state, broker))
         broker.persistence.add(SavedTable("replica", path, partial(_replica_state, broker), lambda: 0))
+    if broker.options.broker.enable_slave_acting_master:
+        path = config_path(keys, group_memory.FILE_NAME)
+        await load(disk, path, partial(_load_memory, broker))
+        broker.persistence.add(SavedTable("members", path, lambda: broker.member_group.memory.to_json(), lambda: 0))
     if absent:
         await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
         await broker.persistence.save_all()
@@ -113,6 +118,10 @@ async def _load(broker: Broker, table: ReplicatedTable, file: FilePlan) -> bool:
             log.warning(f"{file.missing}; if the file was lost, stop now and restore it", missing=path)
     broker.persistence.add(SavedTable(table.name, path, table.snapshot, file.delay_ms, file.barrier))
     return there
+
+
+def _load_memory(broker: Broker, content: Mapping[str, Any]) -> None:
+    broker.member_group.recall(group_memory.read(content))
 
 
 def _load_replica_state(broker: Broker, content: Mapping[str, Any]) -> None:

@@ -121,7 +121,7 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
         Service.REPLICATION_SERVER: broker.replication.run_master,
         Service.REPLICATION_CLIENT: broker.replication.run_slave,
         Service.METADATA_SYNC: broker.slave_sync.run,
-        Service.HEARTBEAT: broker.registration.heartbeat,
+        Service.HEARTBEAT: broker.heartbeats.run,
         Service.MEMBER_VIEW: broker.member_group.run,
         Service.SCHEDULE: broker.schedule.run,
         **rules.services(),

@@ -7,7 +7,7 @@ be missed, and none can leave half a role behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,6 +42,15 @@ class RoleRules(Redelivery, Protocol):
     @property
     def summary(self) -> str:
         """The newest give-back in one line, ``""`` when there was none."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What an operator has to know or to mend, a sentence each."""
+        ...
+
+    def finish_pre_online(self) -> bool:
+        """End a give-back under way now, without what is missing; return whether one was."""
         ...
 
     def services(self) -> Mapping[Service, Run]:

@@ -9,39 +9,44 @@ registers at the end of it whatever this says: its group has noticed by then.
 
 from __future__ import annotations
 
+import attrs
+
 IN_A_ROW = 2
 
 
+@attrs.frozen
 class Unheard:
-    """Counts losses that nothing but missing heartbeats explains.
+    """Losses that nothing but missing heartbeats explains.
 
     Attributes:
+        in_a_row: how many.
+        judged: the registration after which the newest loss was judged, ``None`` before the first.
         away_until: monotonic seconds at which the newest time away ends, or ended; 0 before the first.
     """
 
-    def __init__(self) -> None:
-        self._in_a_row = 0
-        self._judged: float | None = None
-        self.away_until = 0.0
+    in_a_row: int = 0
+    judged: float | None = None
+    away_until: float = 0.0
 
-    def may_return(self, now: float, told_at: float | None, timeout_seconds: float, notice_seconds: float) -> bool:
-        """Return whether a broker that was just found lost may register at once.
 
-        Args:
-            now: monotonic seconds.
-            told_at: when its last registration was accepted, ``None``: never.
-            timeout_seconds: how long it may be silent.
-            notice_seconds: how long after its loss it may find it out.
-        """
-        if now < self.away_until:
-            return False
-        if told_at is None or told_at == self._judged:
-            return True
-        self._judged = told_at
-        explained = not timeout_seconds <= now - told_at < timeout_seconds + notice_seconds
-        self._in_a_row = 0 if explained else self._in_a_row + 1
-        if self._in_a_row < IN_A_ROW:
-            return True
-        self._in_a_row = 0
-        self.away_until = now + timeout_seconds
-        return False
+def lost(
+    state: Unheard, now: float, told_at: float | None, timeout_seconds: float, notice_seconds: float
+) -> tuple[Unheard, bool]:
+    """Judge that the broker was just found lost; return the state after that, and whether it may register at once.
+
+    Args:
+        state: before.
+        now: monotonic seconds.
+        told_at: when its last registration was accepted, ``None``: never.
+        timeout_seconds: how long it may be silent.
+        notice_seconds: how long after its loss it may find it out.
+    """
+    if now < state.away_until:
+        return state, False
+    if told_at is None or told_at == state.judged:
+        return state, True
+    explained = not timeout_seconds <= now - told_at < timeout_seconds + notice_seconds
+    in_a_row = 0 if explained else state.in_a_row + 1
+    if in_a_row < IN_A_ROW:
+        return Unheard(in_a_row, told_at, state.away_until), True
+    return Unheard(0, told_at, now + timeout_seconds), False

@@ -48,6 +48,7 @@ class Situation:
         members: ids and addresses that the name server sees in the group; ``None`` while no name server has answered.
         metadata_synced: topics, groups and offsets of the group were copied, in this life or a former one.
         master_returning: the master has just said that it comes back.
+        master_declines: the master's own ``enableSlaveActingMaster`` is false.
         contact_lost: no name server has answered for longer than the group's timeout.
         slaves_silent: a slave that the last view shows has not been heard for as long as that.
         left_out: pre-online went on without a slave that was not heard since.
@@ -61,6 +62,7 @@ class Situation:
     members: Mapping[int, str] | None = None
     metadata_synced: bool = True
     master_returning: bool = False
+    master_declines: bool = False
     contact_lost: bool = False
     slaves_silent: bool = False
     left_out: bool = False
@@ -86,6 +88,8 @@ def acts(situation: Situation) -> Decision:
         return Decision(False, "no name server has answered for too long: the master may be back")
     if situation.master_returning:
         return Decision(False, "the master is coming back")
+    if situation.master_declines:
+        return Decision(False, "enableSlaveActingMaster=false at the master: it would take nothing back")
     if not situation.members:
         return Decision(False, "the name server sees no member of the group, not even this one")
     smallest = min(situation.members)

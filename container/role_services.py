@@ -7,17 +7,16 @@ tables that were copied, the end of pre-online, an absence that was noticed.
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from understudy.broker.absence import DROPPED, STARTED
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
 from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
-from understudy.container.absence import Moment, gap_ms, limit_ms
-from understudy.container.acting import Situation, acts, services, told
+from understudy.container.acting import Situation, acts, services
 from understudy.container.log_topics import LogTopics
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
@@ -32,12 +31,8 @@ if TYPE_CHECKING:
 
 log = get_logger("container.role")
 
-STARTED = "the process has started"
-DROPPED = "every name server that answers had dropped this master"
 OF_A_FAILOVER = ("escape.bridge", "preonline.late", "preonline.report", "preonline.service")
 """Modules that only a broker with ``enableSlaveActingMaster`` needs; a fifteenth of what the others import."""
-LOOKS_PER_LIMIT = 4
-"""How often the clocks are looked at within the time that must not pass unnoticed."""
 
 
 class RoleServices:
@@ -50,7 +45,6 @@ class RoleServices:
 
     Attributes:
         decisions: what runs and what does not, with reasons; empty before the first.
-        isolated: nobody may find the broker until pre-online is done.
         report: of the newest pre-online, ``None`` before.
         acting_since_ms: wall time since which a slave acts, ``None`` while it does not.
     """
@@ -63,16 +57,14 @@ class RoleServices:
         self._log_topics = LogTopics(broker)
         self._topics_missing = False
         self._clock = broker.world.clock
-        self._moment = self._now()
-        self._contact_lost = False
-        self._cause = STARTED
         self._returning: PreOnline | None = None
         self._late: LateTakeOver | None = None
         self.decisions: dict[Service, Decision] = {}
-        self.isolated = self._may_isolate
         self.report: Report | None = None
         self.acting_since_ms: int | None = None
-        broker.registration.withheld = self.isolated
+        cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
+        guarded = self._watched and not broker.options.broker.skip_pre_online
+        broker.presence.began(cause, guarded=guarded)
         if self._watched:
             for module in OF_A_FAILOVER:  # now, not in its middle
                 importlib.import_module(f"understudy.container.{module}")
@@ -80,7 +72,7 @@ class RoleServices:
     def services(self) -> Mapping[Service, Run]:
         """Return what runs those services that only the host knows."""
         return {
-            Service.ABSENCE_WATCH: self._watch,
+            Service.ABSENCE_WATCH: self._broker.presence.run,
             Service.PRE_ONLINE: self._go_online,
             Service.LATE_TAKE_OVER: self._take_over_late,
             Service.LOG_TOPICS: self._find_topics,
@@ -90,10 +82,10 @@ class RoleServices:
     def attached(self) -> Iterator[None]:
         """Hear of everything that the decisions depend on, inside the block."""
         broker = self._broker
-        self._moment = self._now()
         with ExitStack() as stack:
             replication = broker.replication
             for listeners in (
+                broker.presence.on_decide,
                 broker.member_group.on_view,
                 replication.master_changed,
                 replication.slaves_changed,
@@ -101,10 +93,6 @@ class RoleServices:
             ):
                 listeners.append(self._look)
                 stack.callback(listeners.remove, self._look)
-            if self._watched:
-                broker.registration.away = self._out_of_touch
-                broker.member_group.on_contact.append(self._contact)
-                stack.callback(broker.member_group.on_contact.remove, self._contact)
             yield
 
     # --- what it says ------------------------------------------------------------------------------------------
@@ -125,8 +113,25 @@ class RoleServices:
     def summary(self) -> str:
         """The give-back under way or the newest one in one line, ``""`` when there was none."""
         if self._returning is not None:
-            return self._returning.line()
+            return self._returning.state.line()
         return "" if self.report is None else self.report.line()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What an operator has to know or to mend, a sentence each."""
+        found = list(self._broker.member_group.state.warnings)
+        if self._returning is not None and self._returning.state.tries:
+            found.append(f"pre-online waits: {self._returning.state.trouble}")
+        if self._late is not None:
+            found.append(f"online without {self._late.missing}: what only it knows is taken over when it answers")
+        return found
+
+    def finish_pre_online(self) -> bool:
+        """End pre-online now, without what is missing; return whether it was under way."""
+        if self._returning is None:
+            return False
+        self._returning.finish()
+        return True
 
     async def give_back(self) -> Mapping[str, Any] | None:
         """Return the newest report, else the one that a former life left beside the store.
@@ -148,12 +153,13 @@ class RoleServices:
             broker_id=role.broker_id,
             is_slave=role.is_slave,
             acting_enabled=self._watched,
-            isolated=self.isolated,
+            isolated=broker.presence.isolated,
             members=broker.member_group.members,
             metadata_synced=broker.slave_sync.synced,
             master_returning=role.is_slave and broker.replication.master_returning,
-            contact_lost=self._contact_lost,
-            slaves_silent=self._slaves_silent(max(self._silence_limit_ms, self._slave_beats_ms)),
+            master_declines=broker.member_group.state.master_declines,
+            contact_lost=broker.presence.state.contact_lost,
+            slaves_silent=self._slaves_silent(max(broker.presence.limits.silence, self._slave_beats_ms)),
             left_out=self._late is not None,
             topics_missing=self._topics_missing,
         )
@@ -172,10 +178,6 @@ class RoleServices:
             self._topics_missing = bool(self._log_topics.missing())
             situation = self.situation()
         self.decisions = decided = services(situation)
-        may_be_told = told(situation).run
-        if may_be_told == broker.registration.withheld:
-            broker.registration.withheld = not may_be_told
-            broker.registration.trigger()
         return decided
 
     async def _find_topics(self) -> None:
@@ -190,25 +192,19 @@ class RoleServices:
     def _watched(self) -> bool:
         return self._broker.options.broker.enable_slave_acting_master
 
-    @property
-    def _may_isolate(self) -> bool:
-        """Whether the broker goes through pre-online: somebody could act for it, or it for somebody."""
-        options = self._broker.options
-        return self._watched and options.store.total_replicas > 1 and not options.broker.skip_pre_online
-
     async def _go_online(self) -> None:
         from understudy.container.preonline.late import LateTakeOver
         from understudy.container.preonline.service import PreOnline
 
-        self._returning = returning = PreOnline(self._broker, self._cause, self._patience_seconds)
+        self._late = None
+        self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause, self._patience_seconds)
         try:
             self.report = report = await returning.run()
         finally:
             self._returning = None
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
-        self.isolated = False
-        self._look()
+        self._broker.presence.online()
 
     async def _take_over_late(self) -> None:
         late = self._late
@@ -223,77 +219,18 @@ class RoleServices:
 
     @property
     def _patience_seconds(self) -> float:
-        """How long pre-online asks a slave that does not answer.
+        """How long pre-online asks a slave that does not do its part.
 
-        Without end after an absence, as at a start: a slave has acted for a long time. A master that was dropped has
-        missed a moment only. It must not stay hidden for as long as the link to a slave is cut, while that slave acts
-        and nobody takes sends: each second of it costs more than what the slave was told so far.
+        Long after an absence, as at a start: a slave has acted for a long time. A master that was dropped has missed a
+        moment only. It must not stay hidden for as long as the link to a slave is cut, while that slave acts and nobody
+        takes sends: each second of it costs more than what the slave was told so far.
         """
-        return (
-            self._broker.options.broker.broker_not_active_timeout_millis / 1000 if self._cause == DROPPED else math.inf
-        )
-
-    def isolate(self, cause: str) -> None:
-        """Hide the broker until it has learned what happened meanwhile. Takes effect at once, before any task runs."""
-        if not self._may_isolate or self.isolated:
-            return
-        log.warning("isolated", broker=self._broker.identity.canonical_name, why=cause)
-        self.isolated = True
-        self._late = None
-        self._cause = cause
-        self._broker.registration.withheld = True
-        self._look()
+        keys = self._broker.options.broker
+        longest_ms: int = keys.pre_online_max_wait_millis
+        dropped = self._broker.presence.state.cause == DROPPED
+        return (min(longest_ms, keys.broker_not_active_timeout_millis) if dropped else longest_ms) / 1000
 
     # --- absence -----------------------------------------------------------------------------------------------
-
-    def _now(self) -> Moment:
-        return Moment(self._clock.monotonic() * 1000, self._clock.wall_ms())
-
-    @property
-    def _limit_ms(self) -> float:
-        """The longest pause of this process after which it still trusts what it knows."""
-        keys = self._broker.options.broker
-        return limit_ms(keys.broker_not_active_timeout_millis, keys.broker_heartbeat_interval)
-
-    @property
-    def _silence_limit_ms(self) -> float:
-        """The same for answers of name servers; two questions may go wrong, however seldom they are asked."""
-        keys = self._broker.options.broker
-        period = keys.sync_broker_member_group_period
-        return max(limit_ms(keys.broker_not_active_timeout_millis, period), 2 * period)
-
-    def _absent(self) -> bool:
-        """Return whether this process has done nothing for so long that what it knows is out of date.
-
-        Right even before the task that notices it has run: everything that would act on old knowledge asks here first.
-        """
-        return self._may_isolate and gap_ms(self._moment, self._now()) > self._limit_ms
-
-    def _out_of_touch(self) -> bool:
-        """Return whether name servers may have dropped this broker: it must not register before it knows more."""
-        return self._absent() or (self._may_isolate and self._silent_ms() > self._silence_limit_ms)
-
-    async def _watch(self) -> None:
-        while True:
-            pause_ms = min(self._broker.options.broker.broker_heartbeat_interval, self._limit_ms / LOOKS_PER_LIMIT)
-            await self._clock.sleep(pause_ms / 1000)
-            self._notice()
-
-    def _notice(self) -> None:
-        """Look at the clocks; isolate the broker when it was away."""
-        now = self._now()
-        gap = gap_ms(self._moment, now)
-        self._moment = now
-        if gap > self._limit_ms:
-            self.isolate(f"this process did nothing for {gap:.0f} ms")
-        lost = self._silent_ms() > self._silence_limit_ms
-        if lost or lost != self._contact_lost or self._broker.role.is_slave:
-            self._contact_lost = lost
-            self._look()
-
-    def _silent_ms(self) -> float:
-        seen = self._broker.member_group.seen_at
-        return 0.0 if seen is None else (self._clock.monotonic() - seen) * 1000
 
     @property
     def _slave_beats_ms(self) -> float:
@@ -303,7 +240,7 @@ class RoleServices:
     def _slaves_silent(self, limit_ms: float) -> bool:
         """Return whether a slave that the last view shows has got nothing for *limit_ms*, as far as it says."""
         master = self._broker.replication.master
-        if master is None or not self._may_isolate:
+        if master is None or not self._broker.presence.state.guarded:
             return False
         known = set(self._broker.member_group.members or {}) - {self._broker.identity.broker_id}
         return master.heard_within(limit_ms / 1000) < len(known)
@@ -314,27 +251,9 @@ class RoleServices:
         Asked before each delivery and sooner alarmed than the decision about services: to wait a moment costs nothing,
         and what a slave never hears of it will deliver again.
         """
-        limit_ms = min(self._broker.options.store.slave_timeout, self._silence_limit_ms)
-        return self._silent_ms() > limit_ms and self._slaves_silent(limit_ms)
-
-    def _contact(self, found: Mapping[int, str]) -> None:
-        """A name server answers: when the last answer is too old, somebody may have acted for this broker meanwhile."""
-        silent = self._silent_ms()
-        others = [broker_id for broker_id in found if broker_id != self._broker.identity.broker_id]
-        if silent > self._silence_limit_ms:
-            if others:
-                self.isolate(f"no name server was reached for {silent:.0f} ms")
-            self._broker.registration.trigger()
-        elif others and self._dropped(found):
-            self.isolate(DROPPED)
-
-    def _dropped(self, found: Mapping[int, str]) -> bool:
-        """Return whether *found* misses this master, which the view before had: a slave may have acted for it since.
-
-        A master that another name server still sees is in *found*: no slave has acted for it.
-        """
-        own, before = self._broker.identity, self._broker.member_group.members or {}
-        return not own.role.is_slave and own.broker_id not in found and before.get(own.broker_id) == own.address
+        presence = self._broker.presence
+        limit_ms = min(self._broker.options.store.slave_timeout, presence.limits.silence)
+        return presence.silent_ms > limit_ms and self._slaves_silent(limit_ms)
 
     # --- due messages ------------------------------------------------------------------------------------------
 
@@ -344,7 +263,7 @@ class RoleServices:
         A broker that was away, or no longer has the role, puts nothing anywhere.
         """
         broker = self._broker
-        if not (self._absent() or self.isolated):
+        if not (broker.presence.absent or broker.presence.isolated):
             if not broker.role.is_slave and not self._may_be_acted_for():
                 return await broker.own_log.put(messages)
             if acts(self.situation()).run:

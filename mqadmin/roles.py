@@ -1,4 +1,4 @@
-"""Commands of ours about roles: what runs on a broker and why, and what a returning master took over."""
+"""Commands of ours about roles: what runs on a broker and why, what a returning master took over, ending its wait."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ async def broker_roster(context: Context) -> Any:
             f"#Broker\t{roster['brokerName']} {roster['brokerId']}, {state}{why}",
             f"#Isolated\t{str(roster['isolated']).lower()}",
             f"#Members\t{members}",
+            *(f"#Warning\t{warning}" for warning in roster["warnings"]),
             "",
             _SERVICE_ROW % ("#Service", "#State", "#Since", "#Reason"),
         ]
@@ -73,3 +74,15 @@ async def pre_online_report(context: Context) -> Any:
         places = ("-" if row[side] is None else row[side] for side in ("before", "slave", "merged"))
         context.output.line(_PLACE_ROW % (row["slaveId"], row["key"], row["queueId"], *places, row["why"]))
     return report
+
+
+@command(
+    "finishPreOnline",
+    "Let a master that waits for its slaves go online now; what only they know is taken over when they answer.",
+    needed("b", "brokerAddr", "host:port of the master"),
+)
+async def finish_pre_online(context: Context) -> Any:
+    address = context.values["b"]
+    await cluster.finish_pre_online(context.session, address)
+    context.output.line(f"The broker at {address} goes online now; see its log and `preOnlineReport`.")
+    return {"broker": address, "finished": True}

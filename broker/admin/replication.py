@@ -9,7 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
-from understudy.broker.member_group import MASTER_ID, MinBrokerNotice
+from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.format import names
 from understudy.format.data_version import DataVersion
@@ -54,7 +54,7 @@ class ReplicationAdmin:
 
     def min_broker_changed(self, connection: Connection, command: Command) -> Command:
         """Learn from the name server that the smallest id of the group changed (905)."""
-        notice = MinBrokerNotice(
+        notice = Notice(
             optional_int(command, "minBrokerId"),
             optional(command, "minBrokerAddr"),
             optional(command, "offlineBrokerAddr"),

@@ -1,4 +1,7 @@
-"""Questions of ours that the reference does not have: what runs here and why (950), and what was given back (951)."""
+"""Requests of ours that the reference does not have.
+
+What runs here and why (950), what was given back (951), and that a master shall not wait for it any longer (952).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import json_answer
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command
+from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_int
 from understudy.remoting.server import RemotingServer
@@ -25,6 +28,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     handlers = RoleAdmin(broker)
     server.register(RequestCode.GET_BROKER_ROSTER, handlers.roster)
     server.register_async(RequestCode.GET_PRE_ONLINE_REPORT, handlers.report)
+    server.register(RequestCode.FINISH_PRE_ONLINE, handlers.finish)
 
 
 class RoleAdmin:
@@ -44,12 +48,21 @@ class RoleAdmin:
             "activeReason": rules.reason,
             "isolated": broker.registration.isolated,
             "members": {str(number): address for number, address in (broker.member_group.members or {}).items()},
+            "warnings": list(rules.warnings),
             "services": [
                 {"name": each.name, "state": each.state, "reason": each.reason, "startedAt": each.started_ms}
                 for each in broker.services.roster()
             ],
         }
         return json_answer(command, body)
+
+    def finish(self, connection: Connection, command: Command) -> Command:
+        """Bring a broker online that waits in pre-online, without what is missing (952)."""
+        if not self._broker.session.rules.finish_pre_online():
+            raise CommandError(
+                ResponseCode.QUERY_NOT_FOUND, "this broker is not in pre-online: there is nothing to end"
+            )
+        return response(command)
 
     async def report(self, connection: Connection, command: Command) -> Command:
         """Return what this broker took over when it came back, a row for each place on which both differed (951).

@@ -6,18 +6,24 @@ now. Only when no slave is left that was not asked it registers. A slave finds i
 master it may be the one that acts from now on: then it tells the slave that acted until now, which stands back, and
 takes over what that one knows better. Whoever finds nobody goes online at once.
 
+Who is alive is what **all** name servers show together, and whom this broker remembers of its former life. A name
+server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows
+is asked at the address it had. It has one timeout to answer there, which is how long it may take to be shown again. A
+slave that is shown is asked for longer: it knows what was consumed meanwhile. When that time is over the master goes on
+without it.
+
 A state says what to do next; the shell does it and reports how it went. Whatever fails in the middle, the group is
 asked anew after a pause: a slave that died is dropped by the name servers, one that came is found, and taking over
-twice changes nothing.
+twice changes nothing. Who failed before is asked first then, so that the others go on acting until it is their turn.
 
 Source: BrokerPreOnlineService.java. Differs: the broker's own old entry at the name servers is never waited for, a
-retry begins with fresh members, slaves that come meanwhile are asked, too, and one that does not copy in time delays
-the master once, not for ever.
+retry begins with fresh members, slaves that come meanwhile are asked, too, and one that does not copy, does not answer
+or cannot be understood delays the master once, not for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from enum import Enum
 
 import attrs
@@ -38,12 +44,15 @@ class Phase(Enum):
     ONLINE = "register"
 
 
-@attrs.frozen
+@attrs.frozen(order=True)
 class Member:
     """Another broker of the group."""
 
     broker_id: int
     address: str
+
+    def __str__(self) -> str:
+        return f"{'slave' if self.broker_id else 'master'} {self.broker_id} at {self.address}"
 
 
 @attrs.frozen
@@ -52,31 +61,50 @@ class State:
 
     Attributes:
         own_id, own_address: this broker.
+        former: the members that this broker remembers, without itself.
+        lone: it is known that there were no others.
+        patient_until: monotonic seconds after which a slave that name servers show is left out when it fails.
+        alone_at: the same for a remembered slave that no name server shows.
         phase: what to do next.
         target: with whom.
         waiting: slaves that come after *target*.
+        shown: the members that a name server showed in this round.
         finished: slaves whose knowledge was taken over in this round.
-        given_up: slaves that were asked for long enough in this round.
+        given_up: slaves that are left out, for the rest of this return.
+        failed: slaves that failed in some round.
+        seen: ids that name servers showed in some round; one that is gone since was dropped, and is not waited for.
         tries: rounds that failed so far.
         trouble: what went wrong last, for people; ``""`` when nothing did.
     """
 
     own_id: int
     own_address: str
+    former: tuple[Member, ...] = ()
+    lone: bool = False
+    patient_until: float = math.inf
+    alone_at: float = 0.0
     phase: Phase = Phase.ASK_MEMBERS
     target: Member | None = None
     waiting: tuple[Member, ...] = ()
+    shown: tuple[Member, ...] = ()
     finished: tuple[Member, ...] = ()
     given_up: tuple[Member, ...] = ()
+    failed: frozenset[Member] = frozenset()
+    seen: frozenset[int] = frozenset()
     tries: int = 0
     trouble: str = ""
+
+    def line(self) -> str:
+        """Return where it stands, for people."""
+        target = f" ({self.target})" if self.target is not None else ""
+        return f"under way: {self.phase.value}{target}" + (f"; last trouble: {self.trouble}" if self.trouble else "")
 
 
 @attrs.frozen
 class Members:
-    """The answer to :attr:`Phase.ASK_MEMBERS`."""
+    """The answer to :attr:`Phase.ASK_MEMBERS`: every member that some name server shows."""
 
-    found: Mapping[int, str]
+    found: tuple[Member, ...]
 
 
 @attrs.frozen
@@ -92,24 +120,45 @@ class Failed:
 
 
 @attrs.frozen
-class GivenUp:
-    """The slave was asked for long enough; the master goes on without it."""
-
-    why: str
+class Finish:
+    """An operator wants the broker online now."""
 
 
-Event = Members | Done | Failed | GivenUp
+Event = Members | Done | Failed | Finish
 
 
-def step(state: State, event: Event) -> State:
-    """Return what comes after *event* in *state*."""
+def begin(
+    own: Member, former: tuple[Member, ...], *, lone: bool, now: float, patience_seconds: float, timeout_seconds: float
+) -> State:
+    """Return the first state.
+
+    Args:
+        own: this broker.
+        former: the members that it remembers.
+        lone: it is known that there were no others.
+        now: monotonic seconds.
+        patience_seconds: how long a slave is asked that does not do its part.
+        timeout_seconds: how long a living member may take to be shown by a name server that did not know it.
+    """
+    others = tuple(sorted(each for each in former if each.broker_id != own.broker_id and each.address != own.address))
+    return State(
+        own.broker_id,
+        own.address,
+        former=others,
+        lone=lone,
+        patient_until=now + patience_seconds,
+        alone_at=now + min(timeout_seconds, patience_seconds),
+    )
+
+
+def step(state: State, event: Event, now: float) -> State:
+    """Return what comes after *event* in *state* at *now* (monotonic seconds)."""
+    if isinstance(event, Finish):
+        return _finish(state)
     if state.phase is Phase.PAUSE:
-        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), finished=(), given_up=())
+        return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None, waiting=(), shown=(), finished=())
     if isinstance(event, Failed):
-        return _failed(state, event)
-    if isinstance(event, GivenUp):
-        assert state.target is not None
-        return _next_slave(attrs.evolve(state, given_up=(*state.given_up, state.target), trouble=event.why))
+        return _failed(state, event.why, now)
     if isinstance(event, Members):
         return _members(state, event.found)
     if state.phase is Phase.ANNOUNCE:
@@ -124,23 +173,28 @@ def step(state: State, event: Event) -> State:
     return attrs.evolve(state, phase=Phase.ONLINE, target=None)
 
 
-def _members(state: State, found: Mapping[int, str]) -> State:
+def _members(state: State, found: tuple[Member, ...]) -> State:
     others = tuple(
-        Member(broker_id, address)
-        for broker_id, address in sorted(found.items())
-        if broker_id != state.own_id and address != state.own_address
+        sorted(each for each in found if each.broker_id != state.own_id and each.address != state.own_address)
     )
-    asked = {*state.finished, *state.given_up}
     if state.own_id == MASTER_ID:
-        new = tuple(member for member in others if member not in asked)
-        if not new:
-            return attrs.evolve(state, phase=Phase.ONLINE, target=None)
-        return _next_slave(attrs.evolve(state, waiting=new))
+        return _slaves(attrs.evolve(state, shown=others, seen=state.seen.union(each.broker_id for each in others)))
     if others and others[0].broker_id == MASTER_ID:
         return attrs.evolve(state, phase=Phase.ASK_MASTER, target=others[0])
-    if others and state.own_id < others[0].broker_id and others[0] not in asked:
-        return _next_slave(attrs.evolve(state, waiting=others[:1]))  # it acts; the others copy from it
+    if others and state.own_id < others[0].broker_id and others[0] not in (*state.finished, *state.given_up):
+        # It acts until now; the others copy from it.
+        return _next_slave(attrs.evolve(state, shown=others, waiting=others[:1]))
     return attrs.evolve(state, phase=Phase.ONLINE, target=None)
+
+
+def _slaves(state: State) -> State:
+    missing = tuple(each for each in state.former if each.broker_id not in state.seen)
+    asked = {*state.finished, *state.given_up}
+    new = [each for each in (*state.shown, *missing) if each not in asked]
+    if not new:
+        return attrs.evolve(state, phase=Phase.ONLINE, target=None)
+    new.sort(key=lambda each: (each in state.shown and each not in state.failed, each))
+    return _next_slave(attrs.evolve(state, waiting=tuple(new)))
 
 
 def _next_slave(state: State) -> State:
@@ -150,10 +204,35 @@ def _next_slave(state: State) -> State:
     return attrs.evolve(state, phase=Phase.ANNOUNCE, target=first, waiting=tuple(rest))
 
 
-def _failed(state: State, event: Failed) -> State:
+def _failed(state: State, why: str, now: float) -> State:
     if state.phase is Phase.AWAIT_COPY:
         # What the slave knows can be taken over all the same; sends will say when copies are missing.
-        return attrs.evolve(state, phase=Phase.TAKE_OVER, trouble=event.why)
-    if state.phase is Phase.AWAIT_FOLLOWING:
-        return attrs.evolve(state, phase=Phase.ONLINE, target=None, trouble=event.why)
-    return attrs.evolve(state, phase=Phase.PAUSE, tries=state.tries + 1, trouble=event.why)
+        return attrs.evolve(state, phase=Phase.TAKE_OVER, trouble=why)
+    out_of_patience = state.phase is Phase.ASK_MASTER and now >= state.patient_until
+    if state.phase is Phase.AWAIT_FOLLOWING or out_of_patience:
+        return attrs.evolve(state, phase=Phase.ONLINE, target=None, trouble=why)
+    if state.phase is Phase.ASK_MEMBERS and state.lone:
+        return attrs.evolve(state, phase=Phase.ONLINE, trouble=why)
+    target = state.target
+    if target is not None and state.phase is not Phase.ASK_MASTER:
+        shown = target in state.shown
+        if now >= (state.patient_until if shown else state.alone_at):
+            known = "" if shown else ", no name server shows it"
+            left = attrs.evolve(
+                state, given_up=(*state.given_up, target), trouble=f"{target} was left out{known}: {why}"
+            )
+            return _next_slave(left)
+        state = attrs.evolve(state, failed=state.failed | {target})
+    return attrs.evolve(state, phase=Phase.PAUSE, tries=state.tries + 1, trouble=why)
+
+
+def _finish(state: State) -> State:
+    """Go online without every slave that was not asked to the end."""
+    done = {*state.finished, *state.given_up}
+    known = {each.broker_id: each for each in (*state.former, *state.shown, *state.waiting)}
+    left = tuple(sorted(each for each in known.values() if each not in done)) if state.own_id == MASTER_ID else ()
+    names = ", ".join(map(str, left))
+    trouble = "finished by an operator" + (f"; {names} left out" if left else "")
+    if state.trouble:
+        trouble = f"{trouble}; {state.trouble}"
+    return attrs.evolve(state, phase=Phase.ONLINE, target=None, given_up=(*state.given_up, *left), trouble=trouble)

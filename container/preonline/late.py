@@ -48,6 +48,11 @@ class LateTakeOver:
         self._tables = [table for table in broker.tables.progress if table.late]
         self._before = {table.kind: {key: dict(q) for key, q in table.places().items()} for table in self._tables}
 
+    @property
+    def missing(self) -> str:
+        """The slaves that have not answered yet, for people."""
+        return ", ".join(map(str, self._missing))
+
     async def run(self) -> None:
         """Ask until every slave has answered."""
         replication = self._broker.replication.master

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -19,7 +18,7 @@ from understudy.container.preonline.handshake import (
     Done,
     Event,
     Failed,
-    GivenUp,
+    Finish,
     Member,
     Members,
     Phase,
@@ -44,43 +43,54 @@ class PreOnline:
     Args:
         broker: it runs already, but nobody may find it.
         cause: why it is not online, for the report.
-        patience_seconds: after this time a slave that does not answer the announcement is left out.
+        patience_seconds: after this time a slave that does not do its part is left out.
 
     Attributes:
         state: where the handshake stands.
     """
 
-    def __init__(self, broker: Broker, cause: str, patience_seconds: float = math.inf) -> None:
+    def __init__(self, broker: Broker, cause: str, patience_seconds: float) -> None:
         self._broker = broker
         self._clock = broker.world.clock
         self._cause = cause
-        self._patient_until = self._clock.monotonic() + patience_seconds
         self._taken: list[TakenOver] = []
-        identity = broker.identity
-        self.state = State(identity.broker_id, identity.address)
+        self._steps = trio.CancelScope()
+        identity, remembered = broker.identity, broker.member_group.memory.members
+        self.state = handshake.begin(
+            Member(identity.broker_id, identity.address),
+            tuple(Member(*each) for each in (remembered or {}).items()),
+            lone=self._lone(),
+            now=self._clock.monotonic(),
+            patience_seconds=patience_seconds,
+            timeout_seconds=broker.options.broker.broker_not_active_timeout_millis / 1000,
+        )
 
-    def line(self) -> str:
-        """Return where it stands, for people."""
-        state, target = self.state, ""
-        if state.target is not None:
-            target = f" (broker {state.target.broker_id} at {state.target.address})"
-        return f"under way: {state.phase.value}{target}" + (f"; last trouble: {state.trouble}" if state.trouble else "")
+    def _lone(self) -> bool:
+        """Whether the group never had another member, as far as this broker knows."""
+        remembered = self._broker.member_group.memory.members
+        if remembered is None:
+            return self._broker.options.store.total_replicas <= 1
+        return not remembered.keys() - {self._broker.identity.broker_id}
+
+    def finish(self) -> None:
+        """Go online as soon as possible, whatever is missing; what is under way is given up."""
+        self._steps.cancel()
 
     async def run(self) -> Report:
         """Go through the handshake; return when the broker may register."""
         began_ms = self._clock.wall_ms()
-        while self.state.phase is not Phase.ONLINE:
-            before = self.state
-            event = await self._do(before)
-            self.state = handshake.step(before, event)
-            if isinstance(event, Failed | GivenUp):
-                log.warning(
-                    "pre-online step failed",
-                    broker=self._broker.identity.canonical_name,
-                    step=before.phase.value,
-                    member=before.target,
-                    why=event.why,
-                )
+        with self._steps:
+            while self.state.phase is not Phase.ONLINE:
+                self._next(await self._do(self.state))
+        if self.state.phase is not Phase.ONLINE:
+            self._next(Finish())
+        if self.state.given_up:
+            log.error(
+                "online without slaves; what only they know is taken over when they answer",
+                broker=self._broker.identity.canonical_name,
+                slaves=", ".join(map(str, self.state.given_up)),
+                why=self.state.trouble,
+            )
         report = Report(
             self._broker.identity.canonical_name,
             self._cause,
@@ -93,6 +103,18 @@ class PreOnline:
             await keep(self._broker, report)
         log.info("pre-online done", broker=report.broker, report=report.line())
         return report
+
+    def _next(self, event: Event) -> None:
+        before = self.state
+        self.state = handshake.step(before, event, self._clock.monotonic())
+        if isinstance(event, Failed | Finish):
+            log.warning(
+                "pre-online step failed" if isinstance(event, Failed) else "pre-online ended early",
+                broker=self._broker.identity.canonical_name,
+                step=before.phase.value,
+                member=before.target,
+                why=self.state.trouble,
+            )
 
     async def _do(self, state: State) -> Event:
         if state.phase is Phase.PAUSE:
@@ -115,12 +137,14 @@ class PreOnline:
             return Failed(str(error))
 
     async def _ask_members(self) -> Event:
-        if not self.state.finished and not self.state.given_up:  # a round begins
+        if not self.state.finished:  # a round begins
             self._taken.clear()
         if not self._broker.registration.name_servers:
-            return Members({})
-        found = await self._broker.member_group.ask()
-        return Failed("no name server answers") if found is None else Members(found)
+            return Members(())
+        views = await self._broker.member_group.views()
+        if not views:
+            return Failed("no name server answers")
+        return Members(tuple({Member(*each) for view in views for each in view.items()}))
 
     # --- a master, or a slave that acts from now on ------------------------------------------------------------
 
@@ -134,12 +158,7 @@ class PreOnline:
             }
         else:
             ext = {SUCCESSOR: str(identity.broker_id)}
-        try:
-            await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
-        except RemotingError as error:
-            if self._clock.monotonic() < self._patient_until:
-                raise
-            return GivenUp(f"slave {member.broker_id} at {member.address} was left out: {error}")
+        await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
         return Done()
 
     async def _await_copy(self, member: Member, finished: tuple[Member, ...]) -> Event:
@@ -152,13 +171,11 @@ class PreOnline:
                 f"the log of slave {member.broker_id} at {member.address} is {ahead} bytes longer than this master's: "
                 "it cannot copy. Move the slave's store away and start it again, or make it the master"
             )
-        host = member.address.rpartition(":")[0]
-        # Several slaves may share a host: each needs a connection of its own.
-        wanted = 1 + sum(each.address.rpartition(":")[0] == host for each in finished)
+        # Counted, not matched: a connection comes from whatever address a host sends from, and does not say of whom.
+        wanted = len(finished) + 1
 
         def copies() -> bool:
-            slaves = [each for each in master.status() if each.acknowledged >= 0]
-            return sum(each.address.rpartition(":")[0] == host for each in slaves) >= wanted
+            return sum(each.acknowledged >= 0 for each in master.status()) >= wanted
 
         changed = trio.Event()
         master.acknowledged.append(changed.set)

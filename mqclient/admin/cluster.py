@@ -83,6 +83,11 @@ async def pre_online_report(session: Session, address: str) -> dict[str, Any]:
             return {**report, "rows": rows}
 
 
+async def finish_pre_online(session: Session, address: str) -> None:
+    """Let the broker at *address*, which waits in pre-online, go online now (a request of ours)."""
+    await session.call(address, RequestCode.FINISH_PRE_ONLINE)
+
+
 async def broker_config(session: Session, address: str) -> dict[str, str]:
     """Return the configuration of the broker or container at *address*."""
     return parse_properties((await session.call(address, RequestCode.GET_BROKER_CONFIG)).body)

@@ -16,6 +16,7 @@ import trio.testing
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.broker.identity import Identity
+from understudy.broker.presence import Presence
 from understudy.broker.registration import Registration
 from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
@@ -157,7 +158,17 @@ async def test_whoever_hangs_up_at_each_registration_is_asked_again_after_the_re
     world, client = real_world(), ClosingClient()
     identity = Identity("C", "broker-a", Role("ASYNC_MASTER", 0), "127.0.0.1", 10911, "127.0.0.1:10912", "127.0.0.1")
     topics = TopicTable(world.clock.wall_ms)
-    registration = Registration(world, options, identity, topics, client)  # type: ignore[arg-type]  # asked only
+    presence = Presence(world.clock, options, identity)
+    registration = Registration(
+        world,
+        options,
+        identity,
+        topics,
+        client,  # type: ignore[arg-type]  # asked only
+        presence,
+        lambda address, ha_address: None,
+        lambda: False,
+    )
     await registration.servers.refresh()
     with trio.move_on_after(60):
         await registration.run()

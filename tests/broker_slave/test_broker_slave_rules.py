@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.acknowledgement import Acknowledgements
-from understudy.broker.member_group import MinBrokerNotice, after_notice, members_of_group, members_of_route
+from understudy.broker.member_group import members_of_group, members_of_route
+from understudy.broker.member_view import Notice, after_notice
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.rules import (
     OffsetsAnswer,
@@ -171,15 +172,13 @@ def test_members_are_read_from_both_kinds_of_answers() -> None:
 @pytest.mark.parametrize(
     ("members", "notice", "expected"),
     [
-        ({0: "a", 1: "b", 2: "c"}, MinBrokerNotice(1, "b", "a", None), {1: "b", 2: "c"}),
-        ({1: "b", 2: "c"}, MinBrokerNotice(0, "a", None, "a:ha"), {0: "a", 1: "b", 2: "c"}),
-        (None, MinBrokerNotice(1, "b", "a", None), {1: "b"}),
-        ({0: "a", 1: "b"}, MinBrokerNotice(None, None, "a", None), {0: "a", 1: "b"}),
+        ({0: "a", 1: "b", 2: "c"}, Notice(1, "b", "a", None), {1: "b", 2: "c"}),
+        ({1: "b", 2: "c"}, Notice(0, "a", None, "a:ha"), {0: "a", 1: "b", 2: "c"}),
+        (None, Notice(1, "b", "a", None), {1: "b"}),
+        ({0: "a", 1: "b"}, Notice(None, None, "a", None), {0: "a", 1: "b"}),
     ],
 )
-def test_a_notice_moves_the_view(
-    members: dict[int, str] | None, notice: MinBrokerNotice, expected: dict[int, str]
-) -> None:
+def test_a_notice_moves_the_view(members: dict[int, str] | None, notice: Notice, expected: dict[int, str]) -> None:
     assert expected == after_notice(members, notice)
 
 

@@ -6,128 +6,161 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.broker.absence import Moment, gap_ms, limit_ms
 from understudy.broker.merge import Place, Reason, merge, places, within
-from understudy.container.absence import Moment, gap_ms, limit_ms
-from understudy.container.preonline.handshake import Done, Failed, GivenUp, Member, Members, Phase, State, step
+from understudy.container.preonline.handshake import (
+    Done,
+    Event,
+    Failed,
+    Finish,
+    Member,
+    Members,
+    Phase,
+    State,
+    begin,
+    step,
+)
 
 MASTER = State(0, "m:1")
 SLAVE = State(1, "s1:1")
 
 
+def members(found: dict[int, str]) -> Members:
+    return Members(tuple(Member(*each) for each in found.items()))
+
+
+def after(state: State, *events: Event, now: float = 0.0) -> State:
+    for event in events:
+        state = step(state, event, now)
+    return state
+
+
 def test_a_master_asks_each_slave_in_order_and_then_registers() -> None:
-    members = Members({2: "s2:1", 0: "m:1", 1: "s1:1"})
-    state = step(MASTER, members)
+    found = members({2: "s2:1", 0: "m:1", 1: "s1:1"})
+    state = after(MASTER, found)
     seen = []
     while state.phase is not Phase.ASK_MEMBERS:
         assert state.target is not None
         seen.append((state.phase, state.target.broker_id))
-        state = step(state, Done())
+        state = after(state, Done())
     phases = (Phase.ANNOUNCE, Phase.AWAIT_COPY, Phase.TAKE_OVER)
     assert seen == [(phase, broker_id) for broker_id in (1, 2) for phase in phases]
     # nobody has come meanwhile
-    assert step(state, members).phase is Phase.ONLINE
+    assert after(state, found).phase is Phase.ONLINE
 
 
 def test_a_slave_that_came_meanwhile_is_asked_before_the_master_registers() -> None:
     # given a master that has asked its only slave
-    state = step(MASTER, Members({2: "s2:1"}))
-    for _ in range(3):
-        state = step(state, Done())
+    state = after(MASTER, members({2: "s2:1"}), Done(), Done(), Done())
     # when another one, which may act for it by now, is there at the second look
-    state = step(state, Members({1: "s1:1", 2: "s2:1"}))
+    state = after(state, members({1: "s1:1", 2: "s2:1"}))
     # then it is asked, too, and the first one not again
     assert (state.phase, state.target, state.waiting) == (Phase.ANNOUNCE, Member(1, "s1:1"), ())
-    for _ in range(3):
-        state = step(state, Done())
-    assert step(state, Members({1: "s1:1", 2: "s2:1"})).phase is Phase.ONLINE
+    state = after(state, Done(), Done(), Done())
+    assert after(state, members({1: "s1:1", 2: "s2:1"})).phase is Phase.ONLINE
     assert [each.broker_id for each in state.finished] == [2, 1]
     # and when nobody answers that question, everything begins anew
-    failed = step(step(state, Failed("no name server answers")), Done())
+    failed = after(state, Failed("no name server answers"), Done())
     assert (failed.phase, failed.finished) == (Phase.ASK_MEMBERS, ())
 
 
 @pytest.mark.parametrize("found", [{}, {0: "m:1"}, {0: "m:2"}, {3: "m:1"}])
 def test_a_master_never_waits_for_its_own_old_entry(found: dict[int, str]) -> None:
-    assert step(MASTER, Members(found)).phase is Phase.ONLINE
+    assert after(MASTER, members(found)).phase is Phase.ONLINE
 
 
 def test_a_slave_follows_a_living_master_first() -> None:
-    state = step(SLAVE, Members({0: "m:1", 2: "s2:1"}))
+    state = after(SLAVE, members({0: "m:1", 2: "s2:1"}))
     assert (state.phase, state.target and state.target.address) == (Phase.ASK_MASTER, "m:1")
-    state = step(state, Done())
+    state = after(state, Done())
     assert state.phase is Phase.AWAIT_FOLLOWING
-    assert step(state, Done()).phase is Phase.ONLINE
+    assert after(state, Done()).phase is Phase.ONLINE
 
 
 @pytest.mark.parametrize("found", [{}, {1: "s1:1"}])
 def test_a_slave_alone_goes_online(found: dict[int, str]) -> None:
-    assert step(SLAVE, Members(found)).phase is Phase.ONLINE
+    assert after(SLAVE, members(found)).phase is Phase.ONLINE
 
 
 def test_a_slave_that_will_act_takes_over_from_the_one_that_acted() -> None:
     # given two slaves, the first of which acts until now
-    members = Members({2: "s2:1", 3: "s3:1"})
-    state, seen = step(SLAVE, members), []
+    found = members({2: "s2:1", 3: "s3:1"})
+    state, seen = after(SLAVE, found), []
     while state.phase is not Phase.ASK_MEMBERS:
         assert state.target is not None
         seen.append((state.phase, state.target.broker_id))
-        state = step(state, Done())
+        state = after(state, Done())
     # then that one stands back and is asked, the other one is not, for it copies from the first
     assert seen == [(Phase.ANNOUNCE, 2), (Phase.TAKE_OVER, 2)]
-    assert step(state, members).phase is Phase.ONLINE
+    assert after(state, found).phase is Phase.ONLINE
     # and when a master has come meanwhile, that is followed
-    assert step(state, Members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
+    assert after(state, members({0: "m:1", 2: "s2:1"})).phase is Phase.ASK_MASTER
     # a slave with a larger id will not act
-    assert step(State(2, "s2:1"), Members({1: "s1:1"})).phase is Phase.ONLINE
+    assert after(State(2, "s2:1"), members({1: "s1:1"})).phase is Phase.ONLINE
 
 
 def test_a_slave_that_fails_in_the_middle_begins_a_new_round() -> None:
-    state = step(step(MASTER, Members({1: "s1:1", 2: "s2:1"})), Failed("no connection"))
+    state = after(MASTER, members({1: "s1:1", 2: "s2:1"}), Failed("no connection"))
     assert (state.phase, state.tries, state.trouble) == (Phase.PAUSE, 1, "no connection")
     # the slave is gone from the group by then
-    state = step(step(state, Done()), Members({2: "s2:1"}))
+    state = after(state, Done(), members({2: "s2:1"}))
     assert (state.phase, state.target and state.target.broker_id) == (Phase.ANNOUNCE, 2)
 
 
 def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_same() -> None:
-    waiting = step(step(MASTER, Members({1: "s1:1"})), Done())
-    state = step(waiting, Failed("did not begin to copy"))
+    waiting = after(MASTER, members({1: "s1:1"}), Done())
+    state = after(waiting, Failed("did not begin to copy"))
     assert (state.phase, state.trouble) == (Phase.TAKE_OVER, "did not begin to copy")
-    assert step(step(state, Done()), Members({1: "s1:1"})).phase is Phase.ONLINE
-
-
-def test_a_slave_that_was_asked_for_long_enough_is_left_out_and_the_next_one_is_asked() -> None:
-    state = step(step(MASTER, Members({1: "s1:1", 2: "s2:1"})), GivenUp("no answer"))
-    assert (state.phase, state.target and state.target.broker_id) == (Phase.ANNOUNCE, 2)
-    for _ in range(3):
-        state = step(state, Done())
-    state = step(state, Members({1: "s1:1", 2: "s2:1"}))
-    assert (state.phase, state.trouble) == (Phase.ONLINE, "no answer")
-    assert [each.broker_id for each in state.finished] == [2]
-    assert [each.broker_id for each in state.given_up] == [1]
+    assert after(state, Done(), members({1: "s1:1"})).phase is Phase.ONLINE
 
 
 events = st.one_of(
     st.builds(Done),
     st.builds(Failed, st.just("why")),
-    st.builds(Members, st.dictionaries(st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"]))),
+    st.builds(
+        Members, st.lists(st.builds(Member, st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"]))).map(tuple)
+    ),
 )
+former = st.lists(st.builds(Member, st.integers(0, 3), st.sampled_from(["m:1", "a:1", "b:1"])), max_size=3).map(tuple)
 
 
-@given(st.sampled_from([MASTER, SLAVE]), st.lists(events, max_size=30))
-def test_whatever_happens_the_way_leads_on(state: State, happened: list[Done | Failed | Members]) -> None:
+@given(st.sampled_from([0, 1]), former, st.lists(events, max_size=30), st.floats(0, 100))
+def test_whatever_happens_the_way_leads_on(
+    own_id: int, remembered: tuple[Member, ...], happened: list[Event], now: float
+) -> None:
+    own = Member(own_id, "m:1" if own_id == 0 else "s1:1")
+    state = begin(own, remembered, lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0)
     for event in happened:
         if state.phase is Phase.ONLINE:
             return
         if isinstance(event, Members) != (state.phase is Phase.ASK_MEMBERS):
-            event = Members({}) if state.phase is Phase.ASK_MEMBERS else Done()
-        state = step(state, event)
+            event = Members(()) if state.phase is Phase.ASK_MEMBERS else Done()
+        state = after(state, event, now=now)
         assert state.target is None or state.target.address != state.own_address
-    # From everywhere, good answers lead online.
-    for _ in range(20):
-        if state.phase is not Phase.ONLINE:
-            state = step(state, Members({}) if state.phase is Phase.ASK_MEMBERS else Done())
-    assert state.phase is Phase.ONLINE
+    # Whatever fails, patience ends; and from everywhere good answers lead online.
+    for good in (False, True):
+        there = state
+        for _ in range(60):
+            if there.phase is not Phase.ONLINE:
+                answer = Done() if good else Failed("why")
+                there = after(there, Members(()) if there.phase is Phase.ASK_MEMBERS else answer, now=100.0)
+        assert there.phase is Phase.ONLINE
+
+
+@given(former, st.lists(events, max_size=10))
+def test_an_operator_ends_it_at_any_moment_and_who_was_not_asked_is_told(
+    remembered: tuple[Member, ...], happened: list[Event]
+) -> None:
+    state = begin(Member(0, "m:1"), remembered, lone=False, now=0.0, patience_seconds=60.0, timeout_seconds=10.0)
+    for event in happened:
+        if state.phase is not Phase.ONLINE and isinstance(event, Members) == (state.phase is Phase.ASK_MEMBERS):
+            state = after(state, event)
+    if state.phase is Phase.ONLINE:
+        return
+    ended = after(state, Finish())
+    assert ended.phase is Phase.ONLINE
+    known = {each.broker_id for each in (*state.former, *state.shown)}
+    assert {each.broker_id for each in (*ended.finished, *ended.given_up)} >= known
 
 
 def test_places_behind_the_end_of_a_shorter_log_are_cut() -> None:

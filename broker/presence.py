@@ -1,0 +1,110 @@
+"""Whether a broker may be found: looks at the clocks, takes what name servers answer, and tells who depends on it.
+
+What follows from that is decided in :mod:`understudy.broker.absence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from understudy.broker import absence
+from understudy.broker.absence import Began, Contact, Decide, Event, Isolated, Limits, Looked, Moment, Online, Register
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
+
+log = get_logger("broker.presence")
+
+LOOKS_PER_LIMIT = 4
+"""How often the clocks are looked at within the time that must not pass unnoticed."""
+
+
+class Presence:
+    """The presence of one broker.
+
+    Args:
+        clock: both clocks.
+        options: read anew each time.
+        identity: the broker.
+
+    Attributes:
+        state: what is known.
+        on_decide: called when a decision about the role may have changed.
+        on_register: called when name servers must be told anew, or may be told again.
+    """
+
+    def __init__(self, clock: Clock, options: BrokerOptions, identity: Identity) -> None:
+        self._clock = clock
+        self._options = options
+        self._identity = identity
+        self.state = absence.State(identity.broker_id, identity.address, self.now())
+        self.on_decide: list[Callable[[], None]] = []
+        self.on_register: list[Callable[[], None]] = []
+
+    def now(self) -> Moment:
+        """Read both clocks."""
+        return Moment(self._clock.monotonic() * 1000, self._clock.wall_ms())
+
+    @property
+    def limits(self) -> Limits:
+        """What the settings allow at the moment."""
+        keys = self._options.broker
+        return absence.limits(
+            keys.broker_not_active_timeout_millis, keys.broker_heartbeat_interval, keys.sync_broker_member_group_period
+        )
+
+    @property
+    def isolated(self) -> bool:
+        """Whether nobody may find the broker until pre-online is done."""
+        return self.state.isolated
+
+    @property
+    def absent(self) -> bool:
+        """Whether what the broker knows is out of date, right now."""
+        return self.state.absent(self.now(), self.limits)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether name servers must not be told of the broker, right now."""
+        return self.state.isolated or self.state.out_of_touch(self.now(), self.limits)
+
+    @property
+    def silent_ms(self) -> float:
+        """For how long no name server has answered."""
+        return self.state.silent_ms(self.now())
+
+    def began(self, cause: str, *, guarded: bool) -> None:
+        """Begin in the role in force; *guarded*: others could act for the broker, or it for others."""
+        role = self._identity.role
+        self._take(Began(role.broker_id, role.is_slave, guarded, cause))
+
+    def contact(self, found: Mapping[int, str], before: Mapping[int, str] | None) -> None:
+        """Take the answer of a name server; see :class:`~understudy.broker.absence.Contact`."""
+        self._take(Contact(found, before))
+
+    def online(self) -> None:
+        """Let the broker be found: pre-online is done."""
+        self._take(Online())
+
+    async def run(self) -> None:
+        """Look at the clocks until cancelled."""
+        while True:
+            self._take(Looked())
+            pause_ms = min(self._options.broker.broker_heartbeat_interval, self.limits.pause / LOOKS_PER_LIMIT)
+            await self._clock.sleep(pause_ms / 1000)
+
+    def _take(self, event: Event) -> None:
+        self.state, actions = absence.step(self.state, event, self.now(), self.limits)
+        for action in actions:
+            if isinstance(action, Isolated):
+                log.warning("isolated", broker=self._identity.canonical_name, why=action.cause)
+            elif isinstance(action, Register):
+                _call(self.on_register)
+            elif isinstance(action, Decide):
+                _call(self.on_decide)
+
+
+def _call(listeners: list[Callable[[], None]]) -> None:
+    for listener in listeners:
+        listener()

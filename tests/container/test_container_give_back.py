@@ -1,0 +1,276 @@
+"""What a returning master must get back in corners of its group: default settings, blind name servers, stuck slaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from container_ring import TOPIC, acting, cut_between, open_ring, run
+
+from understudy.broker.broker import Broker
+from understudy.container.role_services import RoleServices
+from understudy.format.json_dialect import loads
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request, response
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.topic_fields import topic_fields
+from understudy.testkit.waiting import until
+
+DEFAULTS = {"enableSlaveActingMaster": "true"}
+
+
+class Pair:
+    """A master and a slave with default settings but for one key, each on a host of its own."""
+
+    def __init__(self, cluster: SimCluster, client: RemotingClient) -> None:
+        self.cluster = cluster
+        self.client = client
+
+    def broker(self, host: str) -> Broker:
+        return self.cluster.brokers(host)["a"]
+
+    async def ask(self, broker: Broker, code: int, ext: dict[str, str]) -> Command:
+        answer = await self.client.invoke(broker.identity.address, request(code, ext), 5_000)
+        assert answer.code == 0, answer.remark
+        return answer
+
+    async def commit(self, broker: Broker, offset: int) -> None:
+        broker.groups.get("readers")
+        ext = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
+        await self.ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+
+    def acts(self, host: str = "s") -> bool:
+        return "schedule" in self.broker(host).services.running()
+
+
+@asynccontextmanager
+async def open_pair(
+    source: random.Random,
+    master: dict[str, str] | None = None,
+    slave: dict[str, str] | None = None,
+    name_servers: tuple[str, ...] = ("n1",),
+) -> AsyncIterator[Pair]:
+    async with SimCluster(source) as cluster:
+        for name in name_servers:
+            await cluster.start_name_server(name, scan_not_active_broker_interval=1_000)
+        await cluster.start_container("m", [{"brokerName": "a", **DEFAULTS, **(master or {})}])
+        keys = {"brokerName": "a", "brokerRole": "SLAVE", "brokerId": "1", **DEFAULTS, **(slave or {})}
+        await cluster.start_container("s", [keys])
+        async with open_client(cluster.client_world()) as client:
+            pair = Pair(cluster, client)
+            await pair.ask(pair.broker("m"), RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
+            sync = pair.broker("s").slave_sync
+            assert sync is not None
+            await until(lambda: sync.synced, 30)
+            await trio.sleep(5)
+            yield pair
+
+
+# --- default settings ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["kill", "cut off"])
+def test_at_default_settings_a_returning_master_takes_back_what_its_slave_was_told(how: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            # given totalReplicas=1, as it stands when nobody sets it, and a slave that acts
+            await pair.commit(pair.broker("m"), 5)
+            await trio.sleep(5)
+            if how == "kill":
+                await pair.cluster.kill("m")
+            else:
+                pair.cluster.partition(["m"], ["s", "n1"])
+            await until(pair.acts, 30)
+            await pair.commit(pair.broker("s"), 35)
+            # when the master is back
+            if how == "kill":
+                await pair.cluster.restart("m")
+            else:
+                await trio.sleep(10)
+                pair.cluster.heal()
+                await until(lambda: pair.broker("m").registration.isolated, 10)
+            master = pair.broker("m")
+            await until(lambda: not master.registration.isolated, 30)
+            # then it has what the slave was told before anybody finds it
+            assert master.offsets.query("readers", TOPIC, 0) == 35
+            await until(lambda: not pair.acts(), 5)
+
+    run(scenario)
+
+
+def test_a_master_without_slaves_asks_its_name_servers_once_and_waits_for_nothing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            # when a lone master starts, for the first time and again
+            for start in (cluster.start_container("m", [{"brokerName": "a", **DEFAULTS}]), None):
+                if start is None:
+                    await trio.sleep(5)
+                    await cluster.kill("m")
+                    start = cluster.restart("m")  # type: ignore[assignment]  # nothing of its answer is used
+                assert start is not None
+                began = trio.current_time()
+                await start
+                master = cluster.brokers("m")["a"]
+                await until(lambda: not master.registration.isolated, 5, 0.001)  # noqa: B023 - waited for in place
+                # then it is online at once
+                assert trio.current_time() - began < 0.5
+            # and without any name server, too: it knows that it has always been alone
+            await trio.sleep(5)
+            await cluster.kill("m")
+            await cluster.kill("n1")
+            await cluster.restart("m")
+            master = cluster.brokers("m")["a"]
+            await until(lambda: not master.registration.isolated, 5)
+            await until(lambda: "schedule" in master.services.running(), 1)
+
+    run(scenario)
+
+
+# --- name servers that know nothing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["answers", "is down"])
+def test_a_name_server_that_has_just_booted_is_no_proof_of_being_alone(other: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, name_servers=("n1", "n2")) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            await ring.commit(master, 10)
+            await trio.sleep(3)
+            # given a slave that acts and is told more
+            await ring.cluster.kill("c1")
+            await until(lambda: slave in acting(ring), 5)
+            await ring.commit(slave, 60)
+            # and a first name server that forgets everything, while the slaves do not reach it
+            await ring.cluster.kill("n1")
+            if other == "is down":
+                await ring.cluster.kill("n2")
+            mends = [cut_between(ring, host, "n1") for host in ("c2", "c3")]
+            await ring.cluster.restart("n1")
+            # when the master comes back
+            await ring.cluster.restart("c1")
+            again = ring.broker("g0", 0)
+            await until(lambda: not again.registration.isolated, 40)
+            # then it has asked who is left of its group all the same
+            assert again.offsets.query("readers", TOPIC, 0) == 60
+            for mend in mends:
+                mend()
+
+    run(scenario)
+
+
+def test_a_remembered_slave_that_is_gone_delays_the_return_by_one_timeout_and_is_told_of() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            # given a slave that is gone for good, of which a fresh name server knows nothing
+            await pair.cluster.kill("m")
+            await pair.cluster.kill("s")
+            await pair.cluster.kill("n1")
+            await pair.cluster.restart("n1")
+            # when the master comes back
+            await pair.cluster.restart("m")
+            master = pair.broker("m")
+            took = await until(lambda: not master.registration.isolated, 30)
+            # then it waits for one timeout and says for whom
+            assert 9 < took < 15
+            roster = loads((await pair.ask(master, RequestCode.GET_BROKER_ROSTER, {})).body)
+            late = next(each for each in roster["services"] if each["name"] == "late take-over")
+            assert f"slave 1 at {pair.cluster.address('s')}:" in late["reason"]
+            assert any("slave 1" in warning for warning in roster["warnings"])
+
+    run(scenario)
+
+
+# --- slaves that do not do their part ------------------------------------------------------------------------------
+
+
+def stuck(broker: Broker, how: str) -> Callable[[], None]:
+    """Let *broker* not answer its group any more, or answer nonsense; return what ends this."""
+    before = {}
+    for code in (RequestCode.EXCHANGE_BROKER_HA_INFO, RequestCode.GET_ALL_CONSUMER_OFFSET):
+        handler = before[code] = broker.server.handler(code)
+        assert handler is not None
+        if how == "does not answer":
+            broker.server.register(code, lambda connection, command: None)
+    if how != "does not answer":
+        torn = b'{"offsetTable":{"orders@readers":{0:'
+        broker.server.register(code, lambda connection, command: response(command, body=torn))
+
+    def mend() -> None:
+        for code, handler in before.items():
+            broker.server.register(code, handler)  # type: ignore[arg-type]  # it was registered before
+
+    return mend
+
+
+@pytest.mark.parametrize("how", ["does not answer", "answers 43 with nonsense"])
+@pytest.mark.parametrize("wait_ms", [60_000, 20_000])
+def test_a_slave_that_is_stuck_hides_its_returning_master_for_a_bounded_time(how: str, wait_ms: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, {"preOnlineMaxWaitMillis": str(wait_ms)}) as ring:
+            await ring.commit(ring.broker("g0", 0), 10)
+            await trio.sleep(3)
+            await ring.cluster.kill("c1")
+            slave = ring.broker("g0", 1)
+            await until(lambda: slave in acting(ring), 5)
+            await ring.commit(slave, 17)
+            # given a slave whose heartbeats arrive but whose port is stuck
+            mend = stuck(slave, how)
+            # when the master comes back
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            took = await until(lambda: not master.registration.isolated, 120)
+            # then it goes on without that slave when its patience is over, and says so
+            assert wait_ms / 1000 - 1 < took < wait_ms / 1000 + 8
+            role = master.role
+            assert isinstance(role, RoleServices)
+            assert role.report is not None
+            assert "slave 1" in role.report.trouble
+            assert "left out" in role.report.trouble
+            roster = loads((await ring.ask(master, RequestCode.GET_BROKER_ROSTER)).body)
+            assert any("slave 1" in warning for warning in roster["warnings"])
+            # and takes over what the slave knows as soon as it can be asked
+            assert master.offsets.query("readers", TOPIC, 0) == 10
+            mend()
+            await until(lambda: master.offsets.query("readers", TOPIC, 0) == 17, 30)
+            await trio.sleep(1)
+            roster = loads((await ring.ask(master, RequestCode.GET_BROKER_ROSTER)).body)
+            assert roster["warnings"] == []
+
+    run(scenario)
+
+
+def test_an_operator_who_cannot_wait_ends_pre_online_by_hand() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            await ring.commit(ring.broker("g0", 0), 10)
+            await trio.sleep(3)
+            await ring.cluster.kill("c1")
+            slave = ring.broker("g0", 1)
+            await until(lambda: slave in acting(ring), 5)
+            await ring.commit(slave, 17)
+            mend = stuck(slave, "does not answer")
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await trio.sleep(8)
+            # given a master that waits, and says for whom
+            assert master.registration.isolated
+            roster = loads((await ring.ask(master, RequestCode.GET_BROKER_ROSTER)).body)
+            assert any("pre-online waits" in warning for warning in roster["warnings"])
+            # when an operator ends it
+            assert (await ring.ask(master, RequestCode.FINISH_PRE_ONLINE)).code == 0
+            # then it is found at once, and takes over later what is missing
+            await until(lambda: not master.registration.isolated, 1)
+            await ring.online()
+            assert master.offsets.query("readers", TOPIC, 0) == 10
+            mend()
+            await until(lambda: master.offsets.query("readers", TOPIC, 0) == 17, 15)
+            # and who is online already says that there is nothing to end
+            answer = await ring.ask(master, RequestCode.FINISH_PRE_ONLINE)
+            assert (answer.code, "not in pre-online" in str(answer.remark)) == (22, True)
+
+    run(scenario)
