@@ -51,7 +51,7 @@ class Situation:
         master_declines: the master's own ``enableSlaveActingMaster`` is false.
         contact_lost: no name server has answered for longer than the group's timeout.
         slaves_silent: a slave that the last view shows has not been heard for as long as that.
-        left_out: pre-online went on without a slave that was not heard since.
+        left_out: the slaves without which pre-online went on and that were not heard since, for people.
         topics_missing: the log holds topics that have no row.
     """
 
@@ -65,7 +65,7 @@ class Situation:
     master_declines: bool = False
     contact_lost: bool = False
     slaves_silent: bool = False
-    left_out: bool = False
+    left_out: str = ""
     topics_missing: bool = False
 
     @property
@@ -136,8 +136,8 @@ def services(situation: Situation) -> dict[Service, Decision]:
         Service.ABSENCE_WATCH: Decision(watched, enabled),
         Service.PRE_ONLINE: Decision(watched and isolated, "isolated" if isolated else "not isolated"),
         Service.LATE_TAKE_OVER: Decision(
-            situation.left_out and not isolated,
-            "slaves were left out" if situation.left_out else "no slave is left out",
+            bool(situation.left_out) and not isolated,
+            f"left out: {situation.left_out}" if situation.left_out else "no slave is left out",
         ),
         Service.LOG_TOPICS: Decision(
             acting.run and situation.topics_missing,

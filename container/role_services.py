@@ -160,7 +160,7 @@ class RoleServices:
             master_declines=broker.member_group.state.master_declines,
             contact_lost=broker.presence.state.contact_lost,
             slaves_silent=self._slaves_silent(max(broker.presence.limits.silence, self._slave_beats_ms)),
-            left_out=self._late is not None,
+            left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
         )
 

@@ -21,7 +21,7 @@ from understudy.broker.registration import Registration
 from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.hosted import host_broker
-from understudy.format.json_dialect import loads
+from understudy.format.json_dialect import dumps, loads
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -47,10 +47,18 @@ class ListeningNameServer:
         self.server = server
         self.bodies: list[dict[str, object]] = []
         self.heard = trio.Event()
+        self.address = ""
         server.register(RequestCode.REGISTER_BROKER, self.register)
-        server.default(lambda connection, command: response(command))
+        server.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route)
+        server.default(lambda connection, command: response(command, body=b"{}"))
+
+    def route(self, connection: Connection, command: Command) -> Command:
+        members = {"0": self.address} if self.address else {}
+        group = {"brokerName": "broker-a", "cluster": "DefaultCluster", "brokerAddrs": members}
+        return response(command, body=dumps({"brokerDatas": [group]}))
 
     def register(self, connection: Connection, command: Command) -> Command:
+        self.address = (command.ext or {})["brokerAddr"]
         self.bodies.append(loads(command.body)["topicConfigSerializeWrapper"])
         self.heard.set()
         self.heard = trio.Event()
@@ -88,6 +96,8 @@ async def test_an_incremental_registration_names_its_topics_under_the_brokers_pe
             machine=Machine("localhost", "127.0.0.1", str(tmp_path), None, address),
         )
         broker: Broker = await nursery.start(host_broker, real_world(), options)
+        if not listening.bodies:  # it looks for its group before it registers
+            await listening.next_body()
         assert "TBW102" in listening.bodies[0]["topicConfigTable"]  # type: ignore[operator]  # a JSON object
 
         for number, (permission, expected) in enumerate([(6, 6), (4, 4), (2, 2)]):

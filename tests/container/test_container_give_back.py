@@ -64,7 +64,6 @@ async def open_pair(
             pair = Pair(cluster, client)
             await pair.ask(pair.broker("m"), RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
             sync = pair.broker("s").slave_sync
-            assert sync is not None
             await until(lambda: sync.synced, 30)
             await trio.sleep(5)
             yield pair
@@ -226,11 +225,11 @@ def test_a_slave_that_is_stuck_hides_its_returning_master_for_a_bounded_time(how
             took = await until(lambda: not master.registration.isolated, 120)
             # then it goes on without that slave when its patience is over, and says so
             assert wait_ms / 1000 - 1 < took < wait_ms / 1000 + 8
-            role = master.role
-            assert isinstance(role, RoleServices)
-            assert role.report is not None
-            assert "slave 1" in role.report.trouble
-            assert "left out" in role.report.trouble
+            rules = master.session.rules
+            assert isinstance(rules, RoleServices)
+            assert rules.report is not None
+            assert "slave 1" in rules.report.trouble
+            assert "left out" in rules.report.trouble
             roster = loads((await ring.ask(master, RequestCode.GET_BROKER_ROSTER)).body)
             assert any("slave 1" in warning for warning in roster["warnings"])
             # and takes over what the slave knows as soon as it can be asked
