@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from understudy.format.properties import java_hash
+from understudy.format.java_hash import java_hash
 
 TAG, SQL92 = "TAG", "SQL92"
 

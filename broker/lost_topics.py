@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from understudy.broker.topics import TopicConfig
 from understudy.format import names
 
-LIGHT_PREFIX = "%LMQ%"
-"""Light message queues have no rows."""
-
 
 def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> dict[str, int]:
     """Return the topics that have queues but no row, each with the number of queues that its highest id tells."""
     found: dict[str, int] = {}
     for topic, queue_id in queues:
-        if topic not in rows and not topic.startswith(LIGHT_PREFIX) and not names.is_system_topic(topic):
+        if topic not in rows and not topic.startswith(names.LIGHT_PREFIX) and not names.is_system_topic(topic):
             found[topic] = max(found.get(topic, 0), queue_id + 1)
     return dict(sorted(found.items()))
 

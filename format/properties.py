@@ -1,4 +1,4 @@
-"""The properties string of a message and the Java string hash; pure.
+"""The properties string of a message; pure.
 
 ``name 0x01 value 0x02`` repeated, in UTF-8. The last 0x02 may be missing (old clients); a pair with an empty name or
 value does not exist; of two pairs with one name the last counts (MessageDecoder.java).
@@ -7,51 +7,9 @@ value does not exist; of two pairs with one name the last counts (MessageDecoder
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import mul
 
 NAME_END = "\x01"
 PAIR_END = "\x02"
-
-_MASK = 0xFFFFFFFF
-_POWERS_LENGTH = 256
-#: 31 ** (n - 1), ..., 31 ** 0 modulo 2 ** 32, for a vectorised polynomial over the last n characters.
-_POWERS = tuple(pow(31, _POWERS_LENGTH - 1 - i, 1 << 32) for i in range(_POWERS_LENGTH))
-POWERS_OF_LENGTH = tuple(_POWERS[_POWERS_LENGTH - n :] for n in range(_POWERS_LENGTH + 1))
-
-
-def unsigned_hash(text: bytes, seed: int = 0) -> int:
-    """Return the hash of Java's ``String.hashCode`` modulo 2 ** 32.
-
-    Args:
-        text: UTF-8.
-        seed: hash of the text before this one, to hash a concatenation piece by piece.
-    """
-    units: bytes | tuple[int, ...] = text
-    if not text.isascii():
-        wide = text.decode("utf-8", "replace").encode("utf-16-be", "surrogatepass")
-        units = tuple(wide[i] << 8 | wide[i + 1] for i in range(0, len(wide), 2))
-    for start in range(0, len(units), _POWERS_LENGTH):
-        part = units[start : start + _POWERS_LENGTH]
-        length = len(part)
-        seed = (seed * pow(31, length, 1 << 32) + sum(map(mul, part, POWERS_OF_LENGTH[length]))) & _MASK
-    return seed
-
-
-def java_hash(text: str) -> int:
-    """Return Java's ``String.hashCode``: a signed 32-bit number, also the tags code of a TAGS property."""
-    value = unsigned_hash(text.encode("utf-8", "surrogatepass") if text.isascii() else _utf8(text))
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def java_hash_of_bytes(text: bytes) -> int:
-    """Return Java's ``String.hashCode`` of a text in UTF-8."""
-    value = unsigned_hash(text)
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def _utf8(text: str) -> bytes:
-    # A lone surrogate cannot come from UTF-8; it becomes "?", as Java's encoder writes it.
-    return text.encode("utf-8", "replace")
 
 
 def parse_properties(text: str | bytes | memoryview) -> dict[str, str]:

@@ -16,38 +16,7 @@ import zlib
 
 import attrs
 
-from understudy.format.batch import BatchError, encode_batch, iter_batch
-from understudy.format.properties import (
-    find_property,
-    format_properties,
-    java_hash,
-    java_hash_of_bytes,
-    parse_properties,
-)
-
-__all__ = [
-    "BLANK_MAGIC",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "BatchError",
-    "Record",
-    "RecordError",
-    "decode_host",
-    "decode_offset_message_id",
-    "decode_record",
-    "decode_records",
-    "encode_batch",
-    "encode_host",
-    "encode_record",
-    "find_property",
-    "format_properties",
-    "iter_batch",
-    "java_hash",
-    "java_hash_of_bytes",
-    "offset_message_id",
-    "parse_properties",
-    "topic_field",
-]
+from understudy.format.properties import parse_properties
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB

@@ -1,28 +1,57 @@
-"""Unique message ids, made by the sender.
+"""Unique message ids, made by the sender, or by the broker for a message that came without.
 
-An id is 32 hexadecimal digits: 10 bytes that name the producer, 4 bytes of milliseconds since the start of the month in
-local time (so that tools can guess when it was made, MessageClientIDSetter.java) and a 2-byte counter. The 10 bytes are
-random instead of address, process and class loader, so that an id is unique in containers too and names no host.
+An id is 32 hexadecimal digits (56 with an IPv6 address): bytes that name the maker, 4 bytes of milliseconds since the
+start of the month in local time, so that tools can guess when it was made, and a 2-byte counter
+(MessageClientIDSetter.java). Makers here are named by random bytes instead of process and class loader, so that an id
+is unique in containers too.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import random
 from datetime import datetime
 
+_TIME_AND_COUNTER_BYTES = 6
+_LENGTHS_BYTES = (16, 28)
+
 
 class UniqueIds:
-    """Makes ids of one producer.
+    """Makes ids of one maker.
 
     Args:
-        source: randomness for the producer's part.
+        head: 10 bytes, or 22, that name the maker.
+        counter: of the last id made.
     """
 
-    def __init__(self, source: random.Random) -> None:
-        self._prefix = source.getrandbits(80).to_bytes(10, "big").hex().upper()
-        self._counter = source.getrandbits(16)
+    def __init__(self, head: bytes, counter: int = 0) -> None:
+        self._prefix = head.hex().upper()
+        self._counter = counter
         self._month_start_ms = 0
         self._month_end_ms = 0
+
+    @classmethod
+    def of_producer(cls, source: random.Random) -> UniqueIds:
+        """Return ids that name no host.
+
+        Args:
+            source: randomness for the producer's part.
+        """
+        return cls(source.randbytes(10), source.getrandbits(16))
+
+    @classmethod
+    def of_broker(cls, host: str, source: random.Random) -> UniqueIds:
+        """Return ids that begin with the broker's address.
+
+        Args:
+            host: an IP address of the broker; another text counts as 0.0.0.0.
+            source: randomness for the rest, so that two brokers of one host differ.
+        """
+        try:
+            address = ipaddress.ip_address(host).packed
+        except ValueError:
+            address = bytes(4)
+        return cls(address + source.randbytes(6))
 
     def next(self, wall_ms: int) -> str:
         """Return a new id; *wall_ms* is the wall time in milliseconds."""
@@ -48,9 +77,9 @@ def time_of(unique_id: str, now_ms: int) -> int | None:
         data = bytes.fromhex(unique_id)
     except ValueError:
         return None
-    if len(data) not in (16, 28):
+    if len(data) not in _LENGTHS_BYTES:
         return None
-    since_month_ms = int.from_bytes(data[-6:-2], "big")
+    since_month_ms = int.from_bytes(data[-_TIME_AND_COUNTER_BYTES:-2], "big")
     start_ms, _ = month_bounds_ms(now_ms)
     made_ms = start_ms + since_month_ms
     if made_ms >= now_ms + 60_000:

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from understudy.format.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import flag, needed, value
 from understudy.mqclient.admin import cluster, groups, topics
-from understudy.mqclient.queue import DLQ_PREFIX, RETRY_PREFIX
 
 _DEFAULT_FOLDER = "/tmp/rocketmq/export"
 _FOLDER = value("f", "filePath", f"folder for the file (default {_DEFAULT_FOLDER})")
@@ -68,7 +68,7 @@ async def export_metadata(context: Context) -> Any:
     for address in await context.masters():
         if with_topics:
             for name, settings in (await topics.all_settings(context.session, address)).items():
-                if "s" in values or not name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                if "s" in values or not name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
                     _merge(found_topics, name, settings, ("readQueueNums", "writeQueueNums"))
         if with_groups:
             for name, settings in (await groups.all_settings(context.session, address)).items():

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from understudy.format.names import dead_letter_topic, retry_topic
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, needed, value
 from understudy.mqadmin.text import map_text
 from understudy.mqadmin.topics import read_list
 from understudy.mqclient.admin import cluster, groups, topics
-from understudy.mqclient.queue import (
-    check_group,
-    dead_letter_topic,
-    retry_topic,
-)
+from understudy.mqclient.queue import check_group
 
 # SubscriptionGroupConfig.java, in the order its tool prints.
 _GROUP_FIELDS = (

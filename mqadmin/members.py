@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from understudy.format.names import retry_topic
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import flag, needed, value
 from understudy.mqadmin.running_report import report_lines
@@ -13,7 +14,7 @@ from understudy.mqadmin.text import version_text
 from understudy.mqclient.admin import groups, topics
 from understudy.mqclient.errors import BrokerError
 from understudy.mqclient.offsets import parse_queue
-from understudy.mqclient.queue import MessageQueue, retry_topic
+from understudy.mqclient.queue import MessageQueue
 
 _CONNECTION_ROW = "%-36s %-22s %-10s %s"
 _PRODUCER_ROW = "%04d  %-32s %-22s %-8s %s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.format.names import RETRY_PREFIX
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.members import queue_owners
 from understudy.mqadmin.options import UsageError, needed, value
@@ -11,7 +12,6 @@ from understudy.mqadmin.text import front, seconds_text, version_text
 from understudy.mqclient.admin import cluster, groups
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import queue_body
-from understudy.mqclient.queue import RETRY_PREFIX
 
 _PROGRESS_ROW = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s %s"
 _PROGRESS_HEAD = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s%s"

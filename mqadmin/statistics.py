@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.format.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.options import flag, value
 from understudy.mqadmin.text import front
 from understudy.mqclient.admin import cluster, groups, topics
 from understudy.mqclient.errors import ClientError
-from understudy.mqclient.queue import DLQ_PREFIX, RETRY_PREFIX
 
 _HEAD = "%-64s  %-64s %12s %11s %11s %14s %14s"
 _ROW = "%-64s  %-64s %12d %11.2f %11s %14d %14s"
@@ -27,7 +27,7 @@ async def stats_all(context: Context) -> Any:
     )
     rows = []
     for topic in await cluster.all_topics(context.session):
-        if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or context.values.text("t", topic) != topic:
+        if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) or context.values.text("t", topic) != topic:
             continue
         try:
             rows += await _topic_rows(context, topic)

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from understudy.format.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import UsageError, flag, needed, value
 from understudy.mqadmin.text import front, map_text, millis_text, permission_text
@@ -16,7 +17,7 @@ from understudy.mqclient.admin.topics import TopicSettings
 from understudy.mqclient.allocation import AVERAGELY
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import queue_body
-from understudy.mqclient.queue import DLQ_PREFIX, RETRY_PREFIX, check_topic
+from understudy.mqclient.queue import check_topic
 
 _STATUS_ROW = "%-32s  %-4s  %-20s  %-20s    %s"
 _CLUSTER_ROW = "%-20s  %-64s  %-64s"
@@ -186,7 +187,7 @@ async def topic_list(context: Context) -> Any:
     context.output.line(_CLUSTER_HEAD % ("#Cluster Name", "#Topic", "#Consumer Group"))
     rows = []
     for name in names:
-        if name.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
             continue
         try:
             clusters = await topics.clusters_of(context.session, name)

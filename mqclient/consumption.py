@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import trio
 
+from understudy.format.names import retry_topic
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.heartbeat import MessageModel
@@ -22,7 +23,6 @@ from understudy.mqclient.message import (
 )
 from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.producer import Producer, ProducerOptions
-from understudy.mqclient.queue import retry_topic
 from understudy.mqclient.session import Session
 from understudy.mqclient.statistics import ConsumeStatistics
 from understudy.remoting.codes import RequestCode

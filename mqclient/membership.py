@@ -11,10 +11,11 @@ from typing import Any
 
 import trio
 
+from understudy.format.names import retry_topic
 from understudy.mqclient.allocation import Strategy, change
 from understudy.mqclient.errors import ClientError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel, consumer_data
-from understudy.mqclient.queue import MessageQueue, check_group, check_topic, retry_topic
+from understudy.mqclient.queue import MessageQueue, check_group, check_topic
 from understudy.mqclient.session import Session, json_body
 from understudy.mqclient.subscription import Subscription, subscription
 from understudy.remoting.codes import RequestCode

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
 from understudy.format.unique_id import UniqueIds
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.errors import (
@@ -24,7 +25,7 @@ from understudy.mqclient.message import (
     Message,
     encode_properties,
 )
-from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX, MessageQueue, check_group, check_topic
+from understudy.mqclient.queue import MessageQueue, check_group, check_topic
 from understudy.mqclient.records import COMPRESSED, check_properties_size, compress, encode_batch
 from understudy.mqclient.sending import STATUS, ProducerOptions, SendResult, SendStatus
 from understudy.mqclient.session import Session, accepted, bare_errors, open_session
@@ -68,7 +69,7 @@ class Producer:
         self.group = group
         self.options = options
         self._clock = session.world.clock
-        self._ids = UniqueIds(session.world.random)
+        self._ids = UniqueIds.of_producer(session.world.random)
         self._health = BrokerHealth()
         self._choosers: dict[str, QueueChooser] = {}
 
@@ -183,7 +184,7 @@ class Producer:
         return {
             "a": self.group,
             "b": topic,
-            "c": AUTO_CREATE_TOPIC,
+            "c": DEFAULT_TOPIC,
             "d": str(self.options.new_topic_queues),
             "e": "0",
             "f": str(sys_flag),

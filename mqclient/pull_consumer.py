@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
+from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.allocation import AVERAGELY, Strategy
 from understudy.mqclient.errors import BrokerError, ClientError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
@@ -24,7 +25,7 @@ from understudy.mqclient.pull import (
     offset_at,
     pull,
 )
-from understudy.mqclient.queue import RETRY_PREFIX, MessageQueue
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, SessionOptions, bare_errors, open_session
 from understudy.mqclient.subscription import Subscription, subscription
 from understudy.remoting.codes import ResponseCode

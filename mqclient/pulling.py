@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import trio
 
+from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
@@ -11,7 +12,7 @@ from understudy.mqclient.listener import PushConsumerOptions
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
-from understudy.mqclient.queue import RETRY_PREFIX, MessageQueue
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger

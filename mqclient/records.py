@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
 from understudy.mqclient.message import (
     RETRY_TOPIC,
@@ -16,7 +17,6 @@ from understudy.mqclient.message import (
     decode_properties,
     encode_properties,
 )
-from understudy.mqclient.queue import RETRY_PREFIX
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB

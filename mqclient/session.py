@@ -14,9 +14,9 @@ import attrs
 import trio
 
 from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
 from understudy.mqclient.errors import BrokerError, ClientError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import heartbeat_body
-from understudy.mqclient.queue import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from understudy.mqclient.route import BrokerAddresses, TopicRoute, for_new_topic, parse_route
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -178,7 +178,7 @@ class Session:
         try:
             route = await self._ask(topic)
             if route is None and new_topic_queues:
-                template = await self._ask(AUTO_CREATE_TOPIC)
+                template = await self._ask(DEFAULT_TOPIC)
                 if template is not None:
                     route = for_new_topic(topic, template, new_topic_queues)
         finally:

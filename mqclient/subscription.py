@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from understudy.format.java_hash import java_hash
 from understudy.mqclient.errors import InvalidMessageError
 
 ALL_TAGS = "*"
@@ -39,7 +40,7 @@ class Subscription:
         """Return the form that heartbeats carry."""
         return {
             "classFilterMode": False,
-            "codeSet": [string_hash(tag) for tag in self.tags],
+            "codeSet": [java_hash(tag) for tag in self.tags],
             "expressionType": self.expression_type,
             "subString": self.expression,
             "subVersion": self.version,
@@ -59,18 +60,3 @@ def subscription(topic: str, expression: str, version: int, expression_type: str
     if not tags:
         raise InvalidMessageError(f"subscription {expression!r} of {topic} names no tag; write 'TagA || TagB' or '*'")
     return Subscription(topic, expression, version, TAG, tags)
-
-
-def string_hash(text: str) -> int:
-    """Return Java's ``String.hashCode`` of *text*, a signed 32-bit number."""
-    value = 0
-    for unit in _utf16_units(text):
-        value = (31 * value + unit) & 0xFFFFFFFF
-    return value - (1 << 32) if value & 0x80000000 else value
-
-
-def _utf16_units(text: str) -> list[int]:
-    if text.isascii():
-        return list(text.encode())
-    data = text.encode("utf-16-be", "surrogatepass")
-    return [data[i] << 8 | data[i + 1] for i in range(0, len(data), 2)]

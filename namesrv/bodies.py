@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
-from understudy.namesrv.records import BrokerGroup, DataVersion, MappingInfo
+from understudy.namesrv.records import BrokerGroup, MappingInfo
 from understudy.namesrv.routes import Route, RouteBroker
 
 
@@ -94,4 +95,4 @@ def key_values(table: Mapping[str, str]) -> bytes:
 
 def data_version(version: DataVersion) -> bytes:
     """Write a version (DataVersion.java)."""
-    return dumps({"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp_ms})
+    return dumps(version.to_json())

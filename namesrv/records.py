@@ -11,6 +11,8 @@ from __future__ import annotations
 import attrs
 import msgspec
 
+from understudy.format.data_version import DataVersion
+
 MASTER_ID = 0
 PERM_READ = 4
 PERM_WRITE = 2
@@ -21,14 +23,6 @@ UNIT_SUBSCRIPTION_FLAG = 2
 DEFAULT_TIMEOUT_MS = 120_000
 
 MemberKey = tuple[str, str]  # cluster name, remoting address
-
-
-class DataVersion(msgspec.Struct, frozen=True):
-    """Version of a broker's topic table; equal only when all three parts are."""
-
-    counter: int = 0
-    state_version: int = 0
-    timestamp_ms: int = 0
 
 
 NO_VERSION = DataVersion()

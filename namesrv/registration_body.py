@@ -12,9 +12,10 @@ from typing import Any
 
 import attrs
 
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads, loads_in_steps
 from understudy.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, whole_number
-from understudy.namesrv.records import NO_VERSION, DataVersion, MappingInfo, QueueData
+from understudy.namesrv.records import NO_VERSION, MappingInfo, QueueData
 from understudy.remoting.bodies import LARGE_BODY_BYTES, json_of
 from understudy.remoting.command import Command
 from understudy.remoting.frame import FRAME_LIMIT_BYTES
@@ -118,7 +119,7 @@ def version_of(value: Any) -> DataVersion:
     if value is None:
         return NO_VERSION
     fields = _object(value, "dataVersion")
-    return DataVersion(_long(fields, "counter", 0), _long(fields, "stateVersion", 0), _long(fields, "timestamp", 0))
+    return DataVersion(_long(fields, "stateVersion", 0), _long(fields, "counter", 0), _long(fields, "timestamp", 0))
 
 
 def _wrapper(fields: dict[str, Any], broker_name: str, servers: tuple[str, ...] | None) -> RegistrationBody:

@@ -18,11 +18,11 @@ from collections.abc import Iterable
 
 import attrs
 
+from understudy.format.data_version import DataVersion
 from understudy.namesrv.records import (
     DEFAULT_TIMEOUT_MS,
     MASTER_ID,
     BrokerGroup,
-    DataVersion,
     Member,
     MemberKey,
     MinBrokerIdNotice,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import attrs
 
+from understudy.format.names import SYNC_MEMBER_TOPIC_PREFIX
 from understudy.namesrv.records import MASTER_ID, PERM_WRITE, BrokerGroup, MappingInfo, QueueData
 from understudy.namesrv.route_table import RouteTable
 
 # TopicValidator.java: brokers read the members of their group as the route of this topic, so it shows real ids.
-MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 @attrs.frozen
@@ -48,7 +48,7 @@ def pick_up(
     by_group = table.topics.queues.get(topic)
     if by_group is None:
         return None
-    rewrite = acting_master and not topic.startswith(MEMBER_TOPIC_PREFIX)
+    rewrite = acting_master and not topic.startswith(SYNC_MEMBER_TOPIC_PREFIX)
     brokers = tuple(
         _route_broker(table.groups[name], rewrite and queues.perm & PERM_WRITE == 0)
         for name, queues in by_group.items()

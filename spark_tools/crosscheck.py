@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from understudy.format.java_hash import index_key_hash
+from understudy.format.names import LIGHT_PREFIX, SCHEDULE_TOPIC
 from understudy.spark_tools.facts import LogRange, QueueRange, log_file_of, queue_of, read_units
 from understudy.spark_tools.index_files import entry_pieces, header_of
 from understudy.spark_tools.kernels import consumequeue, records
-from understudy.spark_tools.kernels.javahash import index_key_hash
 from understudy.spark_tools.kernels.properties import property_column
 from understudy.spark_tools.kernels.window import HEADER, MAGIC_V1, MAGIC_V2, Chunk, Int64, Window, gather, select
 from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
@@ -106,7 +107,7 @@ def _compare_units(
     held = units[place[rows]]
     wrong = (held["physical_offset"] != expected["physical_offset"][rows]) | (held["size"] != expected["size"][rows])
     code = held["tags_code"].astype(np.int64)
-    checked = (code > EXTENSION_ADDRESS_LIMIT) & (topic != records.SCHEDULE_TOPIC)
+    checked = (code > EXTENSION_ADDRESS_LIMIT) & (topic != SCHEDULE_TOPIC)
     wrong_tag = ~wrong & checked & (code != codes[rows])
     for bad in np.flatnonzero(wrong)[:FINDINGS_PER_PART]:
         detail = f"unit points to {int(held['physical_offset'][bad])} with {int(held['size'][bad])} bytes"
@@ -190,7 +191,7 @@ def _wrong_targets(file: LogFile, units: consumequeue.Units, offsets: Int64, par
         rows = rows[at[rows] - base + HEADER.itemsize <= len(array)]
         header = gather(array, at[rows] - base, HEADER)
         good = ((header["magic"] == MAGIC_V1) | (header["magic"] == MAGIC_V2)) & (header["size"] == units["size"][rows])
-        if not part.batched and not part.topic.startswith("%LMQ%"):
+        if not part.batched and not part.topic.startswith(LIGHT_PREFIX):
             # units of light queues lead to records that live in another queue
             good &= (header["queue_offset"] == offsets[rows]) & (header["queue_id"] == part.queue_id)
         wrong[rows] = ~good

@@ -17,9 +17,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from understudy.format.data_version import DataVersion
 from understudy.spark_tools.durable import Journal, remove_file, replace_file, sha256
 from understudy.spark_tools.kernels import tables
-from understudy.spark_tools.kernels.tables import DataVersion
 from understudy.spark_tools.layout import Store, read_layout
 from understudy.spark_tools.plan import Plan, PlanError, anchors
 from understudy.spark_tools.storage import local_path
@@ -109,15 +109,18 @@ def changed_inputs(plan: Plan, moved: dict[str, str]) -> list[str]:
 def new_version(plan: Plan, contents: dict[str, bytes], now_ms: int) -> DataVersion:
     """The version all tables get: one above the highest of them."""
     versions = [
-        DataVersion.of(tables.loads(data).get("dataVersion")) for name, data in contents.items() if name in plan.stores
+        DataVersion.from_json(tables.loads(data).get("dataVersion"))
+        for name, data in contents.items()
+        if name in plan.stores
     ]
-    return max(versions, default=DataVersion(0, 0, 0)).next(now_ms)
+    newest = max(versions, default=DataVersion())
+    return newest.next(now_ms, newest.state_version)
 
 
 def patched(data: bytes, plan: Plan, version: DataVersion) -> bytes:
     """A table with the plan's offsets and the new version; everything else stays as it was."""
     table: dict[str, Any] = tables.loads(data)
-    table["dataVersion"] = version.as_json()
+    table["dataVersion"] = version.to_json()
     offsets = table.setdefault("offsetTable", {})
     for change in plan.changes:
         queues = offsets.setdefault(f"{change.topic}@{change.group}", {})

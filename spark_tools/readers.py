@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from understudy.format.data_version import DataVersion
 from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.index_files import entry_pieces
 from understudy.spark_tools.kernels import consumequeue, index, records, tables
@@ -170,7 +171,7 @@ class OffsetsReader(StoreReader):
 def offsets_batch(store: Store, name: str, path: str) -> tuple[pa.RecordBatch, list[Damage]]:
     """All entries of one offset table, and what is wrong with it; a table that is no JSON gives no rows."""
     found: list[Damage] = []
-    table = OffsetTable(tables.DataVersion(0, 0, 0))
+    table = OffsetTable(DataVersion())
     data = read_file(path)
     try:
         table = read_offset_table(data)

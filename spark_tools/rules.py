@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from understudy.spark_tools.kernels.tables import DataVersion
+from understudy.format.data_version import DataVersion
 
 EQUAL = "equal"
 BEHIND = "behind"
@@ -46,7 +46,7 @@ CLASSES = (
     DIVERGED,
     INVALID,
 )
-NO_VERSION = DataVersion(0, 0, 0)
+NO_VERSION = DataVersion()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from understudy.format.java_hash import index_key_hash, java_hash
 from understudy.spark_tools.kernels.consumequeue import UNIT
-from understudy.spark_tools.kernels.javahash import index_key_hash, java_hash
 from understudy.spark_tools.kernels.tables import dumps
 from understudy.spark_tools.kernels.window import MAGIC_BLANK, MAGIC_V1
 

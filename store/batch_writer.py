@@ -61,7 +61,7 @@ class BatchWriter:
         """Write every message of a client batch; all of them or none.
 
         Args:
-            body: messages in the batch encoding of the clients, see :func:`understudy.format.record.iter_batch`; flag
+            body: messages in the batch encoding of the clients, see :func:`understudy.format.batch.iter_batch`; flag
                 and properties of each message are in there.
 
         Other arguments and *Errors* as in :meth:`understudy.store.writer.Writer.append`; a broken encoding is

@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from understudy.format.properties import unsigned_hash
+from understudy.format.java_hash import unsigned_hash
+from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.record import topic_field
 from understudy.store.properties_seen import NOTHING_SEEN
 from understudy.store.segments import file_name
@@ -22,7 +23,6 @@ UNIT_BYTES = UNIT.size
 UNITS_AT_ONCE_MAX = 256
 FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 
 @lru_cache(maxsize=UNITS_AT_ONCE_MAX)

@@ -5,7 +5,8 @@ The writer has what it needs at hand when it appends; recovery and replication c
 
 from __future__ import annotations
 
-from understudy.format.properties import find_property, java_hash_of_bytes
+from understudy.format.java_hash import java_hash_of_bytes
+from understudy.format.properties import find_property
 from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore

@@ -10,6 +10,7 @@ import os.path
 import time
 from collections.abc import Callable, Iterable
 
+from understudy.format.java_hash import index_hash
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.store.index_file import (
@@ -21,7 +22,6 @@ from understudy.store.index_file import (
     Geometry,
     IndexFile,
     entries_at_once,
-    key_hash,
 )
 from understudy.store.mapped_files import MappedFiles
 
@@ -105,7 +105,7 @@ class Index:
                 self._left_out(error)
                 return
         if unsigned >= 0x80000000:
-            unsigned = key_hash(unsigned)
+            unsigned = index_hash(unsigned)
         number = file.count
         slot_at = HEADER_BYTES + unsigned % self._slots * 4
         previous = _unpack_slot(view, slot_at)[0]
@@ -147,7 +147,7 @@ class Index:
             for position in range(done, stop):
                 unsigned = hashes[position]
                 if unsigned >= 0x80000000:
-                    unsigned = 0x100000000 - unsigned & 0x7FFFFFFF  # as key_hash
+                    unsigned = 0x100000000 - unsigned & 0x7FFFFFFF  # as index_hash
                 slot_at = HEADER_BYTES + unsigned % slots * 4
                 previous = _unpack_slot(view, slot_at)[0]
                 if not 0 < previous < number:
@@ -224,7 +224,7 @@ class Index:
 
     def offsets(self, unsigned: int, max_num: int, begin_ms: int, end_ms: int) -> list[int]:
         """Return physical offsets of records with that hash, stored in [begin_ms, end_ms], newest first."""
-        wanted = key_hash(unsigned)
+        wanted = index_hash(unsigned)
         found: list[int] = []
         for file in reversed(self.files):
             overlaps = (
@@ -240,7 +240,7 @@ class Index:
 
     def holds(self, unsigned: int, physical: int) -> bool:
         """Whether the record at *physical*, which must be the newest one indexed, is in the index under that hash."""
-        wanted = key_hash(unsigned)
+        wanted = index_hash(unsigned)
         for file in reversed(self.files[-2:]):
             found: list[int] = []
             file.find(wanted, 1 << 30, -(1 << 62), 1 << 62, found, stop_below=physical)

@@ -35,15 +35,6 @@ def entries_at_once(count: int) -> struct.Struct:
     return struct.Struct(">" + "iqii" * count)
 
 
-def key_hash(unsigned: int) -> int:
-    """Return the hash an entry holds: the absolute value of the signed hash; that of -2**31 counts as 0."""
-    if unsigned >= 0x80000000:
-        unsigned = (1 << 32) - unsigned
-        if unsigned == 0x80000000:
-            return 0
-    return unsigned
-
-
 @attrs.frozen
 class Geometry:
     """Sizes that all index files of a store share.

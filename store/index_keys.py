@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import mul
 
-from understudy.format.properties import POWERS_OF_LENGTH, unsigned_hash
+from understudy.format.java_hash import POWERS_OF_LENGTH, unsigned_hash
 from understudy.store.consume_queue import ConsumeQueue
 
 _CACHE_MAX = 4096

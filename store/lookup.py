@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.format.properties import unsigned_hash
+from understudy.format.java_hash import unsigned_hash
 from understudy.format.record import FLAG_TRANSACTION_ROLLBACK
 from understudy.store.batch_queue import BatchQueue
 from understudy.store.consume_queue import FILLER_SIZE

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from understudy.format.properties import find_property, unsigned_hash
+from understudy.format.java_hash import unsigned_hash
+from understudy.format.properties import find_property
 
 TAGS = b"TAGS\x01"
 KEYS = b"KEYS\x01"

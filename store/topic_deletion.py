@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from understudy.format.names import LIGHT_PREFIX, is_system_topic
 from understudy.store.core import StoreCore
 from understudy.store.deletions import Deletion
 from understudy.store.flush import Flusher
 from understudy.store.walk import parse
 
-#: Topics of the brokers themselves, which the clean-up of unused topics leaves alone (TopicValidator.java).
-_SYSTEM_TOPICS = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-        "TBW102",
-        "BenchmarkTest",
-        "DefaultHeartBeatSyncerTopic",
-    }
-)
-_SYSTEM_PREFIXES = ("rmq_sys_", "%LMQ%")
-
 
 def is_system(topic: str) -> bool:
     """Whether a topic may have messages although no table of topics has it."""
-    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES)
+    return is_system_topic(topic) or topic.startswith(LIGHT_PREFIX)
 
 
 def drop_queues(core: StoreCore, topic: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from errno import ENOSPC
 from zlib import crc32
 
+from understudy.format.names import RETRY_PREFIX
 from understudy.format.properties import find_property
 from understudy.format.record import (
     FIXED,
@@ -26,7 +27,6 @@ from understudy.store.status import Appended, PutRejected, PutStatus
 
 logger = get_logger("store.writer")
 
-RETRY_PREFIX = "%RETRY%"
 _MAX_TOPIC_BYTES = 127
 _MAX_RETRY_TOPIC_BYTES = 255
 #: Room left in a file for the blank marker.
@@ -82,7 +82,7 @@ class Writer:
             topic: at most 127 bytes in UTF-8 (255 for a retry topic).
             queue_id: queue of the topic.
             body: stored as it is.
-            properties: the properties string in UTF-8, see :func:`understudy.format.record.format_properties`.
+            properties: the properties string in UTF-8, see :func:`understudy.format.properties.format_properties`.
             born_ms: the producer's time.
             born_host: producer's address and port, 8 or 20 bytes, see :func:`understudy.format.record.encode_host`.
             flag, sys_flag, reconsume_times, prepared_transaction_offset: go into the record; IPv6 bits are set here.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from understudy.mqclient.queue import AUTO_CREATE_TOPIC
+from understudy.format.names import DEFAULT_TOPIC
 
 
 def topic_fields(topic: str, queues: int = 2) -> dict[str, str]:
     """Return the fields of UPDATE_AND_CREATE_TOPIC for *topic* with *queues* queues to read and to write."""
     return {
         "topic": topic,
-        "defaultTopic": AUTO_CREATE_TOPIC,
+        "defaultTopic": DEFAULT_TOPIC,
         "readQueueNums": str(queues),
         "writeQueueNums": str(queues),
         "perm": "6",

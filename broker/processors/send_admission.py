@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from understudy.broker import delay
 from understudy.broker.processors import send_header
 from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, has_batch_queues
-from understudy.broker.unique_id import UniqueIds
 from understudy.format import names
 from understudy.format.properties import parse_properties
+from understudy.format.unique_id import UniqueIds
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
@@ -67,7 +67,7 @@ class Admission:
         self._broker = broker
         self._config = broker.options.broker
         self._store_config = broker.options.store
-        self._ids = UniqueIds(broker.identity.ip, broker.world.random)
+        self._ids = UniqueIds.of_broker(broker.identity.ip, broker.world.random)
         self.plans: dict[str, TopicPlan] = {}
         self.refusal: CommandError | None = None
         broker.topics.on_change.append(self._forget_plans)

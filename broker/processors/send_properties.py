@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from understudy.format.properties import java_hash, parse_properties
+from understudy.format.java_hash import java_hash
+from understudy.format.properties import parse_properties
 
 UNIQUE, KEYS = "UNIQ_KEY\x01", "KEYS\x01"
 REWRITTEN = frozenset(

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from understudy.format.properties import java_hash
+from understudy.format.java_hash import java_hash
 from understudy.remoting.codes import ResponseCode
 from understudy.store.status import PutStatus
 

@@ -8,10 +8,11 @@ from typing import Any
 import attrs
 
 from understudy.format.json_dialect import dumps
+from understudy.format.names import retry_topic
 from understudy.mqclient.admin.topics import master_addresses
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import parse_queue
-from understudy.mqclient.queue import MessageQueue, retry_topic
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode
 

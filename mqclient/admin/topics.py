@@ -8,10 +8,11 @@ from typing import Any
 import attrs
 
 from understudy.format.json_dialect import dumps
+from understudy.format.names import DEFAULT_TOPIC
 from understudy.mqclient.admin.cluster import cluster_info, name_servers
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.offsets import parse_queue
-from understudy.mqclient.queue import AUTO_CREATE_TOPIC, MessageQueue
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, json_body
 from understudy.remoting.codes import RequestCode, ResponseCode
 
@@ -73,7 +74,7 @@ async def save_topic(session: Session, address: str, topic: TopicSettings) -> No
     """Create or change *topic* on the broker at *address*."""
     ext = {
         "topic": topic.name,
-        "defaultTopic": AUTO_CREATE_TOPIC,
+        "defaultTopic": DEFAULT_TOPIC,
         "readQueueNums": topic.read_queues,
         "writeQueueNums": topic.write_queues,
         "perm": topic.permission,

@@ -14,15 +14,16 @@ import numpy as np
 from pyspark import RDD, StorageLevel
 from pyspark.sql import SparkSession
 
+from understudy.format.data_version import DataVersion
 from understudy.spark_tools.jobs.spread import deal
 from understudy.spark_tools.kernels.offset_tables import OffsetTable, read_offset_table
-from understudy.spark_tools.kernels.tables import DataVersion, TableError
+from understudy.spark_tools.kernels.tables import TableError
 from understudy.spark_tools.layout import Layout
 from understudy.spark_tools.storage import read_file
 
 OFFSET_TABLES = ("lmqConsumerOffset.json", "consumerOffset.json")
 SHARE_BYTES = 8 << 20
-NO_VERSION = DataVersion(0, 0, 0)
+NO_VERSION = DataVersion()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from understudy.format.data_version import DataVersion
+from understudy.format.names import LIGHT_PREFIX, SYSTEM_GROUP_PREFIX
 from understudy.spark_tools import rules
 from understudy.spark_tools.jobs.committed import Piece
-from understudy.spark_tools.kernels.tables import DataVersion
 from understudy.spark_tools.rules import Context, Replica, Reset
 
 BATCH_ROWS = 131_072
-SYSTEM_GROUP_PREFIXES = ("CID_RMQ_SYS_", "CID_ONS")
-UNLISTED_TOPIC_PREFIXES = ("%LMQ%",)
+SYSTEM_GROUP_PREFIXES = (SYSTEM_GROUP_PREFIX, "CID_ONS")
+UNLISTED_TOPIC_PREFIXES = (LIGHT_PREFIX,)
 SAME = "all replicas agree and can serve it"
 
 EVIDENCE = pa.schema(

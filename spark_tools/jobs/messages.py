@@ -10,6 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from understudy.format.names import (
+    DEAD_LETTER_PREFIX,
+    LIGHT_PREFIX,
+    RETRY_PREFIX,
+    SYSTEM_TOPIC_PREFIX,
+    SYSTEM_TOPICS,
+)
 from understudy.spark_tools.jobs.scan import StoreFacts, path_option
 from understudy.spark_tools.jobs.spread import spread
 from understudy.spark_tools.kernels import records
@@ -17,8 +24,8 @@ from understudy.spark_tools.kernels.window import Chunk
 from understudy.spark_tools.layout import LogFile, Store
 from understudy.spark_tools.windows import read_records, splits
 
-SYSTEM_TOPICS = ("SCHEDULE_TOPIC_XXXX", "TBW102", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")
-SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "RMQ_SYS_", "rmq_sys_")
+UNTOLD_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, LIGHT_PREFIX, SYSTEM_TOPIC_PREFIX)
+"""Topics whose messages a broker puts or derives itself."""
 
 RUN_SCHEMA = pa.schema(
     [
@@ -50,8 +57,8 @@ def user_messages(spark: SparkSession, stores: Sequence[Store], columns: Sequenc
     wanted = [*dict.fromkeys(["store", "topic", "sys_flag", "physical_offset", "uniq_key", *columns])]
     reader = spark.read.format("rocketmq_commitlog").option("path", path_option(stores))
     frame = reader.option("columns", ",".join(wanted)).load()
-    system = F.col("topic").isin(*SYSTEM_TOPICS)
-    for prefix in SYSTEM_PREFIXES:
+    system = F.col("topic").isin(*sorted(SYSTEM_TOPICS))
+    for prefix in UNTOLD_PREFIXES:
         system = system | F.col("topic").startswith(prefix)
     kind = F.col("sys_flag").bitwiseAND(0xC)
     sets = F.create_map(*[F.lit(text) for store in stores for text in (store.name, store.replica_set)])
@@ -137,8 +144,9 @@ def offset_gaps(spark: SparkSession, facts: Sequence[StoreFacts]) -> list[Offset
         for start, stop in splits(file)
     ]
     rows = spread(spark, work, runs, RUN_SCHEMA, RUN_DDL).collect() if work else []
-    system = (*SYSTEM_PREFIXES, *SYSTEM_TOPICS)
-    return merge_runs(tuple(row) for row in rows if not row.topic.startswith(system))
+    return merge_runs(
+        tuple(row) for row in rows if row.topic not in SYSTEM_TOPICS and not row.topic.startswith(UNTOLD_PREFIXES)
+    )
 
 
 def translate(spark: SparkSession, source: Store, table: str, target: Store, groups: Sequence[str]) -> DataFrame:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from understudy.format.data_version import DataVersion
 from understudy.spark_tools.kernels import tables
-from understudy.spark_tools.kernels.tables import DataVersion
 
 _NAME = rb'"[^"\\\x00-\x1f]*+"'
 _WHITE = rb"[ \t\r\n]*+"
@@ -101,7 +101,7 @@ def _by_pattern(data: bytes) -> OffsetTable | None:
     queues, offsets = numbers[0::2], numbers[1::2]
     if len(queues) != len(keys) or _repeats(keys, queues):
         return None
-    version = DataVersion.of(around.get("dataVersion"))
+    version = DataVersion.from_json(around.get("dataVersion"))
     return OffsetTable(version, [part[0] for part in parts], [part[2] for part in parts], keys, queues, offsets)
 
 
@@ -120,7 +120,7 @@ def _by_parser(data: bytes) -> OffsetTable:
     numbers: dict[tuple[str, str], int] = {}
     keys = [numbers.setdefault((topic, group), len(numbers)) for topic, group, _, _ in rows]
     return OffsetTable(
-        DataVersion.of(table.get("dataVersion") if isinstance(table, dict) else None),
+        DataVersion.from_json(table.get("dataVersion") if isinstance(table, dict) else None),
         [topic for topic, _ in numbers],
         [group for _, group in numbers],
         np.array(keys, np.int64),

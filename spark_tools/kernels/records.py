@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy.spark_tools.kernels.javahash import java_hash
+from understudy.format.java_hash import java_hash
+from understudy.format.names import SCHEDULE_TOPIC
 from understudy.spark_tools.kernels.properties import property_column
 from understudy.spark_tools.kernels.window import MAGIC_V2, Chunk, Int64, Window, gather
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 DEFAULT_DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
 SCHEMA = pa.schema(

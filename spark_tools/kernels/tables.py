@@ -1,4 +1,4 @@
-"""JSON tables of `config/` in fastjson's dialect, their DataVersion, and writing them back.
+"""JSON tables of `config/` in fastjson's dialect, and writing them back.
 
 fastjson writes maps with integer keys without quotes (`{0:7}`) and may leave trailing commas; a strict parser refuses
 both. Integer keys stay strings here, as the other keys are.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -21,30 +20,6 @@ class TableError(ValueError):
     def __init__(self, message: str, offset_bytes: int) -> None:
         super().__init__(message)
         self.offset_bytes = offset_bytes
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class DataVersion:
-    """Version of a table; the order of the fields is the order of comparison (DataVersion.java)."""
-
-    state_version: int
-    counter: int
-    timestamp: int
-
-    @classmethod
-    def of(cls, value: object) -> DataVersion:
-        """The version out of a parsed table; missing or malformed parts count as 0."""
-        parts = value if isinstance(value, dict) else {}
-        numbers = [parts.get(name, 0) for name in ("stateVersion", "counter", "timestamp")]
-        return cls(*(number if isinstance(number, int) else 0 for number in numbers))
-
-    def next(self, now_ms: int) -> DataVersion:
-        """The version after one more change at `now_ms`."""
-        return DataVersion(self.state_version, self.counter + 1, now_ms)
-
-    def as_json(self) -> dict[str, int]:
-        """The version as the tables hold it."""
-        return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp}
 
 
 def _repair(match: re.Match[str]) -> str:

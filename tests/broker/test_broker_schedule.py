@@ -16,7 +16,8 @@ from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage
 from understudy.broker.schedule import DelayLevels
 from understudy.format import names
-from understudy.format.record import encode_record, format_properties
+from understudy.format.properties import format_properties
+from understudy.format.record import encode_record
 from understudy.store.status import GetResult, GetStatus, PutStatus
 from understudy.testkit.sim.clock import VirtualClock
 

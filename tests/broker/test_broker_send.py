@@ -9,7 +9,8 @@ import trio
 from broker_rig import Peer, code_and_remark, open_rig, properties, pull_header, send_header
 
 from understudy.broker.topics import TopicConfig
-from understudy.format.record import encode_batch, parse_properties
+from understudy.format.batch import encode_batch
+from understudy.format.properties import parse_properties
 from understudy.runtime.clock import SystemClock
 
 REGION = {"TRACE_ON": "true", "MSG_REGION": "DefaultRegion"}

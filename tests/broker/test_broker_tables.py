@@ -14,8 +14,8 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.data_version import DataVersion
+from understudy.format.java_hash import java_hash
 from understudy.format.json_dialect import dumps, loads
-from understudy.format.properties import java_hash
 
 
 def now_ms() -> int:

@@ -12,21 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.format.properties import unsigned_hash
+from understudy.format.batch import BatchError, encode_batch, iter_batch
+from understudy.format.java_hash import java_hash, unsigned_hash
+from understudy.format.properties import find_property, format_properties, parse_properties
 from understudy.format.record import (
-    BatchError,
     RecordError,
     decode_host,
     decode_offset_message_id,
     decode_record,
-    encode_batch,
     encode_host,
     encode_record,
-    find_property,
-    format_properties,
-    iter_batch,
-    java_hash,
-    parse_properties,
 )
 
 VECTORS: dict[str, Any] = json.loads(

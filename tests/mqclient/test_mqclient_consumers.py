@@ -10,6 +10,7 @@ import pytest
 import trio
 from mqclient_rig import FIRST, TOPIC, Basket, master, send_numbered, settle
 
+from understudy.format.names import retry_topic
 from understudy.mqclient.admin import groups, messages
 from understudy.mqclient.allocation import BY_CIRCLE
 from understudy.mqclient.errors import RouteNotFoundError, SendFailedError
@@ -18,7 +19,7 @@ from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushCons
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
-from understudy.mqclient.queue import MessageQueue, retry_topic
+from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.window import WindowLimits
 from understudy.runtime.world import World

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.format.java_hash import java_hash
 from understudy.format.unique_id import UniqueIds, time_of
 from understudy.mqclient.allocation import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, Strategy, by_config, change
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
@@ -18,7 +19,7 @@ from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.queue import MessageQueue, check_group, check_topic
 from understudy.mqclient.route import for_new_topic, parse_route
 from understudy.mqclient.session import fields, split_addresses
-from understudy.mqclient.subscription import string_hash, subscription
+from understudy.mqclient.subscription import subscription
 from understudy.mqclient.window import Window, WindowLimits
 
 QUEUES = [MessageQueue("T", "broker-a", number) for number in range(4)]
@@ -207,7 +208,7 @@ def test_queues_are_taken_in_turn() -> None:
 
 
 def test_ids_are_unique_and_tell_their_time() -> None:
-    ids = UniqueIds(random.Random(1))
+    ids = UniqueIds.of_producer(random.Random(1))
     now_ms = round(datetime(2026, 3, 15, 12).timestamp() * 1000)
     made = [ids.next(now_ms + number) for number in range(1000)]
     assert len(set(made)) == 1000
@@ -216,7 +217,7 @@ def test_ids_are_unique_and_tell_their_time() -> None:
 
 
 def test_ids_of_last_month_are_placed_there() -> None:
-    ids = UniqueIds(random.Random(1))
+    ids = UniqueIds.of_producer(random.Random(1))
     made_ms = round(datetime(2026, 2, 27, 23, 59).timestamp() * 1000)
     later_ms = round(datetime(2026, 3, 1, 1).timestamp() * 1000)
     assert time_of(ids.next(made_ms), later_ms) == made_ms
@@ -227,7 +228,7 @@ def test_ids_of_last_month_are_placed_there() -> None:
     ("text", "expected"), [("TagA", 2598919), ("TagB", 2598920), ("", 0), ("标签", 26631 * 31 + 31614)]
 )
 def test_tags_hash_as_in_java(text: str, expected: int) -> None:
-    assert string_hash(text) == expected
+    assert java_hash(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import trio
 from mqclient_rig import FIRST, TOPIC, Basket, send_numbered
 
+from understudy.format.names import dead_letter_topic, retry_topic
 from understudy.mqclient.admin import topics
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer
 from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
 from understudy.mqclient.push_consumer import open_push_consumer
-from understudy.mqclient.queue import dead_letter_topic, retry_topic
 from understudy.runtime.world import World
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.waiting import eventually

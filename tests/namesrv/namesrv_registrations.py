@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from understudy.namesrv.records import DataVersion, MappingInfo, MinBrokerIdNotice, QueueData, Registration
+from understudy.format.data_version import DataVersion
+from understudy.namesrv.records import MappingInfo, MinBrokerIdNotice, QueueData, Registration
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.routes import Route
 
@@ -38,7 +39,7 @@ def registration(
         zone,
         timeout_ms,
         acting,
-        DataVersion(counter, state_version, 5),
+        DataVersion(state_version, counter, 5),
         {topic: queues(name, perm) for topic, perm in table.items()},
         mappings,
         (),

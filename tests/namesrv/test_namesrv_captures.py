@@ -11,11 +11,12 @@ import pytest
 import trio
 from namesrv_wire import DATA, Peer, captured, config_in, connected, running
 
+from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import loads
 from understudy.namesrv import bodies
 from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.notices import to_command
-from understudy.namesrv.records import DataVersion, MinBrokerIdNotice, QueueData, Registration
+from understudy.namesrv.records import MinBrokerIdNotice, QueueData, Registration
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.routes import pick_up
 from understudy.remoting.command import Command

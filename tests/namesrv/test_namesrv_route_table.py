@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from namesrv_registrations import addresses, perms, queues, registration, remove
 
-from understudy.namesrv.records import DataVersion
+from understudy.format.data_version import DataVersion
 from understudy.namesrv.route_table import RouteTable
 from understudy.namesrv.routes import pick_up
 
@@ -73,11 +73,11 @@ def test_brokers_that_leave_take_their_routes_along() -> None:
 @pytest.mark.covers("NS-08")
 def test_a_version_is_unchanged_only_when_all_its_parts_are_equal() -> None:
     table = RouteTable()
-    assert table.data_version(("C", "a0:1"), DataVersion(1, 0, 5), None, 0) == (True, None)
+    assert table.data_version(("C", "a0:1"), DataVersion(0, 1, 5), None, 0) == (True, None)
     table.register(registration("a"), None, 0)
-    known = DataVersion(1, 0, 5)
+    known = DataVersion(0, 1, 5)
     assert table.data_version(("C", "a0:1"), known, None, 0) == (False, known)
-    for other in (DataVersion(2, 0, 5), DataVersion(1, 1, 5), DataVersion(1, 0, 6), None):
+    for other in (DataVersion(0, 2, 5), DataVersion(1, 1, 5), DataVersion(0, 1, 6), None):
         assert table.data_version(("C", "a0:1"), other, None, 0) == (True, known)
 
 

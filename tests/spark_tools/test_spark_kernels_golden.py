@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 
 from spark_golden import NAMES, manifest, unpack  # noqa: E402
 
+from understudy.format.java_hash import index_key_hash  # noqa: E402
 from understudy.spark_tools import layout  # noqa: E402
 from understudy.spark_tools.crosscheck import log_against_index, log_against_queues, queue_against_log  # noqa: E402
 from understudy.spark_tools.facts import LogRange, QueueRange, queue_ranges, range_facts  # noqa: E402
@@ -20,7 +21,6 @@ from understudy.spark_tools.faults import log_part_faults, part_faults, small_fi
 from understudy.spark_tools.kernels import consumequeue, index, progress, records, tables  # noqa: E402
 from understudy.spark_tools.kernels.commitlog import walk  # noqa: E402
 from understudy.spark_tools.kernels.damage import DAMAGE  # noqa: E402
-from understudy.spark_tools.kernels.javahash import index_key_hash  # noqa: E402
 from understudy.spark_tools.kernels.window import Chunk, Window  # noqa: E402
 from understudy.spark_tools.layout import Store, read_layout  # noqa: E402
 

@@ -12,9 +12,9 @@ pytest.importorskip("numpy")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.format.data_version import DataVersion
 from understudy.spark_tools.kernels import offset_tables, tables
 from understudy.spark_tools.kernels.offset_tables import OffsetTable, read_offset_table
-from understudy.spark_tools.kernels.tables import DataVersion
 
 NAMES = st.text(st.characters(exclude_characters="@", exclude_categories=["Cs"]), max_size=6)
 QUEUES = st.dictionaries(st.integers(0, 300), st.integers(-(1 << 63), (1 << 63) - 1), max_size=5)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.format.data_version import DataVersion
 from understudy.spark_tools import rules
-from understudy.spark_tools.kernels.tables import DataVersion
 from understudy.spark_tools.rules import Context, Replica, Reset, classify
 
 OLD = DataVersion(0, 0, 1_000)

@@ -9,7 +9,8 @@ from functools import partial
 
 import trio
 
-from understudy.format.record import Record, decode_records, encode_host, format_properties
+from understudy.format.properties import format_properties
+from understudy.format.record import Record, decode_records, encode_host
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig

@@ -12,7 +12,9 @@ import sys
 
 import trio
 
-from understudy.format.record import encode_batch, encode_host, format_properties
+from understudy.format.batch import encode_batch
+from understudy.format.properties import format_properties
+from understudy.format.record import encode_host
 from understudy.runtime.world import real_world
 from understudy.store.config import SYNC_FLUSH, StoreConfig
 from understudy.store.message_store import MessageStore

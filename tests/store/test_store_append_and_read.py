@@ -16,7 +16,9 @@ from store_fixtures import (
     small_config,
 )
 
-from understudy.format.record import decode_record, encode_batch, encode_host, java_hash
+from understudy.format.batch import encode_batch
+from understudy.format.java_hash import java_hash
+from understudy.format.record import decode_record, encode_host
 from understudy.store.config import SYNC_FLUSH
 from understudy.store.status import Appended, GetStatus, PutRejected, PutStatus
 

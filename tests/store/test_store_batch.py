@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from store_fixtures import PRODUCER, running_store, simulated_world, small_config
 from trio.testing import MockClock
 
-from understudy.format.record import encode_batch
+from understudy.format.batch import encode_batch
 from understudy.runtime.world import World
 
 TOPIC = "Orders"

@@ -21,7 +21,7 @@ from store_fixtures import (
     small_config,
 )
 
-from understudy.format.record import encode_batch
+from understudy.format.batch import encode_batch
 from understudy.runtime.world import real_world
 from understudy.store.config import StoreConfig
 from understudy.store.index_file import IndexFile

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from golden_stores import NAMES, damage, manifest, opened, read_queue, unpack
 
-from understudy.format.record import Record, decode_host, decode_record, java_hash
+from understudy.format.java_hash import java_hash
+from understudy.format.record import Record, decode_host, decode_record
 
 DAMAGE_CASES = [(name, case) for name in ("basic", "unclean") for case in sorted(manifest(name)["recovery"])]
 

@@ -14,7 +14,9 @@ from golden_stores import read_queue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.format.record import decode_record, encode_batch, encode_host, format_properties
+from understudy.format.batch import encode_batch
+from understudy.format.properties import format_properties
+from understudy.format.record import decode_record, encode_host
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig

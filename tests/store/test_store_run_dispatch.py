@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from store_fixtures import PRODUCER, running_store, simulated_world, small_config
 from trio.testing import MockClock
 
-from understudy.format.record import encode_batch, encode_host
+from understudy.format.batch import encode_batch
+from understudy.format.record import encode_host
 from understudy.ha import wire
 from understudy.runtime.world import World
 from understudy.store.config import SYNC_FLUSH
