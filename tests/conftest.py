@@ -72,6 +72,12 @@ def log_lines_stay_where_they_belong() -> Iterator[None]:
     logger.setLevel(level)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--rewrite-scenarios", action="store_true", help="write what tests/scenarios/*.txt really show into the files"
+    )
+
+
 def file_of(item: pytest.Item) -> str:
     return item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
 

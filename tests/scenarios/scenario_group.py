@@ -1,0 +1,452 @@
+"""A small group of brokers made of the pure decisions alone, and the name servers they talk to; for scenario files.
+
+Nothing in here is a second opinion on what a broker should do: what it registers, sees, trusts, hides from, asks, takes
+over and runs is decided by the product's own functions. This module only carries their actions out, at once and in
+order, over links that can be cut, and notes what happened in words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+
+from understudy.broker import absence, lock_quorum, member_view, registering
+from understudy.broker.absence import Moment
+from understudy.broker.group_memory import GroupMemory
+from understudy.broker.member_view import Following, Notice, Own
+from understudy.broker.registering import Outcome
+from understudy.broker.services import Service
+from understudy.container.acting import Situation, acts, services
+from understudy.container.preonline import handshake
+from understudy.container.preonline.handshake import Member, Phase
+
+TIMEOUT_SECONDS = 10
+RETURN_SECONDS = 10.0
+"""How long a slave believes that an announced master comes back (``broker/replication.py``)."""
+PATIENCE_SECONDS = 60
+SETTINGS = registering.Settings(timeout_seconds=TIMEOUT_SECONDS)
+LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
+
+
+@attrs.define
+class NameServer:
+    """Who is listed, and when each of them was heard last."""
+
+    name: str
+    up: bool = True
+    members: dict[int, str] = attrs.field(factory=dict)
+    heard: dict[int, float] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Broker:
+    """One member: what survives its process, and what lives in it."""
+
+    broker_id: int
+    acting_enabled: bool = True
+    place: int = 0
+    memory: GroupMemory = attrs.field(factory=GroupMemory)
+    alive: bool = False
+    frozen: bool = False
+    stuck: bool = False
+    view: member_view.State = attrs.field(init=False)
+    presence: absence.State = attrs.field(init=False)
+    registration: registering.State = attrs.field(init=False)
+    returning: handshake.State | None = None
+    late: tuple[Member, ...] = ()
+    announced_at: float = -math.inf
+    follows: str | None = None
+    locks: dict[str, str] = attrs.field(factory=dict)
+    said: dict[str, str] = attrs.field(factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.broker_id)
+
+    @property
+    def address(self) -> str:
+        return f"b{self.broker_id}"
+
+    @property
+    def runs(self) -> bool:
+        return self.alive and not self.frozen
+
+
+class Group:
+    """The members 0 to n and their name servers, in virtual time."""
+
+    def __init__(self, members: int, servers: int, *, without_acting: frozenset[int] = frozenset()) -> None:
+        self.now = 0.0
+        self.brokers = [Broker(number, number not in without_acting) for number in range(members)]
+        self.servers = [NameServer(f"n{number + 1}") for number in range(servers)]
+        self.cuts: set[frozenset[str]] = set()
+        self.lines: list[str] = []
+
+    # --- links -----------------------------------------------------------------------------------------------------
+
+    def linked(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) not in self.cuts
+
+    def _reachable(self, broker: Broker, address: str) -> Broker | None:
+        """Return the member at *address* if it answers *broker*."""
+        found = self.brokers[int(address[1:])]
+        return found if found.runs and not found.stuck and self.linked(broker.name, found.name) else None
+
+    def _server(self, broker: Broker, name: str) -> NameServer | None:
+        found = next(each for each in self.servers if each.name == name)
+        return found if found.up and self.linked(broker.name, name) else None
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self.servers)
+
+    # --- faults ----------------------------------------------------------------------------------------------------
+
+    def start(self, broker: Broker) -> None:
+        broker.alive, broker.frozen = True, False
+        own = Own(broker.broker_id, broker.address, broker.broker_id > 0, broker.acting_enabled)
+        broker.view = member_view.State(own, memory=broker.memory)
+        broker.registration = registering.State()
+        broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
+        broker.said, broker.locks, broker.late, broker.follows = {}, {}, (), None
+        self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
+        self._live(broker)
+
+    def kill(self, broker: Broker) -> None:
+        broker.alive, broker.returning = False, None
+        for server in self.servers:
+            if server.up and broker.broker_id in server.members:
+                self._drop(server, broker.broker_id)
+        self._everybody_decides()
+
+    def drop(self, server: NameServer, broker_id: int) -> None:
+        self._drop(server, broker_id)
+        self._everybody_decides()
+
+    def boot(self, server: NameServer) -> None:
+        server.up, server.members, server.heard = True, {}, {}
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def _moment(self) -> Moment:
+        return Moment(self.now * 1000, round(self.now * 1000))
+
+    def second(self) -> None:
+        """Let one second pass."""
+        self.now += 1
+        for server in self.servers:
+            for broker_id, heard in list(server.heard.items()):
+                if server.up and self.now - heard > TIMEOUT_SECONDS:
+                    self._drop(server, broker_id)
+        for broker in self.brokers:
+            if broker.runs:
+                self._live(broker)
+        self._everybody_decides()
+
+    def _live(self, broker: Broker) -> None:
+        self._presence(broker, absence.Looked())
+        self._heartbeat(broker)
+        self._look_at_group(broker)
+        self._come_online(broker)
+        self._register(broker)
+        self._take_over_late(broker)
+        self._copy(broker)
+        self._decide(broker)
+
+    def _copy(self, broker: Broker) -> None:
+        """A slave copies the progress of the master that it follows."""
+        master = self._reachable(broker, broker.follows) if broker.follows is not None else None
+        if master is not None:
+            broker.place = max(broker.place, master.place)
+
+    # --- registration ----------------------------------------------------------------------------------------------
+
+    def _withheld(self, broker: Broker) -> bool:
+        return broker.presence.isolated or broker.presence.out_of_touch(self._moment(), LIMITS)
+
+    def _heartbeat(self, broker: Broker) -> None:
+        beats = services(self._situation(broker))[Service.HEARTBEAT].run
+        if not beats or self._withheld(broker):
+            return
+        for name in self._names():
+            server = self._server(broker, name)
+            if server is not None and broker.broker_id in server.members:
+                server.heard[broker.broker_id] = self.now
+            elif server is not None:
+                self._registering(broker, registering.FoundLost())
+
+    def _register(self, broker: Broker) -> None:
+        while actions := self._registering(broker, registering.Look(self._names(), self._withheld(broker))):
+            for action in actions:
+                if not isinstance(action, registering.Register):
+                    continue
+                told = []
+                for name in action.servers:
+                    server = self._server(broker, name)
+                    outcome = Outcome.MISSED if server is None else Outcome.TOOK
+                    if server is not None:
+                        self._list(server, broker)
+                        told.append(name)
+                    self._registering(broker, registering.Answered(name, outcome))
+                if told:
+                    self._say(broker, f"registers at {' '.join(told)}")
+                self._registering(broker, registering.Told(action.regular))
+
+    def _registering(self, broker: Broker, event: registering.Event) -> tuple[registering.Action, ...]:
+        broker.registration, actions = registering.step(broker.registration, event, self.now, SETTINGS)
+        for action in actions:
+            if isinstance(action, registering.StayAway):
+                self._say(broker, f"heartbeats do not arrive: stays away for {action.seconds:g} s")
+        return actions
+
+    def _list(self, server: NameServer, broker: Broker) -> None:
+        before = min(server.members, default=0)
+        server.members[broker.broker_id] = broker.address
+        server.heard[broker.broker_id] = self.now
+        server.members = dict(sorted(server.members.items()))
+        master = server.members.get(0)
+        if broker.broker_id and master is not None:
+            broker.follows = master
+        if broker.broker_id < before:
+            self._notify(server, Notice(broker.broker_id, broker.address, None, f"{broker.address}:ha"))
+
+    def _drop(self, server: NameServer, broker_id: int) -> None:
+        was_smallest = broker_id == min(server.members)
+        address = server.members.pop(broker_id)
+        server.heard.pop(broker_id, None)
+        self._note(f"{server.name}: drops {broker_id}")
+        if was_smallest and server.members:
+            smallest = min(server.members)
+            self._notify(server, Notice(smallest, server.members[smallest], address, None))
+
+    def _notify(self, server: NameServer, notice: Notice) -> None:
+        for broker_id in list(server.members):
+            broker = self.brokers[broker_id]
+            if broker.runs and self.linked(broker.name, server.name) and broker_id != notice.min_broker_id:
+                self._viewing(broker, member_view.Noticed(notice, len(self.servers), self._following(broker)))
+        if notice.offline_address is not None and notice.min_broker_id is not None:
+            smallest = self.brokers[notice.min_broker_id]
+            if smallest.runs and self.linked(smallest.name, server.name):
+                self._viewing(smallest, member_view.Noticed(notice, len(self.servers), self._following(smallest)))
+
+    # --- the view of the group -------------------------------------------------------------------------------------
+
+    def _look_at_group(self, broker: Broker) -> None:
+        if broker.acting_enabled:
+            self._viewing(broker, member_view.Due(self._names()))
+
+    def _following(self, broker: Broker) -> Following:
+        if not broker.broker_id:
+            return Following()
+        return Following(broker.follows, self.now - broker.announced_at < RETURN_SECONDS, broker.follows is not None)
+
+    def _viewing(self, broker: Broker, event: member_view.Event) -> None:
+        broker.view, actions = member_view.step(broker.view, event, self.now)
+        for action in actions:
+            following = self._following(broker)
+            if isinstance(action, member_view.Ask):
+                server = self._server(broker, action.server)
+                if server is None:
+                    self._viewing(broker, member_view.NoAnswer(action.server, following))
+                else:
+                    found = dict(server.members)
+                    self._viewing(broker, member_view.Answered(action.server, found, self._names(), following))
+            elif isinstance(action, member_view.AskOthers):
+                answers = [self._server(broker, name) for name in action.servers]
+                views = tuple(dict(each.members) for each in answers if each is not None)
+                self._viewing(broker, member_view.Opinions(views, following))
+            elif isinstance(action, member_view.AskAgain):
+                self._look_at_group(broker)
+            elif isinstance(action, member_view.Contact):
+                self._presence(broker, absence.Contact(action.found, action.before))
+            elif isinstance(action, member_view.Lost):
+                self._registering(broker, registering.FoundLost())
+            elif isinstance(action, member_view.Remember):
+                broker.memory = broker.view.memory
+            elif isinstance(action, member_view.Follow | member_view.FindLog):
+                broker.follows = action.address
+            elif isinstance(action, member_view.LoseMaster):
+                broker.follows = None
+            elif isinstance(action, member_view.AskSettings):
+                member = self._reachable(broker, action.address)
+                said = None if member is None else member.acting_enabled
+                self._viewing(broker, member_view.SettingsOf(action.broker_id, action.address, said))
+            elif isinstance(action, member_view.Warn):
+                self._say(broker, f"warning: {action.text}")
+            elif isinstance(action, member_view.Twin):
+                self._say(broker, f"another broker has this name and id, at {action.address}")
+
+    # --- presence and pre-online -----------------------------------------------------------------------------------
+
+    def _presence(self, broker: Broker, event: absence.Event) -> None:
+        broker.presence, actions = absence.step(broker.presence, event, self._moment(), LIMITS)
+        for action in actions:
+            if isinstance(action, absence.Isolated):
+                self._say(broker, f"isolated: {action.cause}")
+            elif isinstance(action, absence.Register):
+                self._registering(broker, registering.Everything())
+
+    def _come_online(self, broker: Broker) -> None:
+        if not broker.presence.isolated:
+            return
+        if broker.returning is None:
+            dropped = broker.presence.cause == absence.DROPPED
+            former = tuple(Member(*each) for each in (broker.memory.members or {}).items())
+            broker.returning = handshake.begin(
+                Member(broker.broker_id, broker.address),
+                former,
+                lone=broker.memory.members is not None and len(former) <= 1,
+                now=self.now,
+                patience_seconds=TIMEOUT_SECONDS if dropped else PATIENCE_SECONDS,
+                timeout_seconds=TIMEOUT_SECONDS,
+            )
+        while broker.returning is not None:
+            state = broker.returning
+            event = self._phase(broker, state)
+            broker.returning = state = handshake.step(state, event, self.now)
+            if isinstance(event, handshake.Failed):
+                self._say_once(broker, "pre-online", f"pre-online: {state.trouble}")
+            if state.phase is Phase.ONLINE:
+                self._online(broker, state)
+            elif state.phase is Phase.PAUSE:
+                return
+
+    def finish(self, broker: Broker) -> None:
+        """An operator ends pre-online."""
+        assert broker.returning is not None, "it is not in pre-online"
+        self._online(broker, handshake.step(broker.returning, handshake.Finish(), self.now))
+        self._register(broker)
+        self._everybody_decides()
+
+    def _online(self, broker: Broker, state: handshake.State) -> None:
+        left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
+        self._say(broker, f"online{left}")
+        broker.late, broker.returning = state.given_up, None
+        self._presence(broker, absence.Online())
+
+    def _phase(self, broker: Broker, state: handshake.State) -> handshake.Event:
+        if state.phase is Phase.PAUSE:
+            return handshake.Done()
+        if state.phase is Phase.ASK_MEMBERS:
+            answers = [self._server(broker, name) for name in self._names()]
+            views = [each.members for each in answers if each is not None]
+            if not views and self.servers:
+                return handshake.Failed("no name server answers")
+            return handshake.Members(tuple({Member(*each) for view in views for each in view.items()}))
+        assert state.target is not None
+        other = self._reachable(broker, state.target.address)
+        if other is None:
+            return handshake.Failed("no answer")
+        if state.phase is Phase.ANNOUNCE:
+            word = "acts from now on" if broker.broker_id else "comes back"
+            self._say(broker, f"tells {other.name} that it {word}")
+            other.announced_at = self.now
+            other.follows = other.follows if broker.broker_id else broker.address
+            self._decide(other)
+        elif state.phase is Phase.ASK_MASTER:
+            broker.follows = other.address
+        elif state.phase is Phase.TAKE_OVER:
+            self._take_over(broker, other)
+        return handshake.Done()
+
+    def _take_over(self, broker: Broker, other: Broker) -> None:
+        if other.place > broker.place:
+            broker.place = other.place
+            self._say(broker, f"takes over {other.place} from {other.name}")
+
+    def _take_over_late(self, broker: Broker) -> None:
+        for member in broker.late if not broker.presence.isolated else ():
+            other = self._reachable(broker, member.address)
+            if other is not None:
+                broker.late = tuple(each for each in broker.late if each != member)
+                self._take_over(broker, other)
+
+    # --- what runs -------------------------------------------------------------------------------------------------
+
+    def _situation(self, broker: Broker) -> Situation:
+        is_slave = broker.broker_id > 0
+        slaves = [each for each in (broker.view.members or {}) if each != broker.broker_id]
+        silent = any(self._reachable(broker, f"b{number}") is None for number in slaves)
+        return Situation(
+            broker_id=broker.broker_id,
+            is_slave=is_slave,
+            acting_enabled=broker.acting_enabled,
+            isolated=broker.presence.isolated,
+            members=broker.view.members,
+            master_returning=is_slave and self.now - broker.announced_at < RETURN_SECONDS,
+            master_declines=broker.view.master_declines,
+            contact_lost=broker.presence.contact_lost,
+            slaves_silent=not is_slave and silent,
+        )
+
+    def _everybody_decides(self) -> None:
+        for broker in self.brokers:
+            if broker.runs:
+                self._decide(broker)
+
+    def _decide(self, broker: Broker) -> None:
+        situation = self._situation(broker)
+        decision = acts(situation) if broker.broker_id else services(situation)[Service.SCHEDULE]
+        verb = "acts" if broker.broker_id else "delivers"
+        if self._changed(broker, "delivers", str(decision.run)):
+            first = decision.run or broker.said.get("spoke") == "yes"
+            if first:
+                self._say(broker, f"{verb if decision.run else f'no longer {verb}'}: {decision.reason}")
+            broker.said["spoke"] = "yes"
+
+    # --- words -----------------------------------------------------------------------------------------------------
+
+    def lock(self, client: str, queue: str, broker: Broker) -> None:
+        """Ask *broker* for a lock that a majority must grant."""
+        grants: Mapping[str, list[tuple[str, str, int]]] = {}
+        key = ("orders", "g0", int(queue))
+        for other in self.brokers:
+            answers = other is broker or self._reachable(broker, other.address) is not None
+            if answers and other.locks.get(queue, client) == client:
+                other.locks[queue] = client
+                grants = {**grants, other.name: [key]}
+        quorum = lock_quorum.quorum_of(len(self.brokers))
+        outcome = lock_quorum.decide([key], grants, quorum)
+        if outcome.returned:
+            for name in grants:
+                del self.brokers[int(name)].locks[queue]
+        verdict = "granted" if outcome.granted else "refused"
+        self._note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
+
+    def _note(self, text: str) -> None:
+        self.lines.append(f"{self.now:>3.0f}s  {text}")
+
+    def _say(self, broker: Broker, text: str) -> None:
+        self._note(f"{broker.name}: {text}")
+
+    def _say_once(self, broker: Broker, topic: str, text: str) -> None:
+        if self._changed(broker, topic, text):
+            self._say(broker, text)
+
+    def _changed(self, broker: Broker, topic: str, text: str) -> bool:
+        before = broker.said.get(topic)
+        broker.said[topic] = text
+        return before != text
+
+    def know(self) -> list[str]:
+        """Return what everyone knows, a line each."""
+        lines = []
+        for server in self.servers:
+            shown = " ".join(map(str, server.members)) or "nobody"
+            lines.append(f"{server.name}: shows {shown}" if server.up else f"{server.name}: down")
+        for broker in self.brokers:
+            if not broker.alive:
+                state = "dead"
+            elif broker.frozen:
+                state = "frozen"
+            elif broker.presence.isolated:
+                state = "isolated"
+            else:
+                decided = services(self._situation(broker))[Service.SCHEDULE].run
+                state = "acts" if broker.broker_id and decided else "delivers" if decided else "stands by"
+            seen = " ".join(map(str, broker.view.members or ())) if broker.alive else ""
+            remembers = " ".join(map(str, broker.memory.members or ())) or "nobody"
+            sees = f", sees {seen or 'nobody'}" if broker.alive else ""
+            lines.append(f"{broker.name}: {state}{sees}, remembers {remembers}, place {broker.place}")
+        return lines
