@@ -90,6 +90,7 @@ class Acknowledgements:
         self._count = 0
         self._flush_wanted = trio.Event()
         self._copies_wanted = trio.Event()
+        self._rest: trio.Event | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -155,6 +156,13 @@ class Acknowledgements:
             await self._clock.sleep(max(due - now, 0) + 0.001)
             self.settle()
 
+    async def emptied(self) -> None:
+        """Wait until no send waits; each of them has a deadline."""
+        while self._count:
+            if self._rest is None:
+                self._rest = trio.Event()
+            await self._rest.wait()
+
     async def drain(self, wait: Callable[[], Awaitable[object]]) -> None:
         """Flush by *wait* and answer what is covered, for a clean stop."""
         if self._count:
@@ -171,6 +179,9 @@ class Acknowledgements:
                 self._settle_queue(queue, flushed, self._copied(copies) if copies > 1 else None, now, answers)
         for connection, frames in answers.items():
             connection.write(frames)
+        if self._rest is not None and not self._count:
+            self._rest.set()
+            self._rest = None
 
     def _settle_queue(
         self,

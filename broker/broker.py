@@ -36,6 +36,7 @@ from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.registration import Registration
 from understudy.broker.role import Role
+from understudy.broker.role_change import Roles
 from understudy.broker.saved_tables import tables_of
 from understudy.broker.schedule import DelayLevels
 from understudy.broker.services import BrokerServices
@@ -80,7 +81,7 @@ class Broker:
         presence: whether it may be found.
         member_group: who else of the replica group is alive.
         heartbeats: what name servers hear between registrations.
-        session: the broker in its role.
+        roles: its roles, one session after the other.
         services: everything that runs, or does not and why.
         send, pull, members: handlers of requests that others call as well.
         started_ms: wall time of the start.
@@ -175,7 +176,7 @@ class Broker:
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
         self.own_log = OwnLog(world.clock, store, self.replication, keys)
         self.services = BrokerServices()
-        self.session = RoleSession(self, open_rules)
+        self.roles = Roles(self, open_rules)
         levels = DelayLevels(
             world.clock,
             store,
@@ -197,6 +198,21 @@ class Broker:
     def role(self) -> Role:
         """What the broker is in its group now."""
         return self.identity.role
+
+    @property
+    def session(self) -> RoleSession:
+        """The broker in its role."""
+        return self.roles.session
+
+    async def change_role(self, role: Role) -> None:
+        """Have the running broker take *role*; connections of clients live on. See :class:`Roles` for the laws.
+
+        Args:
+            role: with the epoch of whoever commands it, and the reason that people read.
+
+        *Errors*: :class:`~understudy.broker.role_change.RoleChangeError`: the role stays as it is.
+        """
+        await self.roles.change(role)
 
     @property
     def store_host(self) -> bytes:

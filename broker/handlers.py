@@ -13,8 +13,7 @@ from understudy.broker.processors.queue_offsets import OffsetProcessor
 from understudy.broker.processors.reply import LANE as REPLY_LANE
 from understudy.broker.processors.reply import ReplyProcessor
 from understudy.broker.processors.send_back import SendBackProcessor
-from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.fields import CommandError
+from understudy.remoting.codes import RequestCode
 from understudy.remoting.limits import LaneLimits
 
 if TYPE_CHECKING:
@@ -71,12 +70,3 @@ def register_handlers(broker: Broker) -> None:
     if broker.fast_server is not None:
         server.copy_to(broker.fast_server, without=PULL_CODES)
         broker.fast_server.on_close.append(broker.members.closed)
-    if broker.role.is_slave:
-        if config.enable_slave_acting_master:
-            refusal = (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
-        else:
-            refusal = (
-                ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
-            )
-        broker.send.admission.refusal = CommandError(*refusal)

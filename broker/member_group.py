@@ -133,6 +133,11 @@ class MemberGroup:
         """Take what a former life has left."""
         self.state = attrs.evolve(self.state, memory=memory)
 
+    def begin_anew(self) -> None:
+        """Forget the view: it shows this broker in a role that it has no longer."""
+        self.state = attrs.evolve(self.state, own=self._own(), members=None, pending=None, left=())
+        self._ask_again.set()
+
     async def run(self) -> None:
         """Keep the view fresh until cancelled."""
         broker = self._options.broker

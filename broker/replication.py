@@ -160,6 +160,10 @@ class Replication:
         store.set_writable(not role.is_slave)
         store.set_correct_offsets(not role.is_slave or self._options.store.offset_check_in_slave)
         if not role.is_slave:
+            incomplete = store.drop_incomplete()
+            if incomplete:
+                log.warning("the master's last record had not come whole, it is cut off", bytes=incomplete)
+            self.initial_offset = store.max_physical_offset
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
@@ -171,6 +175,12 @@ class Replication:
 
             self.slave = HaSlave(self._world, store, self._parameters)
             self.slave.set_master(self._fixed_address())
+
+    def end(self) -> None:
+        """Close the side of a role whose session has ended; what is known of a master goes with it."""
+        self.master = self.slave = None
+        self.master_address = None
+        self._announced_at = float("-inf")
 
     async def run_master(self) -> None:
         """Give the log to slaves until cancelled."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 log = get_logger("broker.tables")
 
+REPLICA_FILE = "replica.json"
+
 
 def tables_of(broker: Broker) -> ReplicatedTables:
     """Return the list of *broker*'s tables that travel; its store need not be open yet."""
@@ -54,9 +56,8 @@ async def load_tables(broker: Broker) -> None:
         if table.file is not None:
             absent |= not await _load(broker, table, table.file)
     if broker.role.is_slave:
-        path = config_path(keys, "replica.json")
-        await load(disk, path, partial(_load_replica_state, broker))
-        broker.persistence.add(SavedTable("replica", path, partial(_replica_state, broker), lambda: 0))
+        await load(disk, config_path(keys, REPLICA_FILE), partial(_load_replica_state, broker))
+        save_replica_state(broker)
     if broker.options.broker.enable_slave_acting_master:
         path = config_path(keys, group_memory.FILE_NAME)
         await load(disk, path, partial(_load_memory, broker))
@@ -122,6 +123,12 @@ async def _load(broker: Broker, table: ReplicatedTable, file: FilePlan) -> bool:
 
 def _load_memory(broker: Broker, content: Mapping[str, Any]) -> None:
     broker.member_group.recall(group_memory.read(content))
+
+
+def save_replica_state(broker: Broker) -> None:
+    """Have it saved from now on whether the tables of this slave are those of its group."""
+    path = config_path(broker.options.store, REPLICA_FILE)
+    broker.persistence.add(SavedTable("replica", path, partial(_replica_state, broker), lambda: 0))
 
 
 def _load_replica_state(broker: Broker, content: Mapping[str, Any]) -> None:

@@ -103,7 +103,7 @@ def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
         ServiceRow("server", _always, broker.server.run),
         ServiceRow("registration", _always, broker.registration.run),
         ServiceRow("name servers", _always, broker.registration.servers.run),
-        ServiceRow("role", _always, lambda: broker.session.run(broker.services)),
+        ServiceRow("role", _always, broker.roles.run),
     ]
     if fast is not None:
         rows.append(ServiceRow("fast server", _when(True, f"listenPort={broker.options.server.listen_port}"), fast.run))

@@ -279,6 +279,10 @@ class MessageStore:
         """
         self._replication.append_raw(physical_offset, data)
 
+    def drop_incomplete(self) -> int:
+        """Cut off what follows the last whole record, so that records of our own can; return how many bytes went."""
+        return self._replication.drop_incomplete()
+
     def repair(self, start: int) -> Repair:
         """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""
         return Repair(self._core, self._dispatcher, self._flusher, start)

@@ -78,6 +78,18 @@ class Replication:
         core.dispatched = core.flushed = physical_offset
         self._flusher.note_deletion()
 
+    def drop_incomplete(self) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.drop_incomplete`."""
+        core, log = self._core, self._core.log
+        self.close()
+        end = max(core.dispatched, log.base)
+        gone = log.end - end
+        if gone > 0:
+            log.view[end - log.base : log.at] = bytes(gone)
+            log.at = end - log.base
+            core.flushed = min(core.flushed, end)
+        return max(gone, 0)
+
     def close(self) -> None:
         """Give the file back."""
         if self._open is not None:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from understudy.broker import delay
+from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.processors import send_header
+from understudy.broker.role import Role
 from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, has_batch_queues
 from understudy.format import names
 from understudy.format.properties import parse_properties
@@ -55,11 +57,23 @@ class TopicPlan:
         self.ordinary = not retry and not row.order and not compaction
 
 
+def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
+    """Return what every send to a broker in *role* is refused with: on each of these codes clients try another one."""
+    if not role.is_slave:
+        return None
+    if config.enable_slave_acting_master:
+        return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: this is a slave")
+    return CommandError(
+        ResponseCode.SYSTEM_BUSY,
+        "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
+    )
+
+
 class Admission:
     """The door of one broker's sends.
 
     Attributes:
-        refusal: when set, every send is answered with it (the broker does not accept sends in its role).
+        refusal: when set, every send is answered with it: the broker takes none in its role, or changes it.
         plans: what is known of topics that sends named, dropped when the topic changes.
     """
 
@@ -69,7 +83,7 @@ class Admission:
         self._store_config = broker.options.store
         self._ids = UniqueIds.of_broker(broker.identity.ip, broker.world.random)
         self.plans: dict[str, TopicPlan] = {}
-        self.refusal: CommandError | None = None
+        self.refusal = refusal_of(broker.role, broker.options.broker)
         broker.topics.on_change.append(self._forget_plans)
 
     def admit(self, ext: dict[str, str], topic: str) -> TopicPlan:

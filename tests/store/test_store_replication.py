@@ -110,6 +110,34 @@ async def test_a_replica_connection_sleeps_until_the_log_grows(autojump_clock: o
         assert ends == expected
 
 
+@pytest.mark.parametrize("first", [1, 3])
+async def test_a_copy_that_becomes_a_master_writes_behind_its_last_whole_message(
+    autojump_clock: object, first: int
+) -> None:
+    async with running_store(simulated_world(1)) as master, running_store(simulated_world(2)) as copied:
+        # given a log whose last message has come half, in the first file or in a later one
+        for number in range(first * 4):
+            put(master, TOPIC, bytes([65 + number]) * (LOG_FILE_BYTES // 5))
+        whole = master.max_physical_offset
+        put(master, TOPIC, b"not whole")
+        half = (master.max_physical_offset - whole) // 2
+        at = 0
+        while at < whole + half:
+            piece = bytes(master.slice(at, whole + half - at))
+            copied.append_raw(at, piece)
+            at += len(piece)
+        # when it is to write by itself
+        assert copied.drop_incomplete() == half
+        put(copied, TOPIC, b"own")
+        # then what came whole and what is its own can be read, here and in a copy of it
+        expected = [*queue_bodies(master)[TOPIC, 0][:-1], b"own"]
+        assert queue_bodies(copied)[TOPIC, 0] == expected
+        async with running_store(simulated_world(3)) as third:
+            copy(copied, third, random.Random(1))
+            assert queue_bodies(third)[TOPIC, 0] == expected
+        assert copied.drop_incomplete() == 0
+
+
 async def test_bytes_that_do_not_continue_the_log_are_refused(autojump_clock: object) -> None:
     async with running_store(simulated_world()) as store:
         put(store, TOPIC, b"a")

@@ -1,0 +1,138 @@
+"""The roles of a running broker, one session after the other, and how one gives way to the next.
+
+The laws:
+
+* Sends are refused first, with the code that has clients try elsewhere, and those that wait are answered. Then the
+  session ends: what delivers, then what copies. Only then the role is another one.
+* A port that the new role needs is taken before anything of it is true; when it cannot be had the old role goes on.
+* Store, tables, ports, connections and the pulls that wait stay. What a session started is gone with it.
+* A change that has begun is finished, whether the one who asked for it still waits or not.
+
+Source: BrokerController.java, ReplicasManager.java (changeToMaster, changeToSlave).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from understudy.broker.processors.send_admission import refusal_of
+from understudy.broker.role import Role
+from understudy.broker.saved_tables import save_replica_state
+from understudy.broker.session import OpenRules, RoleSession
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.fields import CommandError
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import ListenError
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+log = get_logger("broker.role")
+
+REGISTRATION_MS = 1_000
+
+
+class RoleChangeError(Exception):
+    """The role stays as it is; the message says why."""
+
+
+@attrs.define(eq=False)
+class _Change:
+    """A change that was asked for, and what became of it."""
+
+    role: Role
+    done: trio.Event = attrs.field(factory=trio.Event)
+    error: RoleChangeError | None = None
+
+    def finish(self, error: RoleChangeError | None = None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class Roles:
+    """The roles of one broker.
+
+    Args:
+        broker: its parts exist.
+        open_rules: opens the rules of each role.
+
+    Attributes:
+        session: the broker in its role of now.
+    """
+
+    def __init__(self, broker: Broker, open_rules: OpenRules) -> None:
+        self._broker = broker
+        self._open_rules = open_rules
+        self._asked: deque[_Change] = deque()
+        self._wake = trio.Event()
+        self.session = RoleSession(broker, open_rules)
+
+    async def change(self, role: Role) -> None:
+        """Have the broker take *role*; return when its session has begun and name servers that answer quickly know it.
+
+        *Errors*: :class:`RoleChangeError`: it comes from an older epoch than the role in force, its port cannot be had,
+        or the broker stops.
+        """
+        current = self._broker.role
+        if role.epoch < current.epoch:
+            raise RoleChangeError(f"epoch {role.epoch} of {role} is older than that of {current}")
+        change = _Change(role)
+        self._asked.append(change)
+        self._wake.set()
+        self._broker.send.admission.refusal = CommandError(
+            ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"
+        )
+        await change.done.wait()
+        if change.error is not None:
+            raise change.error
+        await self._broker.registration.settled(REGISTRATION_MS)
+
+    async def run(self) -> None:
+        """Run one session after the other until cancelled."""
+        broker = self._broker
+        try:
+            while True:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self.session.run, broker.services)
+                    while not self._asked:
+                        self._wake = trio.Event()
+                        await self._wake.wait()
+                    await broker.acknowledgements.emptied()  # while slaves still copy
+                    nursery.cancel_scope.cancel()
+                with trio.CancelScope(shield=True):
+                    await self._turn(self._asked.popleft())
+        finally:
+            for change in self._asked:
+                change.finish(RoleChangeError("the broker stops"))
+
+    async def _turn(self, change: _Change) -> None:
+        """Give the broker, of which no session runs, the role that was asked for, and make its session."""
+        broker, before = self._broker, self._broker.role
+        error = None
+        broker.replication.end()
+        try:
+            await broker.replication.bind(change.role)
+            broker.identity.role = change.role
+        except ListenError as refused:
+            error = RoleChangeError(f"{refused}; the role stays {before}")
+            await broker.replication.bind(before)
+        broker.replication.begin()
+        broker.member_group.begin_anew()
+        if broker.role.is_slave:
+            # What a master knows of its group is complete; a slave goes on from where its own log and tables end.
+            broker.slave_sync.synced |= not before.is_slave
+            save_replica_state(broker)
+            broker.persistence.changed("replica")
+        # Shown to whoever asks for the configuration, as the reference does; nothing here reads it.
+        broker.options.broker.broker_id, broker.options.store.broker_role = broker.role.broker_id, broker.role.kind
+        self.session = RoleSession(broker, self._open_rules)
+        broker.schedule.target = self.session.rules
+        broker.send.admission.refusal = refusal_of(broker.role, broker.options.broker)
+        broker.registration.trigger()
+        broker.hold.wake_all()
+        log.info("role changed", broker=broker.identity.canonical_name, before=before, now=broker.role, error=error)
+        change.finish(error)
