@@ -116,6 +116,7 @@ class RequestCode(IntEnum):
     GET_BROKER_ROSTER = 950  # ours; the reference has no such request
     GET_PRE_ONLINE_REPORT = 951  # ours
     FINISH_PRE_ONLINE = 952  # ours
+    READ_LOG = 953  # ours
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001
     CONTROLLER_ELECT_MASTER = 1002
     CONTROLLER_REGISTER_BROKER = 1003

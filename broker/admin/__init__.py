@@ -13,6 +13,7 @@ from understudy.broker.admin import (
     maintenance,
     messages,
     progress,
+    raw_log,
     relays,
     replication,
     reset,
@@ -46,5 +47,6 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         cold_data,
         replication,
         roles,
+        raw_log,
     ):
         module.register(broker, server)

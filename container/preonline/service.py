@@ -24,6 +24,7 @@ from understudy.container.preonline.handshake import (
     Phase,
     State,
 )
+from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import RefusedError, ask, compare, keep
 from understudy.ha.slave import HaState
@@ -209,6 +210,8 @@ class PreOnline:
         broker, is_master = self._broker, self.state.own_id == MASTER_ID
         if not is_master and not broker.slave_sync.synced:
             return Failed(f"the tables of the group are not copied from {member.address} yet")
+        if is_master:
+            await fill_holes(broker, member)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0
         merged = {table: await compare(broker, member, table) for table in broker.tables.progress}

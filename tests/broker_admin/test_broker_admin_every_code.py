@@ -102,6 +102,8 @@ SERVED = {
     # ours
     950: 0,
     951: 22,
+    952: 22,
+    953: 1,
 }
 NOT_SERVED = {
     "asked from clients, never from brokers": {39, 40, 220, 221, 326},

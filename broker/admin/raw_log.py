@@ -1,0 +1,34 @@
+"""A question of ours that the reference does not have: raw bytes of the log (953), for a replica that lost its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.fields import CommandError, required_int
+from understudy.remoting.server import RemotingServer
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+MOST_BYTES = 1 << 20
+"""Most bytes of one answer: far below the largest frame."""
+
+
+def register(broker: Broker, server: RemotingServer) -> None:
+    """Answer the question on *server*."""
+
+    def read(connection: Connection, command: Command) -> Command:
+        """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on, and that end."""
+        offset, store = required_int(command, "offset"), broker.store
+        if store.hole is not None:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, f"messages are missing in this log from {store.hole} on")
+        first, end = max(store.min_physical_offset, 0), store.max_physical_offset
+        if offset < first:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"offset {offset} is before this log, from {first} on")
+        body = bytes(store.slice(offset, MOST_BYTES)) if offset < end else b""
+        return response(command, ext={"maxOffset": str(end)}, body=body)
+
+    server.register(RequestCode.READ_LOG, read)

@@ -1,0 +1,92 @@
+"""Bytes that a loss of power took out of the middle of a returning master's log come back from its slaves.
+
+The way is that of a slave with holes (:mod:`understudy.ha.healing`): first the slave must show that it has everything
+else the master has, then what is missing is written in place. The master takes no sends meanwhile. What no slave can
+give stays away; the note of the hole stays with it.
+
+The reference cuts its log in recovery, and the slaves are longer than it for ever.
+"""
+
+from __future__ import annotations
+
+from understudy.broker.broker import Broker
+from understudy.container.preonline.handshake import Member
+from understudy.container.preonline.tables import RefusedError, ask
+from understudy.ha.continuity import MismatchError
+from understudy.ha.healing import Look
+from understudy.ha.hole_filling import HoleFilling
+from understudy.ha.wire import Transfer
+from understudy.remoting.codes import RequestCode
+from understudy.runtime.log import get_logger
+
+log = get_logger("container.preonline.holes")
+
+CATCH_UP_SECONDS = 10.0
+"""How long a slave that copies may take to reach the end of our log."""
+_LOOK_SECONDS = 0.1
+
+
+async def fill_holes(broker: Broker, member: Member) -> None:
+    """Write what is missing in the log of *broker* as far as slave *member* has it; without effect on a whole log.
+
+    Raises:
+        RemotingError: the slave does not answer; it may be asked again, nothing has become worse.
+        OSError: our disk refused.
+    """
+    hole, end = broker.store.hole, broker.store.max_physical_offset
+    if hole is None or hole >= end:
+        return
+    broker.store.set_writable(False)
+    try:
+        why_not = await _fill(broker, member, hole, end)
+    except (RefusedError, MismatchError) as error:
+        why_not = str(error)
+    finally:
+        broker.store.set_writable(True)
+    if why_not:
+        log.warning(
+            "messages are missing in the log, and this slave cannot give them",
+            missing_from=hole,
+            slave=member.address,
+            why=why_not,
+        )
+    else:
+        log.info("the log has everything again", missing_from=hole, end=end, slave=member.address)
+
+
+async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:
+    """Return why the holes cannot be filled, ``""`` when they are."""
+    clock, store = broker.world.clock, broker.store
+    reached = 0
+    with clock.move_on_after(CATCH_UP_SECONDS):
+        while (reached := (await _read(broker, member, end))[1]) < end:
+            await clock.sleep(_LOOK_SECONDS)
+    if reached < end:
+        return f"its log ends at {reached}, ours at {end}"
+    look, position = Look(hole, end, store.repair(hole).differs_at), hole
+    found: str | None = None
+    while found is None:
+        part, _ = await _read(broker, member, position)
+        found = look.take(Transfer(position, part))
+        position += len(part)
+    if found:
+        return found
+    log.warning("writing what is missing from the first hole of the log on", hole=hole, end=end, slave=member.address)
+    filling = HoleFilling(hole, end, store.repair(hole))
+    while filling.position < end and not filling.why_not:
+        part, _ = await _read(broker, member, filling.position)
+        await filling.take([Transfer(filling.position, part)])
+    return filling.why_not
+
+
+async def _read(broker: Broker, member: Member, offset: int) -> tuple[memoryview, int]:
+    """Return bytes of the slave's log from *offset*, and where that log ends.
+
+    Raises:
+        RemotingError, RefusedError: it does not answer, or has nothing to give.
+    """
+    answer = await ask(broker, member, RequestCode.READ_LOG, {"offset": str(offset)})
+    end = (answer.ext or {}).get("maxOffset", "")
+    if not end.isdecimal():
+        raise RefusedError(f"{member.address} did not say where its log ends")
+    return memoryview(answer.body), int(end)

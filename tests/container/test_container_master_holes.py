@@ -1,0 +1,147 @@
+"""A loss of power took bytes out of the middle of a master's log: its slaves give them back before it is online."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from container_ring import Ring, records, run
+
+from understudy.broker.broker import Broker
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import open_producer
+from understudy.remoting.client import open_client
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.waiting import until
+
+FILE_BYTES = 64 * 1024
+KEYS = {
+    "brokerName": "g",
+    "totalReplicas": "2",
+    "enableSlaveActingMaster": "true",
+    "slaveReadEnable": "true",
+    "flushDiskType": "ASYNC_FLUSH",
+    "haTransferWholeLog": "true",
+    "mappedFileSizeCommitLog": str(FILE_BYTES),
+}
+TOPIC = "orders"
+
+
+def content(broker: Broker) -> bytes:
+    store, found = broker.store, b""
+    while part := store.slice(len(found), store.max_physical_offset - len(found)):
+        found += part
+    return found
+
+
+class Pair(Ring):
+    """A master on c1, its slave on c2, and where each message of their log begins."""
+
+    starts: list[int]
+
+    @property
+    def master(self) -> Broker:
+        return self.cluster.brokers("c1")["g"]
+
+    @property
+    def slave(self) -> Broker:
+        return self.cluster.brokers("c2")["g"]
+
+    async def lose(self, places: list[int], length: int = 300, host: str = "c1") -> None:
+        """Take power from *host*, and bytes at *places* from the log there."""
+        await self.cluster.kill(host, power=True)
+        disk, store = self.cluster.host(host).disk, {"c1": "/data/g-0", "c2": "/data/g-1"}[host]
+        for place in places:
+            start = place - place % FILE_BYTES
+            at = place - start
+            disk.damage(
+                f"{store}/commitlog/{start:020d}",
+                lambda data, at=at: data[:at] + bytes(length) + data[at + length :],  # type: ignore[misc]
+            )
+        if disk.exists(f"{store}/recovery.mark"):
+            disk.remove(f"{store}/recovery.mark")
+
+    async def online(self) -> None:
+        await until(lambda: not self.master.registration.isolated, 60)
+
+
+@asynccontextmanager
+async def open_filled_pair(source: random.Random) -> AsyncIterator[Pair]:
+    async with SimCluster(source) as cluster:
+        await cluster.start_name_server("n1")
+        await cluster.start_container("c1", [{**KEYS, "brokerId": "0", "brokerRole": "SYNC_MASTER"}])
+        await cluster.start_container("c2", [{**KEYS, "brokerId": "1", "brokerRole": "SLAVE"}])
+        world, servers = cluster.client_world(), cluster.name_servers
+        async with open_client(world) as client, open_producer(world, servers, "writers") as producer:
+            pair = Pair(cluster, client, producer)
+            await pair.online()
+            pair.starts = []
+            for _ in range(12):
+                pair.starts.append(pair.master.store.max_physical_offset)
+                await producer.send(Message(TOPIC, source.randbytes(12_000)))
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            yield pair
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            whole, bodies = content(pair.slave), sorted(record.body for record in records(pair.slave))
+            # given a master that lost bytes of messages that its slave has, in several files
+            await pair.lose([start + 2_000 for start in source.sample(pair.starts[1:-1], 3)])
+            # when it comes back
+            await pair.cluster.restart("c1")
+            assert pair.master.store.hole is not None
+            await pair.online()
+            # then it has them before anybody finds it, byte for byte, and takes sends
+            assert pair.master.store.hole is None
+            assert content(pair.master)[: len(whole)] == whole
+            assert sorted(record.body for record in records(pair.master)) == bodies
+            await pair.producer.send(Message(TOPIC, b"after"))
+            await until(lambda: content(pair.slave) == content(pair.master), 10)
+
+    run(scenario, seed)
+
+
+@pytest.mark.parametrize("after_ms", [0, 5, 20, 100])
+def test_a_master_that_dies_while_it_gets_its_bytes_back_gets_them_the_next_time(after_ms: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            whole = content(pair.slave)
+            await pair.lose([start + 2_000 for start in (pair.starts[1], pair.starts[5])])
+            pair.cluster.host("c1").disk.sync_seconds = 0.02
+            await pair.cluster.restart("c1")
+            await until(lambda: not pair.master.store.writable, 60)
+            await trio.sleep(after_ms / 1_000)
+            await pair.cluster.kill("c1", power=True)
+            await pair.cluster.restart("c1")
+            await pair.online()
+            assert pair.master.store.hole is None
+            assert content(pair.master)[: len(whole)] == whole
+
+    run(scenario)
+
+
+def test_a_master_whose_slave_lacks_something_too_comes_back_with_what_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            # given holes on both sides
+            await pair.lose([pair.starts[3] + 2_000])
+            await pair.lose([pair.starts[7] + 2_000], host="c2")
+            await pair.cluster.restart("c2")
+            await pair.cluster.restart("c1")
+            # then the master says so and goes on; nothing of either log has changed
+            await pair.online()
+            assert pair.master.store.hole == pair.starts[3]
+            assert "this slave cannot give them" in caplog.text
+            assert len(records(pair.master)) == 11
+            await pair.producer.send(Message(TOPIC, b"after"))
+
+    run(scenario)
