@@ -12,6 +12,8 @@ from typing import Any
 import attrs
 
 from understudy.format.java_hash import java_hash
+from understudy.format.json_values import list_of, name_of
+from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 TAG, SQL92 = "TAG", "SQL92"
 
@@ -88,19 +90,18 @@ class Subscription:
         Raises:
             ValueError: the topic is missing or a field is no value of its kind.
         """
-        topic = value.get("topic")
-        if not isinstance(topic, str) or not topic:
+        topic = name_of(value.get("topic") or "", "subscriptionDataSet: topic")
+        if not topic:
             raise ValueError("subscriptionDataSet: an entry without topic")
+        what = f"subscriptionDataSet: {topic}"
         raw = value.get("subString")
-        expression = "*" if raw is None else str(raw)
-        expression_type = str(value.get("expressionType") or TAG)
-        try:
-            version = int(value.get("subVersion") or 0)
-            codes = frozenset(int(code) for code in value.get("codeSet") or ())
-        except (TypeError, ValueError):
-            raise ValueError(f"subscriptionDataSet: subVersion and codeSet of {topic} must be numbers") from None
+        expression = "*" if raw is None else name_of(raw, f"{what}: subString")
+        expression_type = name_of(value.get("expressionType") or TAG, f"{what}: expressionType")
+        version = whole_number(value.get("subVersion") or 0, f"{what}: subVersion")
+        listed = list_of(value.get("codeSet"), f"{what}: codeSet")
+        codes = frozenset(whole_number(code, f"{what}: codeSet", INT_MIN, INT_MAX) for code in listed)
         wanted: frozenset[int] | None = codes
         if expression_type != TAG or expression in ("*", ""):
             wanted = None
-        tags = tuple(str(tag) for tag in value.get("tagsSet") or ())
+        tags = tuple(name_of(tag, f"{what}: tagsSet") for tag in list_of(value.get("tagsSet"), f"{what}: tagsSet"))
         return cls(topic, expression, expression_type, version, wanted, tags, value.get("classFilterMode") is True)

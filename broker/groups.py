@@ -10,8 +10,11 @@ from typing import Any
 
 import attrs
 
+from understudy.broker.group_values import retry_policy_of, subscriptions_of
 from understudy.format import names
 from understudy.format.data_version import DataVersion
+from understudy.format.json_values import attributes_of, name_of, truth_of
+from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 
 @attrs.define
@@ -63,20 +66,19 @@ class GroupConfig:
         Raises:
             ValueError: a field is there but is no value of its kind.
         """
-        row = cls(str(value.get("groupName") or name or ""))
+        row = cls(name_of(value.get("groupName") or name or "", "groupName"))
+        what = f"group {row.name}"
 
         def number(key: str, default: int) -> int:
             found = value.get(key)
-            try:
-                return default if found is None else int(found)
-            except (TypeError, ValueError):
-                raise ValueError(f"group {row.name}: {key} must be a whole number, not {found!r}") from None
+            return default if found is None else whole_number(found, f"{what}: {key}", INT_MIN, INT_MAX)
+
+        def long(key: str, default: int) -> int:
+            found = value.get(key)
+            return default if found is None else whole_number(found, f"{what}: {key}")
 
         def truth(key: str, default: bool) -> bool:
-            found = value.get(key)
-            if found is None:
-                return default
-            return found if isinstance(found, bool) else str(found).lower() == "true"
+            return truth_of(value.get(key), f"{what}: {key}", default)
 
         row.consume_enable = truth("consumeEnable", True)
         row.consume_from_min_enable = truth("consumeFromMinEnable", True)
@@ -85,19 +87,17 @@ class GroupConfig:
         row.notify_consumer_ids_changed_enable = truth("notifyConsumerIdsChangedEnable", True)
         row.retry_queue_nums = number("retryQueueNums", 1)
         row.retry_max_times = number("retryMaxTimes", 16)
-        row.broker_id = number("brokerId", 0)
-        row.which_broker_when_consume_slowly = number("whichBrokerWhenConsumeSlowly", 1)
+        row.broker_id = long("brokerId", 0)
+        row.which_broker_when_consume_slowly = long("whichBrokerWhenConsumeSlowly", 1)
         row.sys_flag = number("groupSysFlag", 0)
         row.consume_timeout_minute = number("consumeTimeoutMinute", 15)
         policy = value.get("groupRetryPolicy")
-        if isinstance(policy, Mapping):
-            row.retry_policy = dict(policy)
+        if policy is not None:
+            row.retry_policy = retry_policy_of(policy, f"{what}: groupRetryPolicy")
         subscriptions = value.get("subscriptionDataSet")
-        if isinstance(subscriptions, list):
-            row.subscriptions = [dict(item) for item in subscriptions if isinstance(item, Mapping)]
-        attributes = value.get("attributes") or {}
-        if isinstance(attributes, Mapping):
-            row.attributes = {str(key).removeprefix("+"): str(text) for key, text in attributes.items()}
+        if subscriptions is not None:
+            row.subscriptions = subscriptions_of(subscriptions, f"{what}: subscriptionDataSet")
+        row.attributes = attributes_of(value.get("attributes"), f"{what}: attributes")
         return row
 
 

@@ -12,6 +12,8 @@ import attrs
 
 from understudy.broker.clients import CLUSTERING, CONSUME_PASSIVELY
 from understudy.broker.filters import Subscription
+from understudy.format.json_values import name_of
+from understudy.format.numbers import whole_number
 from understudy.remoting.bodies import JsonError, Reading, json_of
 from understudy.remoting.command import Command
 
@@ -62,9 +64,10 @@ def parse_heartbeat(command: Command) -> Heartbeat:
     if not isinstance(client_id, str) or not client_id:
         raise HeartbeatError("heartbeat without clientID")
     try:
-        fingerprint = int(data.get("heartbeatFingerprint") or 0)
-    except (TypeError, ValueError):
-        raise HeartbeatError("heartbeatFingerprint is not a number") from None
+        fingerprint = whole_number(data.get("heartbeatFingerprint") or 0, "heartbeatFingerprint")
+        name_of(client_id, "clientID")
+    except ValueError as error:
+        raise HeartbeatError(str(error)) from None
     consumers = tuple(_consumer(item) for item in _objects(data, "consumerDataSet"))
     producers = tuple(
         name for name in (item.get("groupName") for item in _objects(data, "producerDataSet")) if isinstance(name, str)
@@ -77,17 +80,16 @@ def _consumer(item: Mapping[str, Any]) -> ConsumerBeat:
     if not isinstance(group, str) or not group:
         raise HeartbeatError("consumerDataSet: an entry without groupName")
     try:
-        subscriptions = tuple(Subscription.from_json(each) for each in _objects(item, "subscriptionDataSet"))
+        return ConsumerBeat(
+            name_of(group, "groupName"),
+            name_of(item.get("consumeType") or CONSUME_PASSIVELY, "consumeType"),
+            name_of(item.get("messageModel") or CLUSTERING, "messageModel"),
+            name_of(item.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET", "consumeFromWhere"),
+            tuple(Subscription.from_json(each) for each in _objects(item, "subscriptionDataSet")),
+            _truth(item.get("unitMode")),
+        )
     except ValueError as error:
         raise HeartbeatError(str(error)) from None
-    return ConsumerBeat(
-        group,
-        str(item.get("consumeType") or CONSUME_PASSIVELY),
-        str(item.get("messageModel") or CLUSTERING),
-        str(item.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET"),
-        subscriptions,
-        _truth(item.get("unitMode")),
-    )
 
 
 def _json_object(command: Command) -> Mapping[str, Any]:

@@ -75,6 +75,7 @@ def _state(broker: Broker) -> list[Family]:
             [Sample(number, {"processor": kind}) for kind, number in sorted(waiting.items())],
         ),
         gauge("rocketmq_broker_permission", "Broker permission", broker.options.broker.broker_permission),
+        gauge("rocketmq_unsaved_tables", "Tables whose last write failed", len(broker.persistence.unsaved)),
         gauge("rocketmq_topic_number", "Active topic number", len(broker.topics.rows)),
         gauge("rocketmq_consumer_group_number", "Active subscription group number", len(broker.groups.rows)),
         Family(

@@ -41,10 +41,17 @@ class SavedTable:
 
 
 class Persistence:
-    """Every saved table of one broker."""
+    """Every saved table of one broker.
+
+    A table that cannot be written is its own fault: the others are written, the broker serves, and it is tried again.
+
+    Attributes:
+        unsaved: why a table could not be written at its last try, by its name; empty when all are well.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.unsaved: dict[str, str] = {}
         self._tables: dict[str, SavedTable] = {}
         self._due: dict[str, float] = {}
         self._wake = trio.Event()
@@ -74,29 +81,30 @@ class Persistence:
                 continue
             now = self._world.clock.monotonic()
             for name in [name for name, due in self._due.items() if due <= now]:
-                try:
-                    await self.save(name)
-                except OSError as error:
-                    log.error("table not saved, trying again", table=name, path=self._tables[name].path, error=error)
+                await self._try_to_save(name, "table not saved, trying again")
 
     async def save(self, name: str) -> None:
         """Write the table *name* now; returns when it is durable.
 
         Raises:
             OSError: it could not be written; the old file and its backup are still there, and it is tried again.
+            TableUnfitError: it holds what cannot be written; otherwise the same.
         """
         table = self._tables[name]
         async with self._writing:
             self._due.pop(name, None)
-            content = table.snapshot()
             try:
+                content = table.snapshot()
                 if table.barrier is not None:
                     await table.barrier()
                 await self._world.disk.in_thread(lambda: save_table(self._world.disk, table.path, content))
             except BaseException as error:
                 # It still differs from its file, also when only the request behind this write is gone.
-                self._due_in(name, RETRY_SECONDS if isinstance(error, OSError) else 0)
+                self._due_in(name, RETRY_SECONDS if isinstance(error, Exception) else 0)
+                if isinstance(error, Exception):
+                    self.unsaved[name] = str(error)
                 raise
+            self.unsaved.pop(name, None)
 
     def _due_in(self, name: str, seconds: float) -> None:
         """Have *name* written *seconds* from now, or when it is due already if that is sooner."""
@@ -107,7 +115,13 @@ class Persistence:
     async def save_all(self) -> None:
         """Write every table now; one that cannot be written is logged and the others are written all the same."""
         for name in self._tables:
-            try:
-                await self.save(name)
-            except OSError as error:
-                log.error("table not saved", table=name, path=self._tables[name].path, error=error)
+            await self._try_to_save(name, "table not saved")
+
+    async def _try_to_save(self, name: str, complaint: str) -> None:
+        path = self._tables[name].path
+        try:
+            await self.save(name)
+        except OSError as error:
+            log.error(complaint, table=name, path=path, error=error)
+        except Exception as error:  # whatever one table holds, the broker and its other tables live on
+            log.error(complaint, exc=error, table=name, path=path, error=error)

@@ -14,6 +14,8 @@ import attrs
 
 from understudy.format import names
 from understudy.format.data_version import DataVersion
+from understudy.format.json_values import attributes_of, name_of, truth_of
+from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
 QUEUE_TYPE, BATCH_QUEUES = "queue.type", "BatchCQ"
@@ -65,20 +67,20 @@ class TopicConfig:
         Raises:
             ValueError: a field is there but is no value of its kind.
         """
-        row = cls(str(value.get("topicName") or name or ""))
-        try:
-            row.read_queue_nums = int(value.get("readQueueNums", row.read_queue_nums))
-            row.write_queue_nums = int(value.get("writeQueueNums", row.write_queue_nums))
-            row.perm = int(value.get("perm", row.perm))
-            row.sys_flag = int(value.get("topicSysFlag", 0) or 0)
-        except (TypeError, ValueError):
-            raise ValueError(f"topic {row.name}: queue numbers, perm and topicSysFlag must be whole numbers") from None
-        row.filter_type = str(value.get("topicFilterType") or SINGLE_TAG)
-        order = value.get("order", False)
-        row.order = order if isinstance(order, bool) else str(order).lower() == "true"
-        attributes = value.get("attributes") or {}
-        if isinstance(attributes, Mapping):
-            row.attributes = {str(key).removeprefix("+"): str(text) for key, text in attributes.items()}
+        row = cls(name_of(value.get("topicName") or name or "", "topicName"))
+        what = f"topic {row.name}"
+
+        def number(key: str, default: int) -> int:
+            found = value.get(key)
+            return default if found is None else whole_number(found, f"{what}: {key}", INT_MIN, INT_MAX)
+
+        row.read_queue_nums = number("readQueueNums", row.read_queue_nums)
+        row.write_queue_nums = number("writeQueueNums", row.write_queue_nums)
+        row.perm = number("perm", row.perm)
+        row.sys_flag = number("topicSysFlag", 0)
+        row.filter_type = name_of(value.get("topicFilterType") or SINGLE_TAG, f"{what}: topicFilterType")
+        row.order = truth_of(value.get("order"), f"{what}: order", False)
+        row.attributes = attributes_of(value.get("attributes"), f"{what}: attributes")
         return row
 
     def describe(self) -> str:

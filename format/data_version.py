@@ -10,11 +10,13 @@ from typing import Any
 
 import attrs
 
+from understudy.format.numbers import whole_number
+
 
 def _whole(value: Any) -> int:
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        return 0 if value is None else whole_number(value, "a version")
+    except ValueError:
         return 0
 
 

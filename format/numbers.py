@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from understudy.format.json_values import shown
+
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -29,10 +31,5 @@ def whole_number(value: object, what: str, low: int = LONG_MIN, high: int = LONG
     elif isinstance(value, int) and not isinstance(value, bool):
         number = value
     if number is None or not low <= number <= high:
-        raise ValueError(f"{what} is {_shown(value)}, it must be a whole number from {low} to {high}")
+        raise ValueError(f"{what} is {shown(value)}, it must be a whole number from {low} to {high}")
     return number
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 64 else f"{text[:61]}..."

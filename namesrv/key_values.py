@@ -9,7 +9,7 @@ import trio
 
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
-from understudy.runtime.table import TableDamagedError, load_table, save_table
+from understudy.runtime.table import TableDamagedError, TableUnfitError, load_table, save_table
 
 log = get_logger("namesrv.key_values")
 
@@ -98,5 +98,7 @@ class KeyValueConfig:
             await self._disk.in_thread(save)
         except OSError as error:
             raise StoreError(f"cannot write {self._path}: {error.strerror or error}; nothing was changed") from error
+        except TableUnfitError as error:
+            raise StoreError(f"{error}; nothing was changed") from error
         self._tables = tables
         self.revision += 1

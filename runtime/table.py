@@ -15,6 +15,10 @@ class TableDamagedError(Exception):
     """Something is there but no copy of it can be read; the message names the files and the way out."""
 
 
+class TableUnfitError(ValueError):
+    """A table holds what JSON cannot; the message names its file. The file is as it was."""
+
+
 @attrs.frozen
 class TableFile:
     """What was read.
@@ -65,5 +69,13 @@ def save_table(disk: Disk, path: str, value: Any, *, bare_keys: bool = True) -> 
         path: the file; its folder must exist.
         value: the table, with keys as :func:`understudy.format.json_dialect.dumps` takes them.
         bare_keys: write numeric keys unquoted as Java's own files have them.
+
+    Raises:
+        TableUnfitError: *value* holds what JSON cannot; nothing on disk is changed.
+        OSError: it could not be written.
     """
-    write_durably(disk, path, dumps(value, bare_keys=bare_keys))
+    try:
+        data = dumps(value, bare_keys=bare_keys)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise TableUnfitError(f"{path}: the table cannot be written as JSON: {error}") from error
+    write_durably(disk, path, data)

@@ -5,11 +5,14 @@ Pure. Source: AttributeParser.java, AttributeUtil.java, TopicAttributes.java, Su
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import attrs
 
 from understudy.broker.topics import BATCH_QUEUES, QUEUE_TYPE
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
 class AttributeRefusedError(ValueError):
@@ -41,10 +44,9 @@ class Attribute:
             if value in self.unserved:
                 raise AttributeRefusedError(f"{value} is not supported: {self.unserved[value]}")
             return
-        try:
-            number = int(value)
-        except ValueError:
-            raise AttributeRefusedError(f'For input string: "{value}"') from None
+        if not _NUMBER.fullmatch(value):
+            raise AttributeRefusedError(f'For input string: "{value[:64]}"')
+        number = int(value)
         if not self.low <= number <= self.high:
             raise AttributeRefusedError(f"value is not in range({self.low}, {self.high})")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import body_list, body_object, json_answer
 from understudy.broker.admin.paging import page
+from understudy.broker.admin.topics import QUEUE_LIMIT
 from understudy.broker.groups import GroupConfig
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -81,6 +82,9 @@ class GroupAdmin:
     async def forbid(self, connection: Connection, command: Command) -> Command:
         """Take reading a topic from a group, give it back, or only tell (353)."""
         group, topic = required(command, "group"), required(command, "topic")
+        refusal = names.group_name_error(group) or names.topic_name_error(topic)
+        if refusal is not None:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, refusal)
         readable = optional_bool(command, "readable")
         if readable is not None:
             self._broker.groups.forbid(group, topic, not readable)
@@ -99,6 +103,11 @@ class GroupAdmin:
                 row = GroupConfig.from_json(value)
             except ValueError as error:
                 raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+            if not 0 <= row.retry_queue_nums <= QUEUE_LIMIT:
+                remark = (
+                    f"retryQueueNums of group {row.name} is {row.retry_queue_nums}, it must be from 0 to {QUEUE_LIMIT}"
+                )
+                raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
             signed = value.get("attributes") or {}
             known = groups.find(row.name)
             try:

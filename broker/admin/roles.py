@@ -52,6 +52,10 @@ class RoleAdmin:
             "services": [
                 {"name": each.name, "state": each.state, "reason": each.reason, "startedAt": each.started_ms}
                 for each in broker.services.roster()
+            ]
+            + [
+                {"name": f"table {name}", "state": "failed", "reason": f"not saved: {why}", "startedAt": 0}
+                for name, why in broker.persistence.unsaved.items()
             ],
         }
         return json_answer(command, body)

@@ -16,6 +16,8 @@ import trio
 from understudy.broker.lock_quorum import decide, quorum_of
 from understudy.broker.locks import Queue
 from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.json_values import name_of
+from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
@@ -172,9 +174,11 @@ def _queues(listed: object) -> list[Queue]:
         if not isinstance(item, Mapping):
             raise _bad("mqSet holds something that is no message queue")
         try:
-            queues[str(item.get("topic")), str(item.get("brokerName")), int(item.get("queueId", 0))] = None
-        except (TypeError, ValueError):
-            raise _bad("mqSet holds a queueId that is not a number") from None
+            queue_id = whole_number(item.get("queueId", 0), "mqSet: queueId", INT_MIN, INT_MAX)
+            topic = name_of(item.get("topic"), "mqSet: topic")
+            queues[topic, name_of(item.get("brokerName"), "mqSet: brokerName"), queue_id] = None
+        except ValueError as error:
+            raise _bad(str(error)) from None
     return list(queues)
 
 

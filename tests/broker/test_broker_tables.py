@@ -125,7 +125,7 @@ class TestTopics:
         )
 
     def test_bad_row_names_the_topic(self) -> None:
-        with pytest.raises(ValueError, match="topic T: queue numbers"):
+        with pytest.raises(ValueError, match="topic T: readQueueNums"):
             topic_table().merge_json({"topicConfigTable": {"T": {"readQueueNums": "many"}}})
 
     def test_table_has_a_bound(self) -> None:

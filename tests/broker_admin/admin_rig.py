@@ -103,6 +103,7 @@ class NotedSaves:
 
     def __init__(self) -> None:
         self.saved: list[str] = []
+        self.unsaved: dict[str, str] = {}
 
     async def save(self, name: str) -> None:
         self.saved.append(name)
@@ -197,7 +198,7 @@ class Rig:
             started_ms=clock.wall_ms(),
             role=ROLE,
             session=SimpleNamespace(
-                rules=SimpleNamespace(active=True, reason="master", summary="", give_back=no_report)
+                rules=SimpleNamespace(active=True, reason="master", summary="", warnings=(), give_back=no_report)
             ),
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),
