@@ -25,6 +25,25 @@ FILLER_SIZE = 0x7FFFFFFF
 FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 
 
+#: What a file system leaves of a unit that it could not keep.
+_LOST = bytes(UNIT_BYTES)
+
+
+def first_lost(raw: bytes | memoryview) -> int:
+    """Return the number of the first unit in *raw* that is nothing but zeros; -1 when there is none.
+
+    No other units have so many zeros in a row, so this is one search.
+    """
+    data = bytes(raw)
+    at = data.find(_LOST)
+    while at >= 0:
+        number = -(-at // UNIT_BYTES)
+        if data[number * UNIT_BYTES : (number + 1) * UNIT_BYTES] == _LOST:
+            return number
+        at = data.find(_LOST, at + 1)
+    return -1
+
+
 @lru_cache(maxsize=UNITS_AT_ONCE_MAX)
 def units_at_once(count: int) -> struct.Struct:
     """Return the layout of *count* units in a row, at most :data:`UNITS_AT_ONCE_MAX`."""

@@ -73,6 +73,8 @@ class StoreCore:
         #: What was stored and is not in the index yet: a sender need not wait for that.
         self.unindexed: list[Keys] = []
         self.arrived: list[Arrival] = []
+        #: Called when a reader finds a unit lost, with its queue and queue offset.
+        self.on_lost_unit: Callable[[ConsumeQueue, int], None] = lambda queue, offset: None
         #: The reference's checkpoint as it was found; what we do not know better is written back.
         self.checkpoint = Checkpoint()
         #: Why appends are refused now; empty when they are not.

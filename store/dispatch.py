@@ -6,6 +6,7 @@ The writer has what it needs at hand when it appends; recovery and replication c
 from __future__ import annotations
 
 from understudy.format.java_hash import java_hash_of_bytes
+from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.properties import find_property
 from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.consume_queue import ConsumeQueue
@@ -20,6 +21,7 @@ _INNER_NUM = b"INNER_NUM\x01"
 _INNER_BASE = b"INNER_BASE\x01"
 _MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 _MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET\x01"
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _CACHE_MAX = 4096
 
 
@@ -113,18 +115,31 @@ class Dispatcher:
                 int(count) if count is not None and count.isdigit() else 1,
             )
             return
-        queue = self.queue(seen.topic, seen.queue_id)
-        if queue.is_schedule:
+        for topic, queue_id, offset, unit_code in self._units(seen, code):
+            self._put(self.queue(topic, queue_id), offset, seen, unit_code)
+
+    def units(self, seen: Seen) -> list[tuple[bytes, int, int, int]]:
+        """Return (topic, queue id, queue offset, tags code) of each unit that a record has in simple queues."""
+        if seen.sys_flag & FLAG_TRANSACTION_MASK not in (0, 8) or self._is_batch(seen):
+            return []
+        if self._was_deleted(seen.topic, seen):
+            return []
+        tags = find_property(seen.properties, TAGS)
+        return self._units(seen, 0 if tags is None else self.tag_code(tags))
+
+    def _units(self, seen: Seen, code: int) -> list[tuple[bytes, int, int, int]]:
+        if seen.topic == _SCHEDULE_TOPIC:
             deliver_ms = self.deliver_ms(seen.properties, seen.store_ms)
             code = code if deliver_ms is None else deliver_ms
-        self._put(queue, seen.queue_offset, seen, code)
-        if core.config.enable_multi_dispatch:
+        units = [(seen.topic, seen.queue_id, seen.queue_offset, code)]
+        if self._core.config.enable_multi_dispatch:
             names = find_property(seen.properties, _MULTI_DISPATCH)
             offsets = find_property(seen.properties, _MULTI_OFFSET)
             if names is not None and offsets is not None:
                 for name, offset in zip(names.split(b","), offsets.split(b","), strict=False):
                     if name and offset.isdigit() and not self._was_deleted(name, seen):
-                        self._put(self.queue(name, 0), int(offset), seen, code)
+                        units.append((name, 0, int(offset), code))
+        return units
 
     def _put(self, queue: ConsumeQueue, offset: int, seen: Seen, code: int) -> None:
         core = self._core

@@ -14,7 +14,10 @@ _HEAD = struct.Struct(">iI12xq")
 
 def own_offset(records: memoryview, at: int, size: int) -> int:
     """Return the queue offset that the record at byte *at* says it has; -1 when no record of *size* starts there."""
-    found, magic, own = _HEAD.unpack_from(records, at)
+    try:
+        found, magic, own = _HEAD.unpack_from(records, at)
+    except struct.error:  # a unit that is lost says that its record has no byte
+        return -1
     return own if found == size and magic in (MAGIC_V1, MAGIC_V2) else -1
 
 

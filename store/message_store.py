@@ -27,6 +27,7 @@ from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.lookup import Lookup
 from understudy.store.opening import prepare, recover
+from understudy.store.queue_repair import QueueRepair
 from understudy.store.reader import Reader
 from understudy.store.repair import Repair
 from understudy.store.replication import Replication
@@ -71,6 +72,7 @@ class MessageStore:
         self._flusher = Flusher(core)
         self._retention = Retention(core)
         self._flusher.on_progress = self._retention.guard
+        self._queue_repair = QueueRepair(core, self._dispatcher)
         self._deletion = TopicDeletion(core, self._flusher)
         self._replication = Replication(core, self._dispatcher, self._flusher)
         self._closed = False
@@ -112,6 +114,7 @@ class MessageStore:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._retention.run)
+            nursery.start_soon(self._queue_repair.run)
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.

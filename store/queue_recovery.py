@@ -6,12 +6,14 @@ from collections.abc import Callable
 from types import TracebackType
 
 from understudy.runtime.disk import Disk, File
-from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue, first_lost
 
 #: Asked with (queue, physical offset, size): does the log hold a message of that queue and size there?
 Matches = Callable[[ConsumeQueue, int, int], bool]
 #: How many of the last files are walked when nothing else says where the end is; as many as by the reference.
 _FILES_WALKED = 3
+#: Units that begin in the first block of a file, which is looked at in every file.
+BLOCK_UNITS = -(-4096 // UNIT_BYTES)
 
 
 class _QueueFiles:
@@ -49,6 +51,17 @@ class _QueueFiles:
         physical, size, _ = UNIT.unpack(raw)
         return physical, size
 
+    def heads_lost(self, end: int) -> list[int]:
+        """Return a lost unit of the first block of each file that has one, among those before queue offset *end*."""
+        found = []
+        for start in self._queue.starts:
+            first = start // UNIT_BYTES
+            count = min(end - first, BLOCK_UNITS)
+            number = first_lost(self.file(start).read_at(0, count * UNIT_BYTES)) if count > 0 else -1
+            if number >= 0:
+                found.append(first + number)
+        return found
+
     def back_to_match(self, end: int, matches: Matches) -> int:
         """Return the end without the last units that point to no message of the queue."""
         bottom = self._queue.starts[0] // UNIT_BYTES if self._queue.starts else 0
@@ -60,10 +73,13 @@ class _QueueFiles:
         return end
 
 
-def recover_below(disk: Disk, queue: ConsumeQueue, limit: int, matches: Matches) -> int:
-    """Set the offsets of *queue* to what its files hold of the log before *limit*; return ``next_offset``.
+def recover_below(disk: Disk, queue: ConsumeQueue, limit: int, matches: Matches) -> list[int]:
+    """Set the offsets of *queue* to what its files hold of the log before *limit*.
 
     Everything before *limit* is expected to be complete, so the end is searched, not walked to.
+
+    Returns:
+        Queue offsets of lost units, as far as the first blocks of the files show.
     """
     low = queue.starts[0] // UNIT_BYTES if queue.starts else 0
     high = (queue.starts[-1] + queue.file_size) // UNIT_BYTES if queue.starts else 0
@@ -76,21 +92,32 @@ def recover_below(disk: Disk, queue: ConsumeQueue, limit: int, matches: Matches)
             else:
                 high = middle
         queue.next_offset = queue.max_offset = files.back_to_match(low, matches)
-    return queue.next_offset
+        return files.heads_lost(queue.next_offset)
 
 
-def recover_all(disk: Disk, queue: ConsumeQueue, matches: Matches) -> int:
-    """Set the offsets of *queue* to the units that are valid without a hole up to its end; return ``next_offset``."""
+def recover_all(disk: Disk, queue: ConsumeQueue, matches: Matches) -> list[int]:
+    """Set the offsets of *queue* to the units up to the last one that is valid.
+
+    Returns:
+        Queue offsets of lost units, as far as the last files and the first blocks of the others show.
+    """
     walked = queue.starts[-_FILES_WALKED:]
     end = walked[0] // UNIT_BYTES if walked else 0
     with _QueueFiles(disk, queue) as files:
         for start in walked:
-            if start != end * UNIT_BYTES:
-                break
             raw = files.file(start).read_at(0, queue.file_size)
-            for physical, size, _ in UNIT.iter_unpack(raw[: len(raw) - len(raw) % UNIT_BYTES]):
-                if physical < 0 or size <= 0:
-                    break
-                end += 1
-        queue.next_offset = queue.max_offset = files.back_to_match(end, matches)
-    return queue.next_offset
+            used = len(raw.rstrip(b"\0"))
+            if used:
+                end = start // UNIT_BYTES + -(-used // UNIT_BYTES)
+        queue.next_offset = queue.max_offset = end = files.back_to_match(end, matches)
+        lost = files.heads_lost(end)
+        for start in walked:
+            count = min(end - start // UNIT_BYTES, queue.file_size // UNIT_BYTES)
+            raw = files.file(start).read_at(0, max(count, 0) * UNIT_BYTES)
+            at = 0
+            while (found := first_lost(memoryview(raw)[at * UNIT_BYTES :])) >= 0:
+                at += found
+                lost.append(start // UNIT_BYTES + at)
+                while at < count and UNIT.unpack_from(raw, at * UNIT_BYTES)[1] == 0:
+                    at += 1
+        return lost

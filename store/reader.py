@@ -146,6 +146,9 @@ class Reader:
             total = count = scanned = 0
             for physical, size, code in UNIT.iter_unpack(units):
                 if accept is not None and not accept(code):
+                    if not size:  # lost, with its code
+                        count = 0
+                        break
                     scanned += 1
                     continue
                 if count and (count >= most_count or total + size > most_bytes):
@@ -156,6 +159,9 @@ class Reader:
                 elif physical == last or size == FILLER_SIZE:
                     continue
                 else:
+                    if not size:
+                        count = 0
+                        break
                     if count:
                         parts.append(view[start - base : stop - base])
                     if not base <= physical < end:
@@ -213,8 +219,15 @@ class Reader:
         parts: list[memoryview] = []
         run_start = run_end = -1
         skip_until = -1
-        total = count = scanned = 0
+        total = count = scanned = taken_to = 0
         for physical, size, code in UNIT.iter_unpack(units):
+            if not size:
+                core.on_lost_unit(queue, offset + scanned)
+                if scanned > taken_to:
+                    scanned -= 1  # the block that was lost may begin in its tags code, by which it was left out
+                if not count and not scanned:
+                    status = GetStatus.OFFSET_OVERFLOW_ONE  # as if it was not stored yet: it is entered again
+                break
             if size == FILLER_SIZE or physical < skip_until or not (accept is None or accept(code)):
                 scanned += 1
                 continue
@@ -241,6 +254,7 @@ class Reader:
             else:
                 scanned += 1
             run_end += size
+            taken_to = scanned
             count += 1
             total += size
         if run_start >= 0:

@@ -36,6 +36,7 @@ from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
 from understudy.store.queue_recovery import recover_all, recover_below
+from understudy.store.queue_repair import fill_gaps, gap_around
 from understudy.store.segments import Segment
 from understudy.store.topic_deletion import drop_deleted_queues, is_system
 from understudy.store.walk import VOID_TOPIC, Seen, Walk, parse
@@ -66,6 +67,8 @@ class Recovery:
         self._known: set[bytes] = set()
         #: Of the others: where the last of their messages ends, and the greatest store time.
         self._lacking: dict[bytes, Deletion] = {}
+        #: Queue offsets of units that are only zeros: at least one of each block of them that was found.
+        self._lost: list[tuple[ConsumeQueue, int]] = []
 
     def run(self) -> None:
         """Recover everything; afterwards the log can be written to."""
@@ -148,7 +151,9 @@ class Recovery:
             log.warning("the recovery mark does not fit the log; everything is checked", mark=limit, end=last.end)
             return False
         queues = core.consume_queues
-        total = sum(recover_below(core.disk, queue, limit, self._matches) for queue in queues)
+        for queue in queues:
+            self._lost += [(queue, offset) for offset in recover_below(core.disk, queue, limit, self._matches)]
+        total = sum(queue.next_offset for queue in queues)
         for batch in core.batch_queues.by_key.values():
             batch.recover(limit)
         total += core.batch_queues.next_offsets_total()
@@ -202,7 +207,8 @@ class Recovery:
         items = core.segments.items
         have_queues = False
         for queue in core.consume_queues:
-            have_queues |= recover_all(core.disk, queue, self._matches) > 0
+            self._lost += [(queue, offset) for offset in recover_all(core.disk, queue, self._matches)]
+            have_queues |= queue.next_offset > 0
         for batch in core.batch_queues.by_key.values():
             batch.recover(items[-1].end)
             have_queues |= batch.next_offset > 0
@@ -264,6 +270,7 @@ class Recovery:
             batch.cut(end)
         core.index.cut(end, core.last_store_ms)
         core.dispatched = end
+        self._fill_gaps()
         if unclean and intact:
             # Only the process died: what it wrote last may still be on its way to the disk.
             core.flushed = min(end, durable.physical_offset if durable is not None else core.segments.min_offset)
@@ -279,6 +286,17 @@ class Recovery:
             # A repair that was killed may have written units from the hole on.
             for queue in core.consume_queues:
                 core.consume_queues.doubt_after(queue, core.hole)
+
+    def _fill_gaps(self) -> None:
+        """Enter the lost units that were found and that the walk has not come by."""
+        core, gaps = self._core, {}
+        for queue, offset in self._lost:
+            if core.consume_queues.by_key.get((queue.topic, queue.queue_id)) is queue and offset < queue.next_offset:
+                gap = gap_around(core, queue, offset)
+                if gap is not None:
+                    gaps[queue.topic, queue.queue_id, gap.first] = gap
+        for _ in fill_gaps(core, self._dispatcher, list(gaps.values())):
+            continue
 
     def _end_log(self, end: int, intact: bool) -> None:
         core = self._core

@@ -48,8 +48,8 @@ class NotingDisk(RealDisk):
         super().__init__()
         self.modes: dict[str, bool] = {}
 
-    def map(self, path: str, size: int) -> Any:
-        return NotingMapping(super().map(path, size), path, self.modes)
+    def map(self, path: str, size: int, *, create: bool = True) -> Any:
+        return NotingMapping(super().map(path, size, create=create), path, self.modes)
 
 
 @pytest.fixture

@@ -297,7 +297,7 @@ async def test_a_disk_that_takes_no_new_file_refuses_messages_and_loses_none(
         put(store, TOPIC, b"a")
         disk = disk_of(world)
 
-        def refuse(path: str, size: int) -> None:
+        def refuse(path: str, size: int, *, create: bool = True) -> None:
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patch:

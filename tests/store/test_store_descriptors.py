@@ -81,10 +81,10 @@ class Shrunk(SimDisk):
     mapped = 0
     most = 3
 
-    def map(self, path: str, size: int) -> Mapping:
+    def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
         if self.mapped >= self.most:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
-        mapping, self.mapped = super().map(path, size), self.mapped + 1
+        mapping, self.mapped = super().map(path, size, create=create), self.mapped + 1
         close = mapping.close
 
         def closed() -> None:

@@ -1,0 +1,157 @@
+"""Units of a consume queue that were lost: found by their zeros, and entered again from the log.
+
+A block of zeros in a queue file is what a file system leaves of a block that it could not keep. Whatever lies there is
+in the log still, between the messages around the gap. What is not (its file has grown too old) gets a unit that readers
+pass over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+import trio
+
+from understudy.runtime.log import get_logger
+from understudy.store.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import Dispatcher
+from understudy.store.walk import Walk
+
+log = get_logger("store.queue_repair")
+
+#: So much of the log is walked before others get their turn.
+_STEP_BYTES = 256 << 10
+
+
+@attrs.frozen
+class Gap:
+    """Lost units of one queue that lie side by side, with their neighbours: blocks end in the middle of a unit.
+
+    Args:
+        queue: where they are.
+        first, after: queue offset of the first unit, and after the last one.
+        begin, end: physical offsets between which their records are.
+    """
+
+    queue: ConsumeQueue
+    first: int
+    after: int
+    begin: int
+    end: int
+
+
+def gap_around(core: StoreCore, queue: ConsumeQueue, offset: int) -> Gap | None:
+    """Return the lost units around queue offset *offset*; ``None`` when there is a unit."""
+
+    def is_lost(number: int) -> bool:
+        unit = core.consume_queues.unit(queue, number)
+        return unit is not None and not unit[1]
+
+    if not is_lost(offset):
+        return None
+    bottom = queue.starts[0] // UNIT_BYTES
+    first, after = offset, offset + 1
+    while first > bottom and is_lost(first - 1):
+        first -= 1
+    while after < queue.next_offset and is_lost(after):
+        after += 1
+    first, after = max(first - 1, bottom), min(after + 1, queue.next_offset)
+    begin, end = max(core.segments.min_offset, 0), core.dispatched
+    before = core.consume_queues.unit(queue, first - 1) if first > bottom else None
+    if before is not None and before[1] != FILLER_SIZE:
+        begin = max(begin, before[0])
+    following = core.consume_queues.unit(queue, after) if after < queue.next_offset else None
+    if following is not None and following[1] != FILLER_SIZE:
+        end = min(end, following[0])
+    return Gap(queue, first, after, begin, end)
+
+
+def fill_gaps(core: StoreCore, dispatcher: Dispatcher, gaps: Sequence[Gap]) -> Iterator[None]:
+    """Enter what the log has into *gaps*; yields now and then, so that the caller can let others run."""
+    by_place: dict[tuple[bytes, int], list[Gap]] = {}
+    for gap in gaps:
+        by_place.setdefault((gap.queue.topic.encode(), gap.queue.queue_id), []).append(gap)
+    position = min((gap.begin for gap in gaps), default=0)
+    end = max((gap.end for gap in gaps), default=0)
+    step_end = position + _STEP_BYTES
+    for seen in Walk(core.segments, position, check_crc=False) if position < end else ():
+        physical = seen.physical_offset
+        if physical >= end:
+            break
+        for topic, queue_id, offset, code in dispatcher.units(seen):
+            for gap in by_place.get((topic, queue_id), ()):
+                if gap.begin <= physical < gap.end and gap.first <= offset < gap.after:
+                    _put(core, gap.queue, offset, UNIT.pack(physical, seen.size_bytes, code))
+        if physical >= step_end:
+            step_end = physical + _STEP_BYTES
+            yield
+    for gap in gaps:
+        _close(core, gap)
+
+
+def _close(core: StoreCore, gap: Gap) -> None:
+    """Let what is still lost be passed over: by a filler before the first message, else by the message after it."""
+    queue, queues = gap.queue, core.consume_queues
+    lost = []
+    for offset in range(gap.first, gap.after):
+        unit = queues.unit(queue, offset)
+        if unit is not None and not unit[1]:
+            lost.append(offset)
+    leading = queue.starts[0] // UNIT_BYTES
+    for offset in lost:
+        if offset == leading:
+            leading += 1
+    for offset in reversed(lost):
+        following = bytes(queues.units(queue, offset + 1, 1)) if offset + 1 < queue.next_offset else FILLER
+        _put(core, queue, offset, FILLER if offset < leading else following)
+    queue.min_checked_for = -2
+    log.warning(
+        "lost units of a queue were entered again from the log",
+        topic=queue.topic,
+        queue=queue.queue_id,
+        first=gap.first,
+        after=gap.after,
+        without_message=len(lost),
+    )
+
+
+def _put(core: StoreCore, queue: ConsumeQueue, offset: int, unit: bytes) -> None:
+    core.consume_queues.units(queue, offset, 1)[:UNIT_BYTES] = unit
+    core.consume_queues.dirty_paths.add(queue.path(queue.start_of(offset)))
+
+
+class QueueRepair:
+    """Fills the gaps that readers of one store come upon."""
+
+    def __init__(self, core: StoreCore, dispatcher: Dispatcher) -> None:
+        self._core = core
+        self._dispatcher = dispatcher
+        self._gaps: list[Gap] = []
+        self._found = trio.Event()
+        core.on_lost_unit = self._note
+
+    def _note(self, queue: ConsumeQueue, offset: int) -> None:
+        if any(gap.queue is queue and gap.first <= offset < gap.after for gap in self._gaps):
+            return
+        gap = gap_around(self._core, queue, offset)
+        if gap is not None:
+            log.error("units of a queue are lost", topic=queue.topic, queue=queue.queue_id, first=gap.first)
+            self._gaps.append(gap)
+            self._found.set()
+
+    async def run(self) -> None:
+        """Fill gaps until cancelled; asleep while none is known. Readers that wait are told of what is there again."""
+        core = self._core
+        while True:
+            await self._found.wait()
+            self._found = trio.Event()
+            gaps = list(self._gaps)
+            for _ in fill_gaps(core, self._dispatcher, gaps):
+                await trio.lowlevel.checkpoint()
+            self._gaps = self._gaps[len(gaps) :]
+            for gap in gaps:
+                queue = gap.queue
+                for code in {code for _, _, code in UNIT.iter_unpack(core.consume_queues.units(queue, gap.first, 256))}:
+                    for callback in core.arrived:
+                        callback(queue.topic, queue.queue_id, queue.max_offset, code, core.last_store_ms, None)
