@@ -154,6 +154,13 @@ class OffsetTable:
         """Return the topics in which *group* has committed offsets."""
         return [topic for topic, _, name in (key.partition("@") for key in self.committed) if name == group]
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return the topics of each group that has committed offsets, as :meth:`topics_of` does."""
+        found: dict[str, list[str]] = {}
+        for topic, _, group in (key.partition("@") for key in self.committed):
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have committed offsets in *topic*."""
         pairs = (key.partition("@") for key in self.committed)

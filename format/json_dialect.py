@@ -8,7 +8,7 @@ can be written here: text is never half a surrogate pair, a number never above 6
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ _encode_scalar = msgspec.json.encode
 STEPS_LIMIT = 1_500_000
 """Largest cost of a peer's large text as the reader counts it: below half a second."""
 
-__all__ = ["STEPS_LIMIT", "JsonError", "ObjectKey", "dumps", "loads", "loads_in_steps"]
+__all__ = ["STEPS_LIMIT", "JsonError", "ObjectKey", "Rows", "dump_pieces", "dumps", "loads", "loads_in_steps"]
 
 
 class ObjectKey:
@@ -90,6 +90,46 @@ def dumps(value: Any, *, bare_keys: bool = False) -> bytes:
     parts: list[bytes] = []
     _write(value, bare_keys, parts)
     return b"".join(parts)
+
+
+class Rows:
+    """A JSON object whose entries are made while it is written by :func:`dump_pieces`.
+
+    Args:
+        entries: keys, as for :func:`dumps`, and values.
+    """
+
+    def __init__(self, entries: Iterable[tuple[object, Any]]) -> None:
+        self.entries = entries
+
+
+SMALL_TABLE = 32
+"""Tables of so many entries are written in one piece."""
+
+
+def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
+    """Write what :func:`dumps` writes, in short pieces, for tables that would take long.
+
+    Args:
+        value: an object; tables in it may be :class:`Rows`, lists may be iterators, both made while they are written.
+        bare_keys: as for :func:`dumps`.
+    """
+    entries: Iterable[tuple[object, Any]] = value.entries if isinstance(value, Rows) else value.items()
+    separator = b"{"
+    for key, item in entries:
+        yield separator + _key(key, bare_keys) + b":"
+        separator = b","
+        if isinstance(item, Rows) or (isinstance(item, dict) and len(item) > SMALL_TABLE):
+            yield from dump_pieces(item, bare_keys=bare_keys)
+        elif isinstance(item, Iterator) or (isinstance(item, list) and len(item) > SMALL_TABLE):
+            start = b"["
+            for each in item:
+                yield start + dumps(each, bare_keys=bare_keys)
+                start = b","
+            yield b"]" if start == b"," else b"[]"
+        else:
+            yield dumps(item, bare_keys=bare_keys)
+    yield b"}" if separator == b"," else b"{}"
 
 
 def _write(value: Any, bare: bool, parts: list[bytes]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure
-from understudy.runtime.program import UsageError
+from understudy.runtime.program import UsageError, booted
 from understudy.runtime.properties import Properties, printable
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import World, real_world
@@ -81,8 +81,9 @@ def server_world() -> World:
 
 
 def boot_line(line: str) -> None:
-    """Print a boot line where scripts look for it: standard output, at once."""
+    """Print a boot line where scripts look for it: standard output, at once. What is loaded then is for lasting."""
     print(line, flush=True)
+    booted()
 
 
 def warn(warnings: Sequence[str]) -> None:

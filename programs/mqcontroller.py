@@ -16,11 +16,10 @@ from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
-from understudy.runtime.descriptors import raise_limit
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import first_cause, one_line
+from understudy.runtime.program import first_cause, one_line, run_server
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
@@ -51,9 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         return _fail(error)
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
-    raise_limit()
     try:
-        trio.run(_serve, config)
+        run_server(_serve, config)
     except BaseExceptionGroup as group:
         wrong = group.subgroup(_WRONG)
         if wrong is None:

@@ -13,12 +13,11 @@ from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.runtime.ahead_network import AheadNetwork
-from understudy.runtime.descriptors import raise_limit
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import first_cause, one_line
+from understudy.runtime.program import booted, first_cause, one_line, run_server
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
@@ -66,12 +65,11 @@ def serve(values: Properties | None, ahead: AheadSocket | None) -> int:
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
     if not config.rocketmq_home:
         log.info("ROCKETMQ_HOME is not set; only a relative path of a configuration file would be looked for there")
-    raise_limit()
     world = real_world()
     if ahead is not None:
         world = attrs.evolve(world, network=AheadNetwork(ahead))
     try:
-        trio.run(_serve, world, config, values if values is not None else Properties({}, "defaults"))
+        run_server(_serve, world, config, values if values is not None else Properties({}, "defaults"))
     except BaseExceptionGroup as group:
         wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, OSError))
         if wrong is None:
@@ -107,6 +105,7 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
                 await _serve_metrics(world, values, server, nursery)
             host, port = await nursery.start(server.run)
             print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True)
+            booted()
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 from understudy.format.java_hash import index_hash
 from understudy.runtime.disk import Disk
@@ -222,18 +222,25 @@ class Index:
 
     # Reading
 
-    def offsets(self, unsigned: int, max_num: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return physical offsets of records with that hash, stored in [begin_ms, end_ms], newest first."""
+    def offsets(self, unsigned: int, max_num: int, begin_ms: int, end_ms: int) -> Generator[None, None, list[int]]:
+        """Return physical offsets of records with that hash, stored in [begin_ms, end_ms], newest first.
+
+        Yields:
+            Now and then, so that others have their turn.
+        """
         wanted = index_hash(unsigned)
         found: list[int] = []
-        for file in reversed(self.files):
+        for file in reversed(list(self.files)):
             overlaps = (
                 (begin_ms < file.begin_ms and end_ms > file.end_ms)
                 or file.begin_ms <= begin_ms <= file.end_ms
                 or file.begin_ms <= end_ms <= file.end_ms
             )
-            if overlaps:
-                file.find(wanted, max_num, begin_ms, end_ms, found)
+            if overlaps and file in self.files:
+                for _ in file.find(wanted, max_num, begin_ms, end_ms, found):
+                    yield
+                    if file not in self.files:
+                        break  # deleted meanwhile, as everything that is older
             if file.begin_ms < begin_ms or len(found) >= max_num:
                 break
         return found
@@ -243,7 +250,8 @@ class Index:
         wanted = index_hash(unsigned)
         for file in reversed(self.files[-2:]):
             found: list[int] = []
-            file.find(wanted, 1 << 30, -(1 << 62), 1 << 62, found, stop_below=physical)
+            for _ in file.find(wanted, 1 << 30, -(1 << 62), 1 << 62, found, stop_below=physical):
+                continue
             if physical in found:
                 return True
         return False

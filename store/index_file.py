@@ -13,6 +13,7 @@ from __future__ import annotations
 import os.path
 import struct
 from array import array
+from collections.abc import Iterator
 from functools import lru_cache
 from sys import byteorder
 
@@ -25,6 +26,8 @@ SLOT = struct.Struct(">i")
 ENTRY = struct.Struct(">iqii")
 #: Most entries written in one go.
 ENTRIES_AT_ONCE_MAX = 128
+#: Entries that a search looks at before others have their turn.
+ENTRIES_IN_A_STEP = 256
 HEADER_BYTES = HEADER.size
 ENTRY_BYTES = ENTRY.size
 
@@ -132,17 +135,21 @@ class IndexFile:
 
     def find(
         self, wanted: int, max_num: int, begin_ms: int, end_ms: int, found: list[int], stop_below: int = -1
-    ) -> None:
+    ) -> Iterator[None]:
         """Add the physical offsets under hash *wanted* to *found*, newest first, until it has *max_num*.
 
         Args:
             begin_ms, end_ms: only records stored in this range.
             stop_below: end at entries of records before this physical offset.
+
+        Yields:
+            Now and then, so that others have their turn; the file must not be deleted when it goes on.
         """
         slot_at = HEADER_BYTES + wanted % self._geometry.slots * 4
         number: int = SLOT.unpack_from(self.mapped_view(), slot_at)[0]
         if not 0 < number <= self.count or self.count <= 1:
             return
+        looked = 0
         while len(found) < max_num:
             unsigned, physical, seconds, older = self.entry(number)
             if seconds < 0 or physical < stop_below:
@@ -154,6 +161,9 @@ class IndexFile:
             if not 0 < older < number or stored_ms < begin_ms:
                 break
             number = older
+            looked += 1
+            if not looked % ENTRIES_IN_A_STEP:
+                yield
 
     def undo(self, count: int) -> None:
         """Take entries off the end until *count* is reached, newest first: each slot gets back what it had before."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from understudy.format.java_hash import unsigned_hash
 from understudy.format.record import FLAG_TRANSACTION_ROLLBACK
 from understudy.store.batch_queue import BatchQueue
@@ -98,15 +100,15 @@ class Lookup:
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
-    ) -> QueryResult:
-        """See :meth:`understudy.store.message_store.MessageStore.query`."""
+    ) -> Generator[None, None, QueryResult]:
+        """See :meth:`understudy.store.message_store.MessageStore.query_in_steps`."""
         index = self._core.index
         text = f"{topic}#{TAG_INDEX}#{key}" if index_type == TAG_INDEX else f"{topic}#{key}"
         wanted = unsigned_hash(text.encode("utf-8", "replace"))
         max_num = min(max_num, self._core.config.max_msgs_num_batch)
         records: list[memoryview] = []
         for _ in range(_QUERY_ROUNDS):
-            offsets = sorted(index.offsets(wanted, max_num, begin_ms, end_ms))
+            offsets = sorted((yield from index.offsets(wanted, max_num, begin_ms, end_ms)))
             records = [record for record in map(self.read, offsets) if record is not None]
             if records or not offsets:
                 break

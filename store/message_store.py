@@ -9,7 +9,7 @@ slices of the log; after a crash :mod:`~understudy.store.recovery` makes the thr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 
 import attrs
@@ -202,6 +202,18 @@ class MessageStore:
         Args:
             index_type: ``T`` searches for tags, anything else for KEYS and UNIQ_KEY.
         """
+        steps = self.query_in_steps(topic, key, max_num, begin_ms, end_ms, index_type)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: QueryResult = end.value
+                return found
+
+    def query_in_steps(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
+    ) -> Generator[None, None, QueryResult]:
+        """Find records as :meth:`query` does, step by step: a key may have millions of them."""
         return self._lookup.query(topic, key, max_num, begin_ms, end_ms, index_type)
 
     # Queues
@@ -209,6 +221,11 @@ class MessageStore:
     def queues(self) -> Iterable[tuple[str, int]]:
         """Return every queue that has a folder."""
         return [*self._core.consume_queues.by_key, *self._core.batch_queues.by_key]
+
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Tell whether :meth:`queues` names this queue."""
+        key = topic, queue_id
+        return key in self._core.consume_queues.by_key or key in self._core.batch_queues.by_key
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic; its records stay in the log until their files go, and count no more."""

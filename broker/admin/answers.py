@@ -10,6 +10,7 @@ from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.fields import CommandError
+from understudy.runtime.pace import Pace
 
 UNSET_REMARK = "not set any response code"
 """What the reference leaves in the remark of some good answers."""
@@ -20,6 +21,28 @@ def json_answer(
 ) -> Command:
     """Return the good answer to *command* whose body is *value*, numbers as map keys unquoted."""
     return response(command, ResponseCode.SUCCESS, remark, ext, json_dialect.dumps(value, bare_keys=True))
+
+
+async def long_json_answer(
+    command: Command,
+    value: Any,
+    pace: Pace,
+    *,
+    ext: dict[str, str] | None = None,
+    remark: str | None = None,
+    bare_keys: bool = True,
+) -> Command:
+    """Return what :func:`json_answer` returns, made in pieces.
+
+    Args:
+        value, bare_keys: as for :func:`~understudy.format.json_dialect.dump_pieces`.
+        pace: of this work.
+    """
+    parts = []
+    for piece in json_dialect.dump_pieces(value, bare_keys=bare_keys):
+        parts.append(piece)
+        await pace.breathe()
+    return response(command, ResponseCode.SUCCESS, remark, ext, b"".join(parts))
 
 
 def body_object(command: Command, what: str) -> dict[str, Any]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin import attributes
-from understudy.broker.admin.answers import body_list, body_object, json_answer
+from understudy.broker.admin.answers import body_list, body_object, json_answer, long_json_answer
 from understudy.broker.admin.paging import page
 from understudy.broker.admin.topics import QUEUE_LIMIT
 from understudy.broker.groups import GroupConfig
 from understudy.format import names
+from understudy.format.json_dialect import Rows
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, required
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -26,7 +28,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, handlers.update)
     server.register_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, handlers.update_list)
     server.register_async(RequestCode.DELETE_SUBSCRIPTIONGROUP, handlers.delete)
-    server.register(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, handlers.get_all)
+    server.register_async(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, handlers.get_all)
     server.register(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, handlers.get)
     server.register_async(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, handlers.forbid)
 
@@ -60,17 +62,19 @@ class GroupAdmin:
         await broker.persistence.save("offsets")
         return response(command)
 
-    def get_all(self, connection: Connection, command: Command) -> Command:
+    async def get_all(self, connection: Connection, command: Command) -> Command:
         """List groups, whole or by pages (201)."""
         groups, config = self._broker.groups, self._broker.options.broker
         size = config.split_metadata_size if config.enable_split_metadata else 0
-        rows = page(command, groups.rows, groups.version, "groupSeq", "maxGroupNum", size)
-        body = {
-            "dataVersion": groups.version.to_json(),
-            "forbiddenTable": {group: dict(topics) for group, topics in groups.forbidden.items() if group in rows},
-            "subscriptionGroupTable": {name: row.to_json() for name, row in rows.items()},
-        }
-        return json_answer(command, body, ext={"totalGroupNum": str(len(groups.rows))})
+        async with Pace(self._broker.world) as pace:
+            rows = page(command, groups.rows, groups.version, "groupSeq", "maxGroupNum", size)
+            body = {
+                "dataVersion": groups.version.to_json(),
+                "forbiddenTable": {group: dict(topics) for group, topics in groups.forbidden.items() if group in rows},
+                "subscriptionGroupTable": Rows((name, row.to_json()) for name, row in list(rows.items())),
+            }
+            total = {"totalGroupNum": str(len(groups.rows))}
+            return await long_json_answer(command, body, pace, ext=total)
 
     def get(self, connection: Connection, command: Command) -> Command:
         """Return one group, made on first use when groups are (352)."""

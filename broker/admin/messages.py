@@ -5,12 +5,13 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.broker.admin.answers import UNSET_REMARK, long_json_answer
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
 from understudy.store.status import GetStatus
 
 if TYPE_CHECKING:
@@ -22,14 +23,15 @@ _PHYSICAL_OFFSET_AT = 28
 ENTRY_LIMIT = 10_000
 """Most consume queue entries of one answer."""
 _PAGE_BYTES = 4 << 20
+_ENTRIES_IN_A_STEP = 256
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer message queries of *broker* on *server*."""
     handlers = MessageAdmin(broker)
-    server.register(RequestCode.QUERY_MESSAGE, handlers.query)
+    server.register_async(RequestCode.QUERY_MESSAGE, handlers.query)
     server.register(RequestCode.VIEW_MESSAGE_BY_ID, handlers.view)
-    server.register(RequestCode.QUERY_CONSUME_QUEUE, handlers.queue_entries)
+    server.register_async(RequestCode.QUERY_CONSUME_QUEUE, handlers.queue_entries)
 
 
 class MessageAdmin:
@@ -38,7 +40,7 @@ class MessageAdmin:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def query(self, connection: Connection, command: Command) -> Command:
+    async def query(self, connection: Connection, command: Command) -> Command:
         """Return the records that have a key (12)."""
         store, config = self._broker.store, self._broker.options.store
         topic, key = required(command, "topic"), required(command, "key")
@@ -47,7 +49,9 @@ class MessageAdmin:
             count = config.default_query_max_num
         begin_ms, end_ms = required_int(command, "beginTimestamp"), required_int(command, "endTimestamp")
         index_type = optional(command, "indexType")
-        found = store.query(topic, key, max(min(count, config.max_msgs_num_batch), 0), begin_ms, end_ms, index_type)
+        count = max(min(count, config.max_msgs_num_batch), 0)
+        async with Pace(self._broker.world) as pace:
+            found = await pace.run(store.query_in_steps(topic, key, count, begin_ms, end_ms, index_type))
         if not found.records:
             remark = "can not find message, maybe time range not correct"
             nothing = {"indexLastUpdatePhyoffset": "0", "indexLastUpdateTimestamp": "0"}
@@ -66,12 +70,12 @@ class MessageAdmin:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return response(command, body=bytes(record))
 
-    def queue_entries(self, connection: Connection, command: Command) -> Command:
+    async def queue_entries(self, connection: Connection, command: Command) -> Command:
         """Return entries of a consume queue with the filter of a group beside them (321)."""
         store = self._broker.store
         topic, queue_id = required(command, "topic"), required_int(command, "queueId")
         index, count = required_int(command, "index"), min(required_int(command, "count"), ENTRY_LIMIT)
-        if (topic, queue_id) not in set(store.queues()):
+        if not store.has_queue(topic, queue_id):
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
         body: dict[str, Any] = {}
@@ -83,14 +87,12 @@ class MessageAdmin:
                 body["subscriptionData"] = subscription.to_json()
         if not low <= index < high:
             return response(command, 0, f"Index {index} of {queue_id}@{topic} is not exist!")
-        body |= {
-            "maxQueueIndex": high,
-            "minQueueIndex": low,
-            "queueData": self._entries(topic, queue_id, index, count),
-        }
-        return json_answer(command, dict(sorted(body.items())), remark=UNSET_REMARK)
+        async with Pace(self._broker.world) as pace:
+            entries = await self._entries(topic, queue_id, index, count, pace)
+            body |= {"maxQueueIndex": high, "minQueueIndex": low, "queueData": entries}
+            return await long_json_answer(command, dict(sorted(body.items())), pace, remark=UNSET_REMARK)
 
-    def _entries(self, topic: str, queue_id: int, index: int, count: int) -> list[dict[str, Any]]:
+    async def _entries(self, topic: str, queue_id: int, index: int, count: int, pace: Pace) -> list[dict[str, Any]]:
         """Read entries together with their records, so that what is answered was really found."""
         entries: list[dict[str, Any]] = []
         while len(entries) < count:
@@ -100,12 +102,14 @@ class MessageAdmin:
                 codes.append(code)
                 return True
 
-            result = self._broker.store.get(topic, queue_id, index, count - len(entries), _PAGE_BYTES, take)
+            wanted = min(count - len(entries), _ENTRIES_IN_A_STEP)
+            result = self._broker.store.get(topic, queue_id, index, wanted, _PAGE_BYTES, take)
             if result.status is not GetStatus.FOUND or not result.count:
                 break
             for code, (physical, size) in zip(codes, _places(result.parts), strict=False):
                 entries.append({"eval": False, "physicOffset": physical, "physicSize": size, "tagsCode": code})
             index = result.next_begin_offset
+            await pace.breathe()
         return entries[:count]
 
 

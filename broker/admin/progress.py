@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.admin.answers import json_answer, queue_key, queue_value, unknown_topic
+from understudy.broker.admin.answers import json_answer, long_json_answer, queue_key, queue_value, unknown_topic
 from understudy.broker.topics import TopicConfig
-from understudy.format.json_dialect import ObjectKey
+from understudy.format.json_dialect import ObjectKey, Rows
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import optional, optional_bool, required
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -27,9 +28,9 @@ _NEVER = 2**63 - 1
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer questions about progress of *broker* on *server*."""
     handlers = ProgressAdmin(broker)
-    server.register(RequestCode.GET_CONSUME_STATS, handlers.group)
-    server.register(RequestCode.GET_BROKER_CONSUME_STATS, handlers.every_group)
-    server.register(RequestCode.QUERY_CONSUME_TIME_SPAN, handlers.time_span)
+    server.register_async(RequestCode.GET_CONSUME_STATS, handlers.group)
+    server.register_async(RequestCode.GET_BROKER_CONSUME_STATS, handlers.every_group)
+    server.register_async(RequestCode.QUERY_CONSUME_TIME_SPAN, handlers.time_span)
     server.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, handlers.groups_of_topic)
     server.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, handlers.topics_of_group)
     server.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, handlers.subscription)
@@ -43,7 +44,7 @@ class ProgressAdmin:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def group(self, connection: Connection, command: Command) -> Command:
+    async def group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of one group (208)."""
         group, topic = required(command, "consumerGroup"), optional(command, "topic")
         listed = [name for name in (optional(command, "topicList") or "").split(";") if name]
@@ -52,57 +53,59 @@ class ProgressAdmin:
         else:
             wanted = [topic] if topic and topic.strip() else self._broker.offsets.topics_of(group)
             topics = self._subscribed(group, wanted)
-        table: dict[ObjectKey, dict[str, int]] = {}
-        rate = 0.0
-        for name in topics:
-            row = self._broker.topics.get(name)
-            if row is not None:
-                table |= self._offsets(group, row, row.read_queue_nums, with_pulls=True)
-                rate += self._broker.stats.group_get_rate(group, name)
-        return json_answer(command, {"consumeTps": rate, "offsetTable": table})
+        rows = [row for row in map(self._broker.topics.get, topics) if row is not None]
+        rate = sum((self._broker.stats.group_get_rate(group, row.name) for row in rows), 0.0)
+        table = Rows(
+            self._offsets(group, row, queue_id, with_pulls=True)
+            for row in rows
+            for queue_id in range(row.read_queue_nums)
+        )
+        async with Pace(self._broker.world) as pace:
+            return await long_json_answer(command, {"consumeTps": rate, "offsetTable": table}, pace)
 
-    def every_group(self, connection: Connection, command: Command) -> Command:
+    async def every_group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of every group (317)."""
         only_order = optional_bool(command, "isOrder") or False
-        listed: list[dict[str, list[dict[str, Any]]]] = []
-        behind = in_flight = 0
-        for group in self._broker.groups.rows:
-            stats = []
-            for name in self._subscribed(group, self._broker.offsets.topics_of(group)):
-                row = self._broker.topics.get(name)
-                if row is None or (only_order and not row.order):
-                    continue
-                table = self._offsets(group, row, row.write_queue_nums, with_pulls=False)
-                for offsets in table.values():
-                    behind += offsets["brokerOffset"] - offsets["consumerOffset"]
-                    in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
-                rate = self._broker.stats.group_get_rate(group, name)
-                stats.append({"consumeTps": rate, "offsetTable": table})
-            listed.append({group: stats})
-        body = {
-            "brokerAddr": self._broker.identity.address,
-            "consumeStatsList": listed,
-            "totalDiff": behind,
-            "totalInflightDiff": in_flight,
-        }
-        return json_answer(command, body)
+        body: dict[str, Any] = {"brokerAddr": self._broker.identity.address}
+        async with Pace(self._broker.world) as pace:
+            topics_of = self._broker.offsets.topics_by_group()
+            behind = in_flight = 0
+            listed: list[dict[str, list[dict[str, Any]]]] = []
+            for group in list(self._broker.groups.rows):
+                stats = []
+                for name in self._subscribed(group, topics_of.get(group, ())):
+                    row = self._broker.topics.get(name)
+                    if row is None or (only_order and not row.order):
+                        continue
+                    table = {}
+                    for queue_id in range(row.write_queue_nums):
+                        key, offsets = self._offsets(group, row, queue_id, with_pulls=False)
+                        table[key] = offsets
+                        behind += offsets["brokerOffset"] - offsets["consumerOffset"]
+                        in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
+                        await pace.breathe()
+                    rate = self._broker.stats.group_get_rate(group, name)
+                    stats.append({"consumeTps": rate, "offsetTable": table})
+                listed.append({group: stats})
+            body |= {"consumeStatsList": listed, "totalDiff": behind, "totalInflightDiff": in_flight}
+            return await long_json_answer(command, body, pace)
 
-    def time_span(self, connection: Connection, command: Command) -> Command:
+    async def time_span(self, connection: Connection, command: Command) -> Command:
         """Return first, last and consumed store time of each queue (303)."""
         topic, group = required(command, "topic"), required(command, "group")
         row = self._broker.topics.get(topic)
         if row is None:
             raise unknown_topic(topic, "topic[{topic}] not exist")
         store, now_ms = self._broker.store, self._broker.world.clock.wall_ms()
-        spans = []
-        for queue_id in range(row.write_queue_nums):
+
+        def span(queue_id: int) -> dict[str, Any]:
             first_ms = store.earliest_store_time(topic, queue_id)
             high = store.max_queue_offset(topic, queue_id)
             consumed = self._broker.offsets.query(group, topic, queue_id)
             waiting = max(consumed, store.min_queue_offset(topic, queue_id))
             consumed_ms = store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
             last_ms = store.store_time_of(topic, queue_id, high - 1) if high > 0 else -1
-            span = {
+            return {
                 "consumeTimeStamp": consumed_ms,
                 "consumeTimeStampStr": time_text(consumed_ms),
                 "delayTime": now_ms - store.store_time_of(topic, queue_id, waiting) if waiting < high else 0,
@@ -112,8 +115,10 @@ class ProgressAdmin:
                 "minTimeStamp": first_ms,
                 "minTimeStampStr": time_text(first_ms),
             }
-            spans.append(span)
-        return json_answer(command, {"consumeTimeSpanSet": spans})
+
+        async with Pace(self._broker.world) as pace:
+            spans = map(span, range(row.write_queue_nums))
+            return await long_json_answer(command, {"consumeTimeSpanSet": spans}, pace)
 
     def groups_of_topic(self, connection: Connection, command: Command) -> Command:
         """List groups that consume or have consumed a topic (300)."""
@@ -181,21 +186,18 @@ class ProgressAdmin:
         return [topic for topic in topics if topic in info.subscriptions]
 
     def _offsets(
-        self, group: str, row: TopicConfig, queues: int, *, with_pulls: bool
-    ) -> dict[ObjectKey, dict[str, int]]:
-        offsets, store, broker_name = self._broker.offsets, self._broker.store, self._broker.identity.name
-        table = {}
-        for queue_id in range(queues):
-            consumed = max(offsets.query(group, row.name, queue_id), 0)
-            pulled = max(consumed, offsets.query_pull(group, row.name, queue_id)) if with_pulls else 0
-            last_ms = store.store_time_of(row.name, queue_id, consumed - 1) if consumed > 0 else 0
-            table[queue_key(row.name, broker_name, queue_id)] = {
-                "brokerOffset": max(store.max_queue_offset(row.name, queue_id), 0),
-                "consumerOffset": consumed,
-                "lastTimestamp": max(last_ms, 0),
-                "pullOffset": pulled,
-            }
-        return table
+        self, group: str, row: TopicConfig, queue_id: int, *, with_pulls: bool
+    ) -> tuple[ObjectKey, dict[str, int]]:
+        offsets, store = self._broker.offsets, self._broker.store
+        consumed = max(offsets.query(group, row.name, queue_id), 0)
+        pulled = max(consumed, offsets.query_pull(group, row.name, queue_id)) if with_pulls else 0
+        last_ms = store.store_time_of(row.name, queue_id, consumed - 1) if consumed > 0 else 0
+        return queue_key(row.name, self._broker.identity.name, queue_id), {
+            "brokerOffset": max(store.max_queue_offset(row.name, queue_id), 0),
+            "consumerOffset": consumed,
+            "lastTimestamp": max(last_ms, 0),
+            "pullOffset": pulled,
+        }
 
 
 def time_text(timestamp_ms: int) -> str:

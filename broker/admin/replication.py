@@ -8,18 +8,18 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.broker.admin.answers import UNSET_REMARK, json_answer, long_json_answer
 from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.format import names
 from understudy.format.data_version import DataVersion
-from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, unsupported
 from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -36,7 +36,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register_async(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
     server.register(RequestCode.GET_BROKER_HA_STATUS, handlers.status)
     server.register_async(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
-    server.register(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
+    server.register_async(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
     server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
@@ -153,7 +153,7 @@ class ReplicationAdmin:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the disk refused the checkpoint; see the log of the broker")
         return response(command)
 
-    def consumer_offsets(self, connection: Connection, command: Command) -> Command:
+    async def consumer_offsets(self, connection: Connection, command: Command) -> Command:
         """Return the offset table (43); to a slave of ours that says what it has, only what changed since."""
         offsets, asked = self._broker.offsets, optional(command, KNOWN_OFFSETS)
         if asked is not None:
@@ -164,14 +164,18 @@ class ReplicationAdmin:
                 return response(command, ext=ext)
             partly = life == str(self._broker.started_ms) and known.isdecimal()
             content = offsets.to_json(int(known) if partly else -1)
-            return response(command, ext={**ext, PARTLY: str(partly).lower()}, body=dumps(content))
+            ext[PARTLY] = str(partly).lower()
+            async with Pace(self._broker.world) as pace:
+                return await long_json_answer(command, content, pace, ext=ext, bare_keys=False)
         content = offsets.to_json()
         topics: dict[str, list[str]] = {}
         for key in content["offsetTable"]:
             topic, _, group = key.partition("@")
             if "@" not in group:  # places of broadcasting members belong to no group
                 topics.setdefault(group, []).append(topic)
-        return json_answer(command, {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content})
+        body = {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content}
+        async with Pace(self._broker.world) as pace:
+            return await long_json_answer(command, body, pace)
 
     def _tables(self) -> str:
         """Return a text that changes with topics and groups."""

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import attrs
 
 from understudy.broker.admin import attributes
-from understudy.broker.admin.answers import UNSET_REMARK, body_list, json_answer, queue_key, unknown_topic
+from understudy.broker.admin.answers import (
+    UNSET_REMARK,
+    body_list,
+    json_answer,
+    long_json_answer,
+    queue_key,
+    unknown_topic,
+)
 from understudy.broker.admin.paging import page
 from understudy.broker.topics import MULTI_TAG, SINGLE_TAG, TopicConfig
 from understudy.format import names
+from understudy.format.json_dialect import ObjectKey, Rows
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
 from understudy.store.deletions import to_json
 
 if TYPE_CHECKING:
@@ -31,9 +41,9 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register_async(RequestCode.UPDATE_AND_CREATE_TOPIC, handlers.update)
     server.register_async(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, handlers.update_list)
     server.register_async(RequestCode.DELETE_TOPIC_IN_BROKER, handlers.delete)
-    server.register(RequestCode.GET_ALL_TOPIC_CONFIG, handlers.get_all)
+    server.register_async(RequestCode.GET_ALL_TOPIC_CONFIG, handlers.get_all)
     server.register(RequestCode.GET_TOPIC_CONFIG, handlers.get)
-    server.register(RequestCode.GET_TOPIC_STATS_INFO, handlers.status)
+    server.register_async(RequestCode.GET_TOPIC_STATS_INFO, handlers.status)
     server.register(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, handlers.system_topics)
 
 
@@ -104,22 +114,24 @@ class TopicAdmin:
         await broker.registration.settled()
         return response(command)
 
-    def get_all(self, connection: Connection, command: Command) -> Command:
+    async def get_all(self, connection: Connection, command: Command) -> Command:
         """List topics, whole or by pages (21)."""
         topics, config = self._broker.topics, self._broker.options.broker
         size = config.split_metadata_size if config.enable_split_metadata else 0
-        rows = page(command, topics.rows, topics.version, "topicSeq", "maxTopicNum", size)
-        mappings = self._broker.queue_mappings
-        body = {
-            "dataVersion": topics.version.to_json(),
-            "mappingDataVersion": mappings.version.to_json(),
-            "topicConfigTable": {name: row.to_json() for name, row in rows.items()},
-            "topicQueueMappingDetailMap": mappings.rows,
-            "topicQueueMappingInfoMap": {},
-        }
-        if deletions := self._broker.store.deletions:
-            body["deletedTopicTable"] = to_json(deletions)
-        return json_answer(command, body, ext={"totalTopicNum": str(len(topics.rows))})
+        async with Pace(self._broker.world) as pace:
+            rows = page(command, topics.rows, topics.version, "topicSeq", "maxTopicNum", size)
+            mappings = self._broker.queue_mappings
+            body = {
+                "dataVersion": topics.version.to_json(),
+                "mappingDataVersion": mappings.version.to_json(),
+                "topicConfigTable": Rows((name, row.to_json()) for name, row in list(rows.items())),
+                "topicQueueMappingDetailMap": mappings.rows,
+                "topicQueueMappingInfoMap": {},
+            }
+            if deletions := self._broker.store.deletions:
+                body["deletedTopicTable"] = to_json(deletions)
+            total = {"totalTopicNum": str(len(topics.rows))}
+            return await long_json_answer(command, body, pace, ext=total)
 
     def get(self, connection: Connection, command: Command) -> Command:
         """Return one topic (351)."""
@@ -129,23 +141,28 @@ class TopicAdmin:
             raise unknown_topic(topic, "No topic in this broker. topic: {topic}")
         return json_answer(command, row.to_json())
 
-    def status(self, connection: Connection, command: Command) -> Command:
+    async def status(self, connection: Connection, command: Command) -> Command:
         """Return first and last offset of each queue (202)."""
         topic = required(command, "topic")
         row = self._broker.topics.get(topic)
         if row is None:
             raise unknown_topic(topic, "topic[{topic}] not exist")
-        store, broker_name = self._broker.store, self._broker.identity.name
-        table = {}
-        for queue_id in range(row.queue_limit):
-            low = max(store.min_queue_offset(topic, queue_id), 0)
-            high = max(store.max_queue_offset(topic, queue_id), 0)
-            table[queue_key(topic, broker_name, queue_id)] = {
-                "lastUpdateTimestamp": store.store_time_of(topic, queue_id, high - 1) if high > 0 else 0,
-                "maxOffset": high,
-                "minOffset": low,
-            }
-        return json_answer(command, {"offsetTable": table, "topicPutTps": self._broker.stats.topic_put_rate(topic)})
+        body = {
+            "offsetTable": Rows(map(self._offsets, repeat(topic), range(row.queue_limit))),
+            "topicPutTps": self._broker.stats.topic_put_rate(topic),
+        }
+        async with Pace(self._broker.world) as pace:
+            return await long_json_answer(command, body, pace)
+
+    def _offsets(self, topic: str, queue_id: int) -> tuple[ObjectKey, dict[str, int]]:
+        store = self._broker.store
+        low = max(store.min_queue_offset(topic, queue_id), 0)
+        high = max(store.max_queue_offset(topic, queue_id), 0)
+        return queue_key(topic, self._broker.identity.name, queue_id), {
+            "lastUpdateTimestamp": store.store_time_of(topic, queue_id, high - 1) if high > 0 else 0,
+            "maxOffset": high,
+            "minOffset": low,
+        }
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         """List the topics that belong to the system (305)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from understudy.remoting.dispatch import failure
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
+from understudy.runtime.load import Load
 from understudy.runtime.threads import InPlace
 from understudy.store.deletions import Deletion
 from understudy.store.status import GetResult, GetStatus, QueryResult
@@ -86,7 +87,11 @@ class NumberStore:
     def read(self, physical_offset: int) -> memoryview | None:
         return memoryview(b"record") if physical_offset == 17_063 else None
 
-    def query(self, *arguments: Any) -> QueryResult:
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        return (topic, queue_id) in self.messages
+
+    def query_in_steps(self, *arguments: Any) -> Generator[None, None, QueryResult]:
+        yield
         return QueryResult([], 0, 0)
 
     deletions: Mapping[str, Deletion] = {}
@@ -179,7 +184,7 @@ class Rig:
         self.producers: ProducerTable[Any] = ProducerTable()
         self.options = options
         self.broker = SimpleNamespace(
-            world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace()),
+            world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace(), load=Load()),
             options=options,
             identity=Identity("DefaultCluster", "broker-a", ROLE, "127.0.0.1", 20100, "127.0.0.1:20101"),
             topics=self.topics,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from understudy.broker.admin.topics import TopicAdmin
 from understudy.broker.broker import Broker
+from understudy.format.json_dialect import dumps, loads
 from understudy.format.record import decode_records
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import Producer, open_producer
@@ -119,3 +121,15 @@ async def open_listening_name_server(
         nursery.start_soon(server.run)
         yield f"{cluster.address(host)}:9876"
         nursery.cancel_scope.cancel()
+
+
+def change_topics_answer(master: Broker, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Have *master* answer with its topics as *change* makes them, as a master of another kind might."""
+    handlers = TopicAdmin(master)
+
+    async def changed(connection: Connection, command: Command) -> Command:
+        answer = await handlers.get_all(connection, command)
+        answer.body = dumps(change(loads(answer.body)))
+        return answer
+
+    master.server.register_async(RequestCode.GET_ALL_TOPIC_CONFIG, changed)

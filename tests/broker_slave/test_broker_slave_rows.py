@@ -8,10 +8,11 @@ import random
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
-from slave_rig import GROUP, SLAVE, bodies, open_listening_name_server, open_pair, run
+from slave_rig import GROUP, SLAVE, bodies, change_topics_answer, open_listening_name_server, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.format.json_dialect import dumps, loads
@@ -24,7 +25,6 @@ from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.sim.cluster import SimCluster
@@ -72,16 +72,11 @@ def test_a_slave_has_the_queue_mappings_of_its_master_and_never_older_ones() -> 
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
             counter = 7
-            handler = pair.master.server.handler(RequestCode.GET_ALL_TOPIC_CONFIG)
-            assert handler is not None
 
-            def with_mappings(connection: Connection, command: Command) -> Command:
-                answer = handler(connection, command)
-                assert isinstance(answer, Command)
+            def with_mappings(body: dict[str, Any]) -> dict[str, Any]:
                 mapping = {"topicQueueMappingDetailMap": {"static": {"bname": "broker-a", "epoch": counter}}}
                 version = {"mappingDataVersion": {"counter": counter, "stateVersion": 0, "timestamp": 1}}
-                answer.body = dumps({**loads(answer.body), **mapping, **version})
-                return answer
+                return {**body, **mapping, **version}
 
             async def at_slave() -> tuple[int, int]:
                 body = loads((await pair.ask(pair.slave, RequestCode.GET_ALL_TOPIC_CONFIG)).body)
@@ -90,7 +85,7 @@ def test_a_slave_has_the_queue_mappings_of_its_master_and_never_older_ones() -> 
 
             # given a master (here: of the reference) with a static topic
             assert await at_slave() == (0, 0)
-            pair.master.server.register(RequestCode.GET_ALL_TOPIC_CONFIG, with_mappings)
+            change_topics_answer(pair.master, with_mappings)
             await pair.send(1)
             await trio.sleep(8)
             # then the slave answers it with the master's version

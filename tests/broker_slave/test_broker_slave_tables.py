@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 import trio
-from slave_rig import Pair, open_pair, run
+from slave_rig import Pair, change_topics_answer, open_pair, run
 
 from understudy.broker.broker import Broker
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.removals import REMOVED_MAX
 from understudy.format.json_dialect import dumps, loads
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command
-from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
@@ -29,18 +28,12 @@ class StaticTopics:
         self.counter = counter
 
     def install(self, master: Broker) -> None:
-        handler = master.server.handler(RequestCode.GET_ALL_TOPIC_CONFIG)
-        assert handler is not None
-
-        def with_mappings(connection: Connection, command: Command) -> Command:
-            answer = handler(connection, command)
-            assert isinstance(answer, Command)
+        def with_mappings(body: dict[str, Any]) -> dict[str, Any]:
             mapping = {"topicQueueMappingDetailMap": {"static": {"bname": "broker-a", "epoch": self.counter}}}
             version = {"mappingDataVersion": {"counter": self.counter, "stateVersion": 0, "timestamp": 1}}
-            answer.body = dumps({**loads(answer.body), **mapping, **version})
-            return answer
+            return {**body, **mapping, **version}
 
-        master.server.register(RequestCode.GET_ALL_TOPIC_CONFIG, with_mappings)
+        change_topics_answer(master, with_mappings)
 
 
 async def mapping_at_slave(pair: Pair) -> tuple[int, int]:
@@ -114,17 +107,11 @@ def test_mappings_that_are_no_table_are_not_taken() -> None:
             StaticTopics(7).install(pair.master)
             await pair.send(1)
             await until(lambda: pair.slave.queue_mappings.version.counter == 7, 20)
-            handler = pair.master.server.handler(RequestCode.GET_ALL_TOPIC_CONFIG)
-            assert handler is not None
-
-            def nonsense(connection: Connection, command: Command) -> Command:
-                answer = handler(connection, command)
-                assert isinstance(answer, Command)
-                version = {"mappingDataVersion": {"counter": 9, "stateVersion": 0, "timestamp": 1}}
-                answer.body = dumps({**loads(answer.body), **version, "topicQueueMappingDetailMap": {"static": 5}})
-                return answer
-
-            pair.master.server.register(RequestCode.GET_ALL_TOPIC_CONFIG, nonsense)
+            nonsense = {
+                "mappingDataVersion": {"counter": 9, "stateVersion": 0, "timestamp": 1},
+                "topicQueueMappingDetailMap": {"static": 5},
+            }
+            change_topics_answer(pair.master, lambda body: {**body, **nonsense})
             await pair.send(1, "another")
             await trio.sleep(8)
             assert await mapping_at_slave(pair) == (7, 7)

@@ -1,0 +1,1 @@
+"""Servers under load: what the scale and chaos benchmarks share."""

@@ -1,0 +1,107 @@
+"""A normal client beside a load: a process of its own that works at a calm pace and measures each exchange."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from bench.load.wire import Peer, percentile, send_request
+
+PAUSE_S = 0.004
+"""Between two exchanges."""
+
+
+class Measured(NamedTuple):
+    """What the client saw.
+
+    Attributes:
+        seconds: time of each exchange, those included that could not begin because another one took long.
+        acknowledged: numbers of the messages that the server answered "stored".
+        failures: what went wrong, each text once.
+    """
+
+    seconds: list[float]
+    acknowledged: list[int]
+    failures: list[str]
+
+    @property
+    def p50_ms(self) -> float:
+        return percentile(self.seconds, 0.5) * 1000
+
+    @property
+    def p99_ms(self) -> float:
+        return percentile(self.seconds, 0.99) * 1000
+
+    @property
+    def most_ms(self) -> float:
+        return max(self.seconds, default=float("inf")) * 1000
+
+
+Exchange = Callable[[Peer, int], bool]
+"""One exchange with a number of its own; returns whether the server said yes."""
+
+
+def send_small(topic: str) -> Exchange:
+    """Return the exchange of a small sender: one message with its number."""
+
+    def exchange(peer: Peer, number: int) -> bool:
+        command = send_request(topic, b"%d" % number)
+        peer.send(command)
+        return peer.wait(command).code == 0
+
+    return exchange
+
+
+class Beside:
+    """The client; use as a context manager around the load, and read :attr:`measured` after it."""
+
+    def __init__(self, port: int, exchange: Exchange, first: int = 0) -> None:
+        self._ours, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_work, args=(port, exchange, first, theirs), daemon=True
+        )
+        self.measured = Measured([], [], [])
+
+    def __enter__(self) -> Beside:
+        self._process.start()
+        self._ours.recv()  # it has had its first answer
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ours.send("stop")
+        self.measured = self._ours.recv() if self._ours.poll(60) else Measured([], [], ["the client hangs"])
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.kill()
+
+
+def _work(port: int, exchange: Exchange, number: int, owner: Connection) -> None:
+    seconds: list[float] = []
+    acknowledged: list[int] = []
+    failures: list[str] = []
+    peer = Peer(port)
+    exchange(peer, number)
+    acknowledged.append(number)
+    owner.send("ready")
+    while not owner.poll():
+        number += 1
+        begin = time.perf_counter()
+        try:
+            if exchange(peer, number):
+                acknowledged.append(number)
+            else:
+                failures.append("refused")
+        except OSError as error:
+            failures.append(f"{type(error).__name__}: {error}")
+            peer.close()
+            peer = Peer(port)
+        took = time.perf_counter() - begin
+        while took > 0:  # exchanges that would have begun meanwhile waited, too
+            seconds.append(took)
+            took -= PAUSE_S
+        time.sleep(PAUSE_S)
+    owner.recv()
+    owner.send(Measured(seconds, acknowledged, sorted(set(failures))))

@@ -1,0 +1,245 @@
+"""What peers do to a broker: each load ends by itself within some seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable
+
+from bench.load.servers import Server, group_name, make_topic, topic_name
+from bench.load.wire import Peer, send_request
+from understudy.format.batch import encode_batch
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+
+SECONDS = 2.0
+CLIENTS = 2_000
+PULLS = 20_000
+GROUPS = 20_000
+ONE_KEY = 200_000
+FLOODS = 10
+SLOW_READERS = 20
+
+Load = Callable[[Server], None]
+
+
+def asked(code: int, ext: dict[str, str] | None = None, peers: int = 3) -> Load:
+    """Return the load of some peers that ask the same again and again."""
+
+    def work(server: Server) -> None:
+        with contextlib.ExitStack() as stack:
+            opened = [stack.enter_context(Peer(server.port)) for _ in range(peers)]
+            until = time.monotonic() + SECONDS
+            while time.monotonic() < until:
+                commands = [request(code, ext) for _ in opened]
+                for peer, command in zip(opened, commands, strict=True):
+                    peer.send(command)
+                for peer, command in zip(opened, commands, strict=True):
+                    peer.wait(command)
+
+    return work
+
+
+def pipelined(code: int, count: int = 100) -> Load:
+    """Return the load of a peer that sends many requests in one packet and reads the answers slowly."""
+
+    def work(server: Server) -> None:
+        with Peer(server.port) as peer:
+            peer.send(*(request(code) for _ in range(count)))
+            until = time.monotonic() + SECONDS
+            while time.monotonic() < until:
+                peer.socket.recv(64 << 10)
+                time.sleep(0.001)
+
+    return work
+
+
+def slow_readers(server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(SLOW_READERS):
+            peer = stack.enter_context(Peer(server.port, small_buffer=True))
+            peer.send(*(request(RequestCode.GET_ALL_TOPIC_CONFIG) for _ in range(20)))
+        time.sleep(SECONDS)
+
+
+def heartbeat(client: str, producers: list[str], consumers: list[str], topic: str = "") -> Command:
+    """Return a heartbeat; each consumer group subscribes to *topic*."""
+    subscription = {"classFilterMode": False, "codeSet": [], "expressionType": "TAG", "subString": "*"}
+    subscription |= {"subVersion": 1, "tagsSet": [], "topic": topic}
+    data = {
+        "clientID": client,
+        "consumerDataSet": [
+            {
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "consumeType": "CONSUME_PASSIVELY",
+                "groupName": group,
+                "messageModel": "CLUSTERING",
+                "subscriptionDataSet": [subscription] if topic else [],
+                "unitMode": False,
+            }
+            for group in consumers
+        ],
+        "producerDataSet": [{"groupName": group} for group in producers],
+    }
+    return request(RequestCode.HEART_BEAT, body=json.dumps(data).encode())
+
+
+def many_clients(server: Server) -> None:
+    """Members of one group come and close all at once."""
+    with contextlib.ExitStack() as stack:
+        for number in range(CLIENTS):
+            peer = stack.enter_context(Peer(server.port))
+            peer.send(heartbeat(f"client-{number}", ["senders"], [group_name(1)], topic_name(1)))
+        time.sleep(0.5)
+    time.sleep(SECONDS)
+
+
+def many_producer_groups(server: Server) -> None:
+    for round_ in range(2):
+        with Peer(server.port) as peer:
+            command = heartbeat("many", [f"producer-{round_}-{number}" for number in range(GROUPS)], [])
+            peer.send(command)
+            peer.wait(command)
+        time.sleep(SECONDS / 2)
+
+
+def many_consumer_groups(server: Server) -> None:
+    with Peer(server.port) as peer:
+        command = heartbeat("many", [], [f"consumer-{number}" for number in range(GROUPS // 4)], topic_name(1))
+        peer.send(command)
+        peer.wait(command)
+    time.sleep(SECONDS / 2)
+
+
+def woken_pulls(server: Server) -> None:
+    ext = {"consumerGroup": group_name(2), "topic": topic_name(2), "queueId": "0", "queueOffset": "0"}
+    ext |= {"maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "60000"}
+    ext |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(Peer(server.port)) for _ in range(20)]
+        for peer in peers:
+            peer.send(*(request(RequestCode.PULL_MESSAGE, ext) for _ in range(PULLS // 20)))
+        time.sleep(0.5)
+        with Peer(server.port) as sender:
+            command = send_request(topic_name(2), b"wake")
+            sender.send(command)
+            sender.wait(command)
+        time.sleep(SECONDS)
+
+
+def oneway_floods(server: Server) -> None:
+    data = b"".join(_frame(send_request(topic_name(3), b"x" * 50, oneway=True)) for _ in range(2_000))
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(Peer(server.port)) for _ in range(FLOODS)]
+        for peer in peers:
+            peer.socket.setblocking(False)
+        until, at = time.monotonic() + SECONDS, [0] * FLOODS
+        while time.monotonic() < until:
+            for number, peer in enumerate(peers):
+                with contextlib.suppress(BlockingIOError):
+                    at[number] = (at[number] + peer.socket.send(data[at[number] :])) % len(data)
+            time.sleep(0.001)
+
+
+def _frame(command: Command) -> bytes:
+    from understudy.remoting.frame import encode
+
+    return encode(command)
+
+
+def batch_request(topic: str, messages: list[tuple[int, bytes, bytes]]) -> Command:
+    """Return the send of a batch."""
+    command = send_request(topic, encode_batch(messages))
+    command.code = RequestCode.SEND_BATCH_MESSAGE
+    assert command.ext is not None
+    command.ext["m"] = "true"
+    return command
+
+
+def giant_batches(server: Server) -> None:
+    with Peer(server.port) as peer:
+        for _ in range(3):
+            command = batch_request(topic_name(4), [(0, b"x" * 20, b"")] * 60_000)
+            peer.send(command)
+            peer.wait(command)
+
+
+def fill_one_key(server: Server) -> None:
+    with Peer(server.port) as peer:
+        for _ in range(ONE_KEY // 500):
+            command = batch_request(topic_name(5), [(0, b"x", b"KEYS\x01one\x02")] * 500)
+            peer.send(command)
+            peer.wait(command)
+
+
+def one_key_queries(server: Server) -> None:
+    ext = {"topic": topic_name(5), "key": "one", "maxNum": "64", "beginTimestamp": "0", "endTimestamp": "1"}
+    asked(RequestCode.QUERY_MESSAGE, ext, peers=1)(server)
+    ext["endTimestamp"] = str(2**62)
+    asked(RequestCode.QUERY_MESSAGE, ext, peers=1)(server)
+
+
+def many_retry_queues(server: Server) -> None:
+    with Peer(server.port) as peer:
+        row = {"groupName": "wide", "retryQueueNums": 300_000, "consumeEnable": True}
+        peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(row).encode())
+        command = heartbeat("wide", [], ["wide"], topic_name(6))
+        peer.send(command)
+        peer.wait(command)
+    time.sleep(SECONDS / 2)
+
+
+def wide_topic(server: Server) -> None:
+    make_topic(server.port, "Wide", 60_000)
+
+
+def topic_changes(server: Server) -> None:
+    until, number = time.monotonic() + SECONDS, 0
+    while time.monotonic() < until:
+        make_topic(server.port, "Changing", 4 + number % 4)
+        number += 1
+
+
+def topic_list_changes(server: Server) -> None:
+    rows = [
+        {"topicName": f"listed-{number}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for number in range(5_000)
+    ]
+    with Peer(server.port) as peer:
+        peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=json.dumps({"topicConfigList": rows}).encode())
+
+
+def _nothing(server: Server) -> None:
+    return None
+
+
+_TOPIC = {"topic": topic_name(9)}
+_WIDE = {"topic": "Wide", "group": group_name(9), "consumerGroup": group_name(9)}
+_ENTRIES = {"topic": topic_name(5), "queueId": "0", "index": "0", "count": "10000"}
+
+LOADS: list[tuple[str, Load, Load]] = [
+    ("all topics (21)", asked(RequestCode.GET_ALL_TOPIC_CONFIG), _nothing),
+    ("all groups (201)", asked(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), _nothing),
+    ("all offsets (43)", asked(RequestCode.GET_ALL_CONSUMER_OFFSET), _nothing),
+    ("progress of all groups (317)", asked(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}), _nothing),
+    ("progress of a group (208)", asked(RequestCode.GET_CONSUME_STATS, {"consumerGroup": group_name(9)}), _nothing),
+    ("groups of a topic (300)", asked(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, _TOPIC), _nothing),
+    ("runtime information (28)", asked(RequestCode.GET_BROKER_RUNTIME_INFO), _nothing),
+    ("configuration (26)", asked(RequestCode.GET_BROKER_CONFIG), _nothing),
+    ("a topic of 60,000 queues (202)", asked(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, 1), wide_topic),
+    ("time span of 60,000 queues (303)", asked(RequestCode.QUERY_CONSUME_TIME_SPAN, _WIDE, 1), wide_topic),
+    ("topics made (17)", topic_changes, _nothing),
+    ("5,000 topics made at once (18)", topic_list_changes, _nothing),
+    ("requests in one packet", pipelined(RequestCode.GET_ALL_TOPIC_CONFIG), _nothing),
+    ("twenty slow readers", slow_readers, _nothing),
+    ("2,000 clients close at once", many_clients, _nothing),
+    ("all producers (328)", asked(RequestCode.GET_ALL_PRODUCER_INFO), _nothing),
+    ("20,000 producer groups of a client", many_producer_groups, _nothing),
+    ("5,000 consumer groups of a client", many_consumer_groups, _nothing),
+    ("20,000 waiting pulls woken", woken_pulls, _nothing),
+    ("one-way floods", oneway_floods, _nothing),
+    ("batches of 60,000 messages", giant_batches, _nothing),
+    ("queries for a key of 200,000 messages (12)", one_key_queries, fill_one_key),
+    ("10,000 entries of a queue (321)", asked(RequestCode.QUERY_CONSUME_QUEUE, _ENTRIES, 1), _nothing),
+    ("a group with 300,000 retry queues", many_retry_queues, _nothing),
+]

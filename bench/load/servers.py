@@ -1,0 +1,192 @@
+"""A broker or a name server as a process of its own, a broker with tables as large as asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import attrs
+
+from bench.load.wire import Peer
+from understudy.testkit.ports import free_ports
+
+BIN = Path(sys.executable).parent
+STOP_S = 30
+
+
+@attrs.frozen
+class Scale:
+    """How large a broker's tables are.
+
+    Args:
+        topics: with 4 queues each.
+        groups: consumer groups.
+        topics_each: topics in which each group has offsets.
+    """
+
+    topics: int = 20_000
+    groups: int = 1_000
+    topics_each: int = 10
+
+
+@attrs.frozen
+class Server:
+    """A running server.
+
+    Attributes:
+        port: where it listens.
+        process: its process.
+        errors: the file of its log.
+    """
+
+    port: int
+    process: subprocess.Popen[str]
+    errors: Path
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory it uses now."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def logged(self, text: str) -> list[str]:
+        """Return the lines of its log that hold *text*."""
+        return [line for line in self.errors.read_text().splitlines() if text in line]
+
+
+def topic_name(number: int) -> str:
+    """Return the name of a prepared topic."""
+    return f"scale-{number}"
+
+
+def group_name(number: int) -> str:
+    """Return the name of a prepared group."""
+    return f"readers-{number}"
+
+
+@contextmanager
+def broker(
+    folder: Path, scale: Scale | None = None, *, descriptors: int = 0, name_server: int = 1, **keys: object
+) -> Iterator[Server]:
+    """Run a broker until the block ends.
+
+    Args:
+        folder: an empty folder.
+        scale: its tables; empty ones if not given.
+        descriptors: its hard limit of descriptors; 0 leaves what there is.
+        name_server: port of the name server; nothing listens on 1.
+        keys: of its configuration.
+    """
+    port, store = free_ports(1)[0], folder / "store"
+    values: dict[str, object] = {
+        "brokerName": "scale",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": port,
+        "haListenPort": 0,
+        "storePathRootDir": store,
+        "storePathCommitLog": store / "commitlog",
+        "mappedFileSizeCommitLog": 64 << 20,
+        "diskMaxUsedSpaceRatio": 99,
+        "maxMessageSize": 8 << 20,
+        **keys,
+    }
+    if scale is not None:
+        write_tables(store / "config", scale)
+    conf = folder / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    command = [str(BIN / "mqbroker"), "-c", str(conf), "-n", f"127.0.0.1:{name_server}"]
+    with _running(command, folder, port, descriptors) as server:
+        yield server
+
+
+@contextmanager
+def name_server(folder: Path) -> Iterator[Server]:
+    """Run a name server until the block ends."""
+    port, conf = free_ports(1)[0], folder / "namesrv.conf"
+    conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n")
+    with _running([str(BIN / "mqnamesrv"), "-c", str(conf)], folder, port, 0) as server:
+        yield server
+
+
+@contextmanager
+def _running(command: list[str], folder: Path, port: int, descriptors: int) -> Iterator[Server]:
+    errors = folder / f"{Path(command[0]).name}.log"
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+    with errors.open("w") as log:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "HOME": str(folder)},
+            preexec_fn=limited if descriptors else None,
+        )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "boot success" in line:
+                break
+        else:
+            raise RuntimeError(f"{command[0]} ended: {errors.read_text()[-2000:]}")
+        yield Server(port, process, errors)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def write_tables(config: Path, scale: Scale) -> None:
+    """Write the tables of a broker as they are found at its start."""
+    config.mkdir(parents=True)
+    topics = {topic_name(number): _topic(topic_name(number)) for number in range(scale.topics)}
+    groups = {group_name(number): {"groupName": group_name(number)} for number in range(scale.groups)}
+    offsets = {
+        f"{topic_name((number * scale.topics_each + each) % scale.topics)}@{group_name(number)}": {
+            str(queue): 0 for queue in range(4)
+        }
+        for number in range(scale.groups)
+        for each in range(scale.topics_each)
+    }
+    version = {"counter": 1, "stateVersion": 0, "timestamp": 1}
+    for name, content in (
+        ("topics", {"topicConfigTable": topics}),
+        ("subscriptionGroup", {"subscriptionGroupTable": groups}),
+        ("consumerOffset", {"offsetTable": offsets}),
+    ):
+        (config / f"{name}.json").write_text(json.dumps({"dataVersion": version, **content}))
+
+
+def _topic(name: str) -> dict[str, object]:
+    return {
+        "attributes": {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": name,
+        "topicSysFlag": 0,
+        "writeQueueNums": 4,
+    }
+
+
+def make_topic(port: int, name: str, queues: int = 4) -> None:
+    """Create a topic."""
+    with Peer(port) as peer:
+        ext = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
+        ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+        answer = peer.ask(17, ext)
+        if answer.code:
+            raise RuntimeError(f"topic {name} could not be created: {answer.remark}")

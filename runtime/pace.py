@@ -1,0 +1,65 @@
+"""Long work on the event loop, in pieces: others have their turn between them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from types import TracebackType
+from typing import TypeVar
+
+import trio
+
+from understudy.runtime.load import Load
+from understudy.runtime.world import World
+
+T = TypeVar("T")
+
+PIECE_SECONDS = 0.002
+
+
+class Pace:
+    """The pace of one long piece of work; ``async with Pace(world) as pace``, and inside it ``await pace.breathe()``.
+
+    Only one such work, or one connection with much to do, works in each turn of the event loop, in order of asking. So
+    the work between two calls of :meth:`breathe` must be short, and nothing else may be waited for inside the block.
+
+    Args:
+        world: its clock and load.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._clock = world.clock
+        self._load: Load = world.load
+        self._until = 0.0
+
+    async def __aenter__(self) -> Pace:
+        await self._load.turn.acquire()
+        self._until = self._clock.monotonic() + PIECE_SECONDS
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._held():
+            self._load.turn.release()
+
+    async def breathe(self) -> None:
+        """Let others have their turn when this one has taken :data:`PIECE_SECONDS`."""
+        if self._clock.monotonic() < self._until:
+            return
+        self._load.turn.release()
+        await self._load.turn.acquire()
+        self._until = self._clock.monotonic() + PIECE_SECONDS
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """Run *steps* to their end, with a breath between two of them, and return what they return."""
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await self.breathe()
+
+    def _held(self) -> bool:
+        """Whether the turn is ours; not when :meth:`breathe` was cancelled while it waited."""
+        return self._load.turn.statistics().owner is trio.lowlevel.current_task()

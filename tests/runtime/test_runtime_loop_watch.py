@@ -1,0 +1,49 @@
+"""Whatever holds the event loop is named in the log; what does not is not."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import trio
+
+from understudy.format.json_dialect import loads
+from understudy.runtime.loop_watch import innermost, watched
+
+
+def hold(seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        loads(b'{"a":[1,2,3]}')
+
+
+def test_a_task_that_holds_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        await trio.lowlevel.checkpoint()
+        hold(0.3)
+        await trio.lowlevel.checkpoint()
+
+    with watched(0.05) as watch:
+        trio.run(work, instruments=[watch])
+    (line,) = [record.getMessage() for record in caplog.records if "held the event loop" in record.getMessage()]
+    assert 1 == watch.held
+    assert "milliseconds=3" in line or "milliseconds=4" in line, line
+    assert "where=" in line and "understudy.format." in line
+
+
+def test_a_loop_that_sleeps_or_takes_turns_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def work() -> None:
+        await trio.sleep(1.1)
+        for _ in range(50):
+            hold(0.001)
+            await trio.lowlevel.checkpoint()
+
+    with watched(1.0) as watch:
+        trio.run(work, instruments=[watch])
+    assert (0, []) == (watch.held, caplog.records)
+
+
+def test_without_a_frame_of_ours_the_innermost_of_all_is_told() -> None:
+    import sys
+
+    assert "line" in innermost(sys._getframe())
