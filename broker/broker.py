@@ -26,12 +26,14 @@ from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts
 from understudy.broker.persistence import Persistence
 from understudy.broker.ports import Ports
 from understudy.broker.presence import Presence
 from understudy.broker.processors.members import MemberProcessor
 from understudy.broker.processors.pull import PullProcessor
 from understudy.broker.processors.send import SendProcessor
+from understudy.broker.processors.send_admission import Admission
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.registration import Registration
@@ -188,9 +190,9 @@ class Broker:
         levels.announce = self.schedule.arrived
         store.arrived.append(levels.arrived)
         store.arrived.append(self.hold.arrived)
-        self.send = SendProcessor(self)
-        self.pull = PullProcessor(self)
-        self.members = MemberProcessor(self)
+        self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
+        self.pull = PullProcessor(pull_parts(self))
+        self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker import admin
+from understudy.broker.parts import lock_parts, offset_parts, reply_parts, send_back_parts
 from understudy.broker.processors.lock import LockProcessor
 from understudy.broker.processors.queue_offsets import OffsetProcessor
 from understudy.broker.processors.reply import LANE as REPLY_LANE
@@ -40,12 +41,12 @@ def register_handlers(broker: Broker) -> None:
     server, config = broker.server, broker.options.broker
     for processor in (
         broker.send,
-        SendBackProcessor(broker),
-        ReplyProcessor(broker),
+        SendBackProcessor(send_back_parts(broker)),
+        ReplyProcessor(reply_parts(broker)),
         broker.pull,
         broker.members,
-        OffsetProcessor(broker),
-        LockProcessor(broker),
+        OffsetProcessor(offset_parts(broker)),
+        LockProcessor(lock_parts(broker)),
     ):
         processor.register(server)
     admin.register_all(broker, server)

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 
+from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import Redelivery
 from understudy.broker.role import Role
 from understudy.broker.services import BrokerServices, Decisions, Run, Service, ServiceKeeper, role_rows
+from understudy.broker.topics import TopicConfig
 from understudy.runtime.log import get_logger
 from understudy.runtime.supervisor import open_supervisor
+from understudy.store.status import PutStatus
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -63,6 +66,10 @@ class RoleRules(Redelivery, Protocol):
 
     def decide(self) -> Decisions:
         """Return what must run now, and take note of it."""
+        ...
+
+    async def put_beside(self, topics: Sequence[TopicConfig], message: InnerMessage) -> PutStatus | None:
+        """Put *message* to a master that runs beside the broker and learns *topics*; ``None`` when there is none."""
         ...
 
     async def give_back(self) -> Mapping[str, Any] | None:

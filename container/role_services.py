@@ -16,6 +16,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
 from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
+from understudy.broker.topics import TopicConfig
 from understudy.container.acting import Situation, acts, services
 from understudy.container.log_topics import LogTopics
 from understudy.runtime.log import get_logger
@@ -269,6 +270,20 @@ class RoleServices:
             if acts(self.situation()).run:
                 return await self._escape().redeliver(messages, self.acting_since_ms)
         return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
+
+    async def put_beside(self, topics: Sequence[TopicConfig], message: InnerMessage) -> PutStatus | None:
+        """Put *message* to a master that runs beside this broker and learns *topics*; ``None`` when there is none.
+
+        The master of the own group comes first.
+        """
+        own = self._broker.identity.name
+        for neighbour in sorted(self._beside(), key=lambda each: each.broker_name != own):
+            if neighbour.takes_messages:
+                learned = [await neighbour.learn(row) for row in topics]
+                if all(learned):
+                    (status,) = await neighbour.put([message])
+                    return status
+        return None
 
     def _escape(self) -> Bridge:
         from understudy.container.escape.bridge import Bridge

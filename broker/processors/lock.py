@@ -9,16 +9,21 @@ Source: AdminBrokerProcessor.java.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import attrs
 import trio
 
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
 from understudy.broker.lock_quorum import decide, quorum_of
-from understudy.broker.locks import Queue
+from understudy.broker.locks import Queue, QueueLocks
+from understudy.broker.member_group import MemberGroup
 from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.format.json_values import name_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 from understudy.remoting.bodies import json_of
+from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -26,10 +31,8 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
 
 log = get_logger("broker.lock")
 
@@ -37,11 +40,32 @@ LANE = "lock quorum"
 REPLICA_TIMEOUT_MS = 1_000
 
 
+@attrs.frozen
+class LockParts:
+    """What of a broker is needed to lock queues.
+
+    Attributes:
+        identity: names, addresses and role.
+        options: read at each request.
+        clock: wall and monotonic time.
+        client: connections to other brokers.
+        locks: the locks.
+        member_group: who else is in the group.
+    """
+
+    identity: Identity
+    options: BrokerOptions
+    clock: Clock
+    client: RemotingClient
+    locks: QueueLocks
+    member_group: MemberGroup
+
+
 class LockProcessor:
     """Handlers of the lock codes of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: LockParts) -> None:
+        self._parts = parts
 
     def register(self, server: RemotingServer) -> None:
         """Answer the lock codes at *server*."""
@@ -59,25 +83,25 @@ class LockProcessor:
     def unlock(self, connection: Connection, command: Command) -> Answer:
         """Give back a client's queues."""
         group, client_id, queues, alone = _parse(command)
-        self._broker.locks.unlock(group, client_id, queues)
+        self._parts.locks.unlock(group, client_id, queues)
         if not alone and self._quorum > 1:
             return self._lane.submit(connection, command, self._unlock_everywhere)
         return response(command)
 
     @property
     def _quorum(self) -> int:
-        options = self._broker.options
+        options = self._parts.options
         return quorum_of(options.store.total_replicas) if options.broker.lock_in_strict_mode else 1
 
     def _lock_here(self, command: Command) -> Command:
         group, client_id, queues, _ = _parse(command)
-        return _answer(command, self._broker.locks.lock(group, client_id, queues, self._broker.world.clock.wall_ms()))
+        return _answer(command, self._parts.locks.lock(group, client_id, queues, self._parts.clock.wall_ms()))
 
     async def _lock_by_majority(self, connection: Connection, command: Command) -> Command:
-        broker = self._broker
+        parts = self._parts
         group, client_id, queues, _ = _parse(command)
-        own = broker.locks.lock(group, client_id, queues, broker.world.clock.wall_ms())
-        grants: dict[str, list[Queue]] = {broker.identity.address: own}
+        own = parts.locks.lock(group, client_id, queues, parts.clock.wall_ms())
+        grants: dict[str, list[Queue]] = {parts.identity.address: own}
         if own:
             async with trio.open_nursery() as nursery:
                 for address in self._others():
@@ -85,7 +109,7 @@ class LockProcessor:
         outcome = decide(queues, grants, self._quorum)
         if outcome.returned:
             log.info("too few replicas granted the lock", group=group, client=client_id, queues=len(outcome.returned))
-            broker.locks.unlock(group, client_id, outcome.returned)
+            parts.locks.unlock(group, client_id, outcome.returned)
             await self._tell_others(group, client_id, outcome.returned)
         return _answer(command, outcome.granted)
 
@@ -95,8 +119,8 @@ class LockProcessor:
         return response(command)
 
     def _others(self) -> list[str]:
-        own = self._broker.identity
-        members = self._broker.member_group.members or {}
+        own = self._parts.identity
+        members = self._parts.member_group.members or {}
         return [
             address for broker_id, address in members.items() if broker_id != own.broker_id and address != own.address
         ]
@@ -106,7 +130,7 @@ class LockProcessor:
     ) -> None:
         command = request(RequestCode.LOCK_BATCH_MQ, {}, _body(group, client_id, queues))
         try:
-            answer = await self._broker.client.invoke(address, command, REPLICA_TIMEOUT_MS)
+            answer = await self._parts.client.invoke(address, command, REPLICA_TIMEOUT_MS)
             if answer.code == ResponseCode.SUCCESS:
                 grants[address] = _granted(answer)
         except (RemotingError, CommandError) as error:
@@ -119,7 +143,7 @@ class LockProcessor:
         async def tell(address: str) -> None:
             command = request(RequestCode.UNLOCK_BATCH_MQ, {}, body)
             try:
-                await self._broker.client.invoke(address, command, REPLICA_TIMEOUT_MS)
+                await self._parts.client.invoke(address, command, REPLICA_TIMEOUT_MS)
             except RemotingError as error:
                 log.info("a replica was not told of an unlock", address=address, why=error)
 

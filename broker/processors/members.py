@@ -6,12 +6,18 @@ Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsume
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+import attrs
 
 from understudy.broker import filters, heartbeat
-from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel, ConsumerTable, ProducerTable
+from understudy.broker.groups import GroupTable
 from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError
+from understudy.broker.hold import PullHold
+from understudy.broker.locks import QueueLocks
 from understudy.broker.processors.pull import no_expression_filter
+from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.json_dialect import dumps
 from understudy.remoting.bodies import JsonError, body_of, json_of
@@ -20,20 +26,40 @@ from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.server import RemotingServer
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
+from understudy.runtime.clock import Clock
 
 HOUSEKEEPING_SECONDS = 10.0
+
+
+@attrs.frozen
+class MemberParts:
+    """What of a broker is needed to know its clients.
+
+    Attributes:
+        config: read at each request.
+        clock: wall and monotonic time.
+        topics, groups, producers, consumers: the tables.
+        hold: pulls that wait.
+        locks: the locks.
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    topics: TopicTable
+    groups: GroupTable
+    producers: ProducerTable[Connection]
+    consumers: ConsumerTable[Connection]
+    hold: PullHold
+    locks: QueueLocks
 
 
 class MemberProcessor:
     """Handlers of the membership codes of one broker, and the service that expires silent clients."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._clock = broker.world.clock
+    def __init__(self, parts: MemberParts) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._clock = parts.clock
 
     def register(self, server: RemotingServer) -> None:
         """Answer the membership codes at *server* and learn when its connections end."""
@@ -56,13 +82,13 @@ class MemberProcessor:
                 connection, command, beat.client_id, consumer, beat.without_subscriptions, now_ms
             ):
                 changed = True
-            entered = self._broker.consumers.get(consumer.group) is not None
-            if second_form and entered and self._broker.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
+            entered = self._parts.consumers.get(consumer.group) is not None
+            if second_form and entered and self._parts.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
                 changed = True
         if self._config.enable_register_producer:
             for group in beat.producers:
                 channel = self._channel(connection, command, beat.client_id, now_ms)
-                self._broker.producers.register(group, channel)
+                self._parts.producers.register(group, channel)
         return response(
             command,
             ext={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"},
@@ -78,23 +104,23 @@ class MemberProcessor:
         now_ms: int,
     ) -> bool:
         """Enter one consumer group; return whether its subscriptions are known now."""
-        broker = self._broker
+        parts = self._parts
         if self._config.reject_pull_consumer_enable and beat.consume_type == CONSUME_ACTIVELY:
             return True
-        row = broker.groups.get(beat.group)
+        row = parts.groups.get(beat.group)
         if row is None:
             return True
-        ordered = any(broker.topics.is_order(subscription.topic) for subscription in beat.subscriptions)
-        broker.topics.ensure(
+        ordered = any(parts.topics.is_order(subscription.topic) for subscription in beat.subscriptions)
+        parts.topics.ensure(
             names.retry_topic(beat.group),
             row.retry_queue_nums,
             names.PERM_READ | names.PERM_WRITE,
             sys_flag=names.SYSFLAG_UNIT_SUBSCRIPTION if beat.unit_mode else 0,
             order=ordered,
         )
-        known = broker.consumers.get(beat.group)
+        known = parts.consumers.get(beat.group)
         unknown = without_subscriptions and (known is None or not known.subscriptions)
-        changed = broker.consumers.register(
+        changed = parts.consumers.register(
             beat.group,
             self._channel(connection, command, client_id, now_ms),
             beat.consume_type,
@@ -110,15 +136,15 @@ class MemberProcessor:
 
     def is_connected(self, group: str, client_id: str) -> bool:
         """Tell whether *client_id* is a member of *group* on some connection."""
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         return info is not None and info.channel_of(client_id) is not None
 
     def tell_members(self, group: str) -> None:
         """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of *group* that shares queues with others."""
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         if info is None or info.broadcasting or not self._config.notify_consumer_ids_changed_enable:
             return
-        row = self._broker.groups.find(group)
+        row = self._parts.groups.find(group)
         if row is not None and not row.notify_consumer_ids_changed_enable:
             return
         for member in list(info.channels):
@@ -130,15 +156,15 @@ class MemberProcessor:
         producer_group = optional(command, "producerGroup")
         consumer_group = optional(command, "consumerGroup")
         if producer_group is not None:
-            self._broker.producers.unregister(producer_group, connection, client_id)
-        if consumer_group is not None and self._broker.consumers.unregister(consumer_group, connection, client_id):
+            self._parts.producers.unregister(producer_group, connection, client_id)
+        if consumer_group is not None and self._parts.consumers.unregister(consumer_group, connection, client_id):
             self.tell_members(consumer_group)
         return response(command, ext={})
 
     def consumer_list(self, connection: Connection, command: Command) -> Command:
         """Answer the ids of a group's members."""
         group = required(command, "consumerGroup")
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         if info is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}", {})
         return response(command, ext={}, body=dumps({"consumerIdList": info.client_ids()}))
@@ -161,9 +187,9 @@ class MemberProcessor:
 
     def closed(self, connection: Connection) -> None:
         """Forget a connection that ended and tell the groups it was in."""
-        self._broker.hold.drop(connection)
-        self._broker.producers.close(connection)
-        for group in self._broker.consumers.close(connection):
+        self._parts.hold.drop(connection)
+        self._parts.producers.close(connection)
+        for group in self._parts.consumers.close(connection):
             self.tell_members(group)
 
     async def run(self) -> None:
@@ -171,11 +197,11 @@ class MemberProcessor:
         while True:
             await self._clock.sleep(HOUSEKEEPING_SECONDS)
             now_ms = self._clock.wall_ms()
-            silent = self._broker.consumers.expired(now_ms, self._config.channel_expired_timeout)
-            for connection in dict.fromkeys([*silent, *self._broker.producers.expired(now_ms)]):
+            silent = self._parts.consumers.expired(now_ms, self._config.channel_expired_timeout)
+            for connection in dict.fromkeys([*silent, *self._parts.producers.expired(now_ms)]):
                 connection.close("no heartbeat")
                 self.closed(connection)
-            self._broker.locks.expire(now_ms)
+            self._parts.locks.expire(now_ms)
 
     def _channel(
         self, connection: Connection, command: Command, client_id: str, now_ms: int

@@ -5,14 +5,23 @@ Source: PullMessageProcessor.java, DefaultPullMessageResultHandler.java.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+
+import attrs
 
 from understudy.broker import filters
-from understudy.broker.clients import BROADCASTING
-from understudy.broker.groups import GroupConfig
-from understudy.broker.hold import ParkedPull
+from understudy.broker.broadcast import BroadcastOffsets
+from understudy.broker.clients import BROADCASTING, ConsumerTable
+from understudy.broker.config import BrokerOptions
+from understudy.broker.groups import GroupConfig, GroupTable
+from understudy.broker.hold import ParkedPull, PullHold
+from understudy.broker.identity import Identity
+from understudy.broker.offsets import OffsetTable
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.replication import Replication
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, held_bytes
@@ -21,10 +30,9 @@ from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
 from understudy.remoting.frame import Buffer, encode, framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
+from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
 
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16
 FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
@@ -63,17 +71,49 @@ _NEEDED_LATER = (
 _NO_ROOM = "[OVERLOAD]system busy, waiting pulls hold too much memory of this broker; slow down and try again"
 
 
+@attrs.frozen
+class PullParts:
+    """What of a broker is needed to answer pulls.
+
+    Attributes:
+        identity: names, addresses and role.
+        options: read at each request.
+        clock: wall and monotonic time.
+        store: the messages.
+        topics, groups, offsets, consumers: the tables.
+        broadcasts: where broadcasting members are.
+        hold: pulls that wait.
+        stats: counts.
+        replication: copies.
+        note_commit: told of each commit; a slave tells its master.
+    """
+
+    identity: Identity
+    options: BrokerOptions
+    clock: Clock
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    consumers: ConsumerTable[Connection]
+    broadcasts: BroadcastOffsets
+    hold: PullHold
+    stats: BrokerStatistics
+    replication: Replication
+    note_commit: Callable[[str, str, int, int], None]
+
+
 class PullProcessor:
     """Handlers of the pull codes of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._store = broker.store
-        self._stats = broker.stats
-        self._clock = broker.world.clock
-        self._identity = broker.identity
-        self._broadcast = BroadcastPulls(broker)
+    def __init__(self, parts: PullParts) -> None:
+        self._parts = parts
+        self._config = parts.options.broker
+        self._store = parts.store
+        self._stats = parts.stats
+        self._clock = parts.clock
+        self._identity = parts.identity
+        self._broadcast = BroadcastPulls(parts)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""
@@ -107,7 +147,7 @@ class PullProcessor:
         except (KeyError, TypeError, ValueError):
             raise _explain(command) from None
         assert ext is not None
-        broker, config = self._broker, self._config
+        parts, config = self._parts, self._config
         if not config.slave_read_enable and self._identity.role.is_slave:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
@@ -118,12 +158,12 @@ class PullProcessor:
             raise _forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden", FORBIDDEN_BROKER)
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
             raise _forbidden(f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
-        row = broker.groups.rows.get(group)
+        row = parts.groups.rows.get(group)
         if row is None:
             row = self._group(group)
         if not row.consume_enable:
             raise _forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
-        place = broker.topics.rows.get(topic)
+        place = parts.topics.rows.get(topic)
         if place is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {})
         if not place.perm & names.PERM_READ:
@@ -141,7 +181,7 @@ class PullProcessor:
             codes = self._codes_of_group(ext, group, topic, row)
         accept = None if codes is None else codes.__contains__
 
-        offsets = broker.offsets
+        offsets = parts.offsets
         pending = offsets.take_reset(group, topic, queue_id) if offsets.reset and not offsets.following else None
         if pending is not None:
             low = self._store.min_queue_offset(topic, queue_id)
@@ -150,7 +190,7 @@ class PullProcessor:
             offsets.record_pull(group, topic, queue_id, pending)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
-        info = broker.consumers.groups.get(group)
+        info = parts.consumers.groups.get(group)
         if (info is not None and info.message_model == BROADCASTING) or "requestSource" in ext:
             moved = self._broadcast.follow(connection, ext, group, topic, queue_id, offset)
             if moved >= 0:
@@ -181,7 +221,7 @@ class PullProcessor:
                 place.sys_flag,
                 command.opaque or 0,
             )
-            broker.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
+            parts.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
             self._stats.get_found += 1
             self._stats.transferred += found.count
             return [framed(answer, found.size_bytes), *found.parts]
@@ -192,14 +232,14 @@ class PullProcessor:
             return None
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
-            and broker.role.is_slave
-            and not broker.options.store.offset_check_in_slave
+            and parts.identity.role.is_slave
+            and not parts.options.store.offset_check_in_slave
         ):
             if may_wait and sys_flag & SUSPEND:
                 # The master knows better: this slave does not have it yet, or never had it, when it got the end of the
                 # log only. Differs because the reference answers at once and the client, whose route may show no master
                 # but this slave, asks for the same place again thousands of times a second.
-                known = broker.replication.master_address is not None
+                known = parts.replication.master_address is not None
                 self._park(connection, command, ext, topic, queue_id, codes, BEHIND_MS if known else None)
                 return None
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
@@ -232,7 +272,7 @@ class PullProcessor:
             wait_ms = self._config.short_polling_time_mills
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
-        hold = self._broker.hold
+        hold = self._parts.hold
         size = held_bytes(command)
         if size > _SMALL_HEADER_BYTES:
             command = _only_needed(command, ext)
@@ -249,12 +289,12 @@ class PullProcessor:
         except ValueError:
             return
         if offset >= 0:
-            offsets = self._broker.offsets
+            offsets = self._parts.offsets
             if offsets.commit_unless_reset(group, topic, queue_id, offset) and offsets.following:
-                self._broker.tables.offsets.note_commit(group, topic, queue_id, offset)
+                self._parts.note_commit(group, topic, queue_id, offset)
 
     def _group(self, group: str) -> GroupConfig:
-        row = self._broker.groups.get(group)
+        row = self._parts.groups.get(group)
         if row is None:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist, {FAQ}", {}
@@ -275,13 +315,13 @@ class PullProcessor:
             ) from None
 
     def _codes_of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig) -> frozenset[int] | None:
-        broker = self._broker
-        info = broker.consumers.groups.get(group)
+        parts = self._parts
+        info = parts.consumers.groups.get(group)
         if info is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}", {})
         if info.broadcasting and not row.consume_broadcast_enable:
             raise _forbidden(f"the consumer group[{group}] can not consume by broadcast way", FORBIDDEN_BROADCAST)
-        if broker.groups.forbidden and broker.groups.is_forbidden(group, topic):
+        if parts.groups.forbidden and parts.groups.is_forbidden(group, topic):
             raise _forbidden(f"the consumer group[{group}] is forbidden for topic[{topic}]", FORBIDDEN_SUBSCRIPTION)
         subscription = info.subscriptions.get(topic)
         if subscription is None:

@@ -11,7 +11,7 @@ from understudy.broker.clients import CONSUME_PASSIVELY
 from understudy.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
+    from understudy.broker.processors.pull import PullParts
 
 PROXY_FOR_BROADCAST = "1"
 """The ``requestSource`` of pulls that a proxy sends for a member of a broadcasting group."""
@@ -20,10 +20,10 @@ PROXY_FOR_BROADCAST = "1"
 class BroadcastPulls:
     """Follows the broadcasting members that pull from one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._store = broker.store
+    def __init__(self, parts: PullParts) -> None:
+        self._parts = parts
+        self._config = parts.options.broker
+        self._store = parts.store
 
     def follow(
         self, connection: Connection, ext: dict[str, str], group: str, topic: str, queue_id: int, offset: int
@@ -35,13 +35,13 @@ class BroadcastPulls:
         client_id = ext.get("proxyFrowardClientId") if proxied else self._client_of(connection, group)
         if client_id is None:
             return -1
-        member, table = (topic, group, client_id), self._broker.broadcasts
+        member, table = (topic, group, client_id), self._parts.broadcasts
         moved = table.start(member, queue_id, offset, proxied, lambda: self._first_or_end(topic, queue_id))
         table.note(member, queue_id, moved if moved >= 0 else offset, proxied)
         return moved
 
     def _client_of(self, connection: Connection, group: str) -> str | None:
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         if info is None or not info.broadcasting or info.consume_type != CONSUME_PASSIVELY:
             return None
         channel = info.channels.get(connection)

@@ -5,25 +5,48 @@ Source: ConsumerManageProcessor.java, AdminBrokerProcessor.java.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+import attrs
+
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.groups import GroupTable
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.topics import TopicTable
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.store.message_store import MessageStore
 
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
+
+@attrs.frozen
+class OffsetParts:
+    """What of a broker is needed for offsets.
+
+    Attributes:
+        config: read at each request.
+        store: the messages.
+        topics, groups, offsets: the tables.
+        note_commit: told of each commit; a slave tells its master.
+    """
+
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    note_commit: Callable[[str, str, int, int], None]
 
 
 class OffsetProcessor:
     """Handlers of the offset codes of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._store = broker.store
+    def __init__(self, parts: OffsetParts) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._store = parts.store
 
     def register(self, server: RemotingServer) -> None:
         """Answer the offset codes at *server*."""
@@ -38,7 +61,7 @@ class OffsetProcessor:
         """Answer where a group goes on in a queue."""
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id = required_int(command, "queueId")
-        offset = self._broker.offsets.query(group, topic, queue_id)
+        offset = self._parts.offsets.query(group, topic, queue_id)
         if offset >= 0:
             return response(command, ext={"offset": str(offset)})
         if optional_bool(command, "setZeroIfNotFound") is False:
@@ -55,9 +78,9 @@ class OffsetProcessor:
     def update(self, connection: Connection, command: Command) -> Command:
         """Commit a group's offset in a queue."""
         group, topic = required(command, "consumerGroup"), required(command, "topic")
-        if self._broker.groups.find(group) is None:
+        if self._parts.groups.find(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!", {})
-        if self._broker.topics.get(topic) is None:
+        if self._parts.topics.get(topic) is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!", {})
         if optional(command, "queueId") is None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {topic}", {})
@@ -66,12 +89,12 @@ class OffsetProcessor:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}", {})
         queue_id = required_int(command, "queueId")
         if self._config.use_server_side_reset_offset:
-            committed = self._broker.offsets.commit_unless_reset(group, topic, queue_id, offset)
+            committed = self._parts.offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:
-            self._broker.offsets.commit(group, topic, queue_id, offset)
+            self._parts.offsets.commit(group, topic, queue_id, offset)
             committed = True
         if committed:
-            self._broker.tables.offsets.note_commit(group, topic, queue_id, offset)
+            self._parts.note_commit(group, topic, queue_id, offset)
         return response(command, ext={})
 
     def search(self, connection: Connection, command: Command) -> Command:

@@ -5,11 +5,16 @@ Source: ReplyMessageProcessor.java, Broker2Client.java.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from random import Random
 
-from understudy.broker.identity import host_bytes
+import attrs
+
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.clients import ProducerTable
+from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import offset_message_id
@@ -20,22 +25,44 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
+from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
 
 PUSH_TIMEOUT_MS = 10_000
 LANE = "reply"
 
 
+@attrs.frozen
+class ReplyParts:
+    """What of a broker is needed to pass replies on.
+
+    Attributes:
+        identity: names, addresses and role.
+        config: read at each request.
+        clock: wall and monotonic time.
+        random: draws queues.
+        store: the messages.
+        topics, producers: the tables.
+    """
+
+    identity: Identity
+    config: BrokerConfig
+    clock: Clock
+    random: Random
+    store: MessageStore
+    topics: TopicTable
+    producers: ProducerTable[Connection]
+
+
 class ReplyProcessor:
     """Handlers of the reply codes of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._store = broker.store
+    def __init__(self, parts: ReplyParts) -> None:
+        self._parts = parts
+        self._config = parts.config
+        self._store = parts.store
+        self._store_host = host_bytes(parts.identity.ip, parts.identity.port)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the reply codes at *server*."""
@@ -63,7 +90,7 @@ class ReplyProcessor:
         trace = "true" if self._config.trace_on else "false"
         answer = {"TRACE_ON": trace, "MSG_REGION": self._config.region_id}
         queue_id = self._check(connection, ext, topic, queue_id, answer)
-        now_ms = self._broker.world.clock.wall_ms()
+        now_ms = self._parts.clock.wall_ms()
         pairs = parse_properties(ext.get("i") or "")
         pairs.pop("POP_CK", None)
         pairs |= {"MSG_REGION": self._config.region_id, "TRACE_ON": trace, "PUSH_REPLY_TIME": str(now_ms)}
@@ -89,7 +116,7 @@ class ReplyProcessor:
                     command, ResponseCode.SYSTEM_ERROR, failure or f"{error.status.value}: {error.remark}", answer
                 )
             answer["queueId"] = str(queue_id)
-            answer["msgId"] = offset_message_id(self._broker.store_host, put.physical_offset)
+            answer["msgId"] = offset_message_id(self._store_host, put.physical_offset)
             answer["queueOffset"] = str(put.queue_offset)
         return response(command, ResponseCode.SYSTEM_ERROR if failure else 0, failure or None, answer)
 
@@ -102,9 +129,9 @@ class ReplyProcessor:
             raise CommandError(ResponseCode.INVALID_PARAMETER, wrong, answer)
         if topic in names.CLOSED_TOPICS:
             raise CommandError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.", answer)
-        row = self._broker.topics.get(topic)
+        row = self._parts.topics.get(topic)
         if row is None:
-            row = self._broker.topics.create_on_send(
+            row = self._parts.topics.create_on_send(
                 topic, ext.get("c") or "", int(ext["d"]), ext.get("k") == "true", self._config.auto_create_topic_enable
             )
         if row is None:
@@ -117,7 +144,7 @@ class ReplyProcessor:
                 f"request queueId[{queue_id}] is illegal, {row.describe()} Producer: {connection.address}",
                 answer,
             )
-        return queue_id if queue_id >= 0 else self._broker.world.random.randrange(row.write_queue_nums)
+        return queue_id if queue_id >= 0 else self._parts.random.randrange(row.write_queue_nums)
 
     async def _push(
         self,
@@ -133,12 +160,12 @@ class ReplyProcessor:
         client_id = pairs.get("REPLY_TO_CLIENT")
         if not client_id:
             return "reply message properties[REPLY_TO_CLIENT] is null"
-        requester = self._broker.producers.find_client(client_id)
+        requester = self._parts.producers.find_client(client_id)
         if requester is None:
             return f"push reply message fail, channel of <{client_id}> not found."
         header = {
             "bornHost": connection.address,
-            "storeHost": self._broker.identity.address,
+            "storeHost": self._parts.identity.address,
             "storeTimestamp": str(now_ms),
             "producerGroup": ext.get("a") or "",
             "topic": ext["b"],

@@ -10,13 +10,20 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
+
+import attrs
 
 from understudy.broker import delay
-from understudy.broker.identity import host_bytes
+from understudy.broker.acknowledgement import Acknowledgements
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import Admission, Count, TopicPlan
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
+from understudy.broker.replication import Replication
+from understudy.broker.statistics import BrokerStatistics
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties, parse_properties
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -26,14 +33,38 @@ from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
+from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
 
 _IDS_AT_ONCE = 128
 _LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
 _SMALL = send_header.SMALL
+
+
+@attrs.frozen
+class SendParts:
+    """What of a broker is needed to take sends.
+
+    Attributes:
+        identity: names, addresses and role.
+        options: read at each request.
+        clock: wall and monotonic time.
+        random: draws queues.
+        store: the messages.
+        stats: counts.
+        acknowledgements: sends that wait for the disk or for copies.
+        replication: copies.
+    """
+
+    identity: Identity
+    options: BrokerOptions
+    clock: Clock
+    random: Random
+    store: MessageStore
+    stats: BrokerStatistics
+    acknowledgements: Acknowledgements
+    replication: Replication
 
 
 class SendProcessor:
@@ -43,18 +74,18 @@ class SendProcessor:
         admission: decides about everything unusual; its ``refusal`` closes the broker for sends.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._store = broker.store
-        self._clock = broker.world.clock
-        self._random = broker.world.random
-        self.admission = Admission(broker)
+    def __init__(self, parts: SendParts, admission: Admission) -> None:
+        self._parts = parts
+        self._config = parts.options.broker
+        self._store = parts.store
+        self._clock = parts.clock
+        self._random = parts.random
+        self.admission = admission
         self._plans = self.admission.plans
-        self._identity = broker.identity
-        self._flushes = broker.options.store.flush_disk_type == "SYNC_FLUSH"
+        self._identity = parts.identity
+        self._flushes = parts.options.store.flush_disk_type == "SYNC_FLUSH"
         self._copies = self._waits = False  # as the role says when a receive begins
-        self._id_host = host_bytes(broker.identity.ip, broker.identity.port)
+        self._id_host = host_bytes(parts.identity.ip, parts.identity.port)
         self._id_format = (self._id_host.hex().upper() + "%016X").encode()
         self._id_layouts: dict[int, struct.Struct] = {}
         self._common = CommonProperties()
@@ -119,7 +150,7 @@ class SendProcessor:
             queue_id = self._random.randrange(plan.write_queues)
         sys_flag |= plan.sys_flag
         waits = self._waits and not command.flag & 2
-        if waits and self._broker.acknowledgements.full:
+        if waits and self._parts.acknowledgements.full:
             raise self.admission.refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk or for copies",
@@ -218,7 +249,7 @@ class SendProcessor:
         self._copies = self._identity.role.waits_for_copies
         self._waits = self._copies or self._flushes
         if self._copies:
-            self._copies_needed = self._broker.replication.copies_needed()
+            self._copies_needed = self._parts.replication.copies_needed()
 
     def end_receive(self) -> None:
         """End a receive, after its answers: do for its sends what nobody waits for."""
@@ -227,7 +258,7 @@ class SendProcessor:
             stored, self._stored = self._stored, []
             for count, queue_id, messages, size_bytes in stored:
                 count(queue_id, messages, size_bytes)
-            self._broker.stats.put_took(self._clock.wall_ms() - received_ms, len(stored))
+            self._parts.stats.put_took(self._clock.wall_ms() - received_ms, len(stored))
             self._store.enter_keys()
 
     # --- batches -----------------------------------------------------------------------------------------------
@@ -312,11 +343,11 @@ class SendProcessor:
 
     def _park(self, offset: int, connection: Connection, answer: bytes, copies: int) -> Answer:
         """Let a stored send wait until it is safe; answer at once when it is already."""
-        broker = self._broker
-        if copies <= 1 and not broker.sync_flush:
+        parts = self._parts
+        if copies <= 1 and not self._flushes:
             return answer
-        broker.acknowledgements.add(offset, connection, answer, copies)
-        broker.replication.log_grew()
+        parts.acknowledgements.add(offset, connection, answer, copies)
+        parts.replication.log_grew()
         return None
 
     def _dress(self) -> None:

@@ -6,13 +6,20 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from random import Random
+
+import attrs
 
 from understudy.broker import delay
 from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.config import BrokerOptions
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.locks import QueueLocks
 from understudy.broker.processors import send_header
 from understudy.broker.role import Role
-from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, has_batch_queues
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, TopicTable, has_batch_queues
 from understudy.format import names
 from understudy.format.properties import parse_properties
 from understudy.format.unique_id import UniqueIds
@@ -20,9 +27,6 @@ from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
 from understudy.store.status import PutRejected, PutStatus
-
-if TYPE_CHECKING:
-    from understudy.broker.broker import Broker
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 RETRY_OVERRIDE_VERSION = 121  # clients from V3_4_9 on may choose how often a message is retried
@@ -69,6 +73,30 @@ def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
     )
 
 
+@attrs.frozen
+class AdmissionParts:
+    """What of a broker is needed to let sends in.
+
+    Attributes:
+        identity: names, addresses and role.
+        options: read at each request.
+        random: draws queues.
+        topics, groups: the tables.
+        locks: the locks.
+        stats: counts.
+        delay_levels: how many there are.
+    """
+
+    identity: Identity
+    options: BrokerOptions
+    random: Random
+    topics: TopicTable
+    groups: GroupTable
+    locks: QueueLocks
+    stats: BrokerStatistics
+    delay_levels: int
+
+
 class Admission:
     """The door of one broker's sends.
 
@@ -77,19 +105,19 @@ class Admission:
         plans: what is known of topics that sends named, dropped when the topic changes.
     """
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._config = broker.options.broker
-        self._store_config = broker.options.store
-        self._ids = UniqueIds.of_broker(broker.identity.ip, broker.world.random)
+    def __init__(self, parts: AdmissionParts) -> None:
+        self._parts = parts
+        self._config = parts.options.broker
+        self._store_config = parts.options.store
+        self._ids = UniqueIds.of_broker(parts.identity.ip, parts.random)
         self.plans: dict[str, TopicPlan] = {}
-        self.refusal = refusal_of(broker.role, broker.options.broker)
-        broker.topics.on_change.append(self._forget_plans)
+        self.refusal = refusal_of(parts.identity.role, parts.options.broker)
+        parts.topics.on_change.append(self._forget_plans)
 
     def admit(self, ext: dict[str, str], topic: str) -> TopicPlan:
         """Check the topic of a send and make it if need be. Raises :class:`CommandError`."""
         config = self._config
-        rows = self._broker.topics
+        rows = self._parts.topics
         if not config.broker_permission & names.PERM_WRITE and rows.is_order(topic):
             raise self.refused(
                 ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] sending message is forbidden"
@@ -114,7 +142,7 @@ class Admission:
             raise self.refused(ResponseCode.MESSAGE_ILLEGAL, f"{remark}; use another")
         plan = self.plans.get(topic)
         if plan is None:
-            plan = self.plans[topic] = TopicPlan(row, self._broker.stats.topic(topic).add)
+            plan = self.plans[topic] = TopicPlan(row, self._parts.stats.topic(topic).add)
         return plan
 
     def rewrite(
@@ -154,7 +182,7 @@ class Admission:
             except delay.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self.refused(code, str(error)) from None
-        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, len(self._broker.delay_levels_ms))
+        stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delay_levels)
         return stored_topic, stored_queue, pairs
 
     def _dead_letter(
@@ -162,7 +190,7 @@ class Admission:
     ) -> tuple[str, int]:
         """Give a message that came back too often to the dead letter topic."""
         group = names.group_of_retry_topic(topic)
-        row = self._broker.groups.get(group)
+        row = self._parts.groups.get(group)
         if row is None:
             raise self.refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")
         most = row.retry_max_times
@@ -172,14 +200,14 @@ class Admission:
                 most = int(wish)
             except ValueError:
                 raise send_header.explain(command.ext) from None
-        if reconsume_times <= most and not self._broker.locks.any_held(group, now_ms):
+        if reconsume_times <= most and not self._parts.locks.any_held(group, now_ms):
             return topic, queue_id
         target = names.dead_letter_topic(group)
-        if self._broker.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
+        if self._parts.topics.ensure(target, 1, names.PERM_READ | names.PERM_WRITE) is None:
             raise self.refused(ResponseCode.SYSTEM_ERROR, f"topic[{target}] not exist")
         if delay.DELAY in pairs:
             pairs[delay.DELAY] = "-1"
-        self._broker.stats.given_up(group, topic)
+        self._parts.stats.given_up(group, topic)
         return target, 0
 
     def _forget_plans(self, rows: tuple[TopicConfig, ...]) -> None:
@@ -231,5 +259,5 @@ class Admission:
             remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while: {error.remark}"
         else:
             remark = f"{error.status.value}: {error.remark}"
-        self._broker.stats.put_failed += 1
+        self._parts.stats.put_failed += 1
         return self.refused(code, remark)

@@ -1,0 +1,131 @@
+"""Which parts of a broker its request handlers get: all that they can reach of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from understudy.broker.processors.lock import LockParts
+from understudy.broker.processors.members import MemberParts
+from understudy.broker.processors.pull import PullParts
+from understudy.broker.processors.queue_offsets import OffsetParts
+from understudy.broker.processors.reply import ReplyParts
+from understudy.broker.processors.send import SendParts
+from understudy.broker.processors.send_admission import AdmissionParts
+from understudy.broker.processors.send_back import SendBackParts
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+
+def admission_parts(broker: Broker) -> AdmissionParts:
+    """Return what lets sends in."""
+    return AdmissionParts(
+        identity=broker.identity,
+        options=broker.options,
+        random=broker.world.random,
+        topics=broker.topics,
+        groups=broker.groups,
+        locks=broker.locks,
+        stats=broker.stats,
+        delay_levels=len(broker.delay_levels_ms),
+    )
+
+
+def send_parts(broker: Broker) -> SendParts:
+    """Return what takes sends."""
+    return SendParts(
+        identity=broker.identity,
+        options=broker.options,
+        clock=broker.world.clock,
+        random=broker.world.random,
+        store=broker.store,
+        stats=broker.stats,
+        acknowledgements=broker.acknowledgements,
+        replication=broker.replication,
+    )
+
+
+def send_back_parts(broker: Broker) -> SendBackParts:
+    """Return what takes messages back."""
+    return SendBackParts(
+        identity=broker.identity,
+        config=broker.options.broker,
+        groups=broker.groups,
+        topics=broker.topics,
+        store=broker.store,
+        acknowledgements=broker.acknowledgements if broker.sync_flush else None,
+        stats=broker.stats,
+        delay_levels=len(broker.delay_levels_ms),
+        random=broker.world.random,
+        put_beside=lambda topics, message: broker.session.rules.put_beside(topics, message),
+    )
+
+
+def reply_parts(broker: Broker) -> ReplyParts:
+    """Return what passes replies on."""
+    return ReplyParts(
+        identity=broker.identity,
+        config=broker.options.broker,
+        clock=broker.world.clock,
+        random=broker.world.random,
+        store=broker.store,
+        topics=broker.topics,
+        producers=broker.producers,
+    )
+
+
+def pull_parts(broker: Broker) -> PullParts:
+    """Return what answers pulls."""
+    return PullParts(
+        identity=broker.identity,
+        options=broker.options,
+        clock=broker.world.clock,
+        store=broker.store,
+        topics=broker.topics,
+        groups=broker.groups,
+        offsets=broker.offsets,
+        consumers=broker.consumers,
+        broadcasts=broker.broadcasts,
+        hold=broker.hold,
+        stats=broker.stats,
+        replication=broker.replication,
+        note_commit=broker.tables.offsets.note_commit,
+    )
+
+
+def member_parts(broker: Broker) -> MemberParts:
+    """Return what knows the clients."""
+    return MemberParts(
+        config=broker.options.broker,
+        clock=broker.world.clock,
+        topics=broker.topics,
+        groups=broker.groups,
+        producers=broker.producers,
+        consumers=broker.consumers,
+        hold=broker.hold,
+        locks=broker.locks,
+    )
+
+
+def offset_parts(broker: Broker) -> OffsetParts:
+    """Return what answers for offsets."""
+    return OffsetParts(
+        config=broker.options.broker,
+        store=broker.store,
+        topics=broker.topics,
+        groups=broker.groups,
+        offsets=broker.offsets,
+        note_commit=broker.tables.offsets.note_commit,
+    )
+
+
+def lock_parts(broker: Broker) -> LockParts:
+    """Return what locks queues."""
+    return LockParts(
+        identity=broker.identity,
+        options=broker.options,
+        clock=broker.world.clock,
+        client=broker.client,
+        locks=broker.locks,
+        member_group=broker.member_group,
+    )
