@@ -25,6 +25,7 @@ BLANK_MAGIC = 0xCBD43194
 BLANK_BYTES = 8
 BLANK = struct.Struct(">iI")
 
+FLAG_COMPRESSED = 0x1
 FLAG_TRANSACTION_MASK = 0xC
 FLAG_TRANSACTION_NONE = 0
 FLAG_TRANSACTION_PREPARED = 0x4
@@ -34,9 +35,14 @@ FLAG_BORN_HOST_V6 = 0x10
 FLAG_STORE_HOST_V6 = 0x20
 FLAG_NEED_UNWRAP = 0x40
 FLAG_INNER_BATCH = 0x80
+FLAG_COMPRESSION_MASK = 0x700
+FLAG_COMPRESSION_LZ4 = 0x100
+FLAG_COMPRESSION_ZSTD = 0x200
+FLAG_COMPRESSION_ZLIB = 0x300
 
 MAX_PROPERTIES_BYTES = 32_767
-_CRC_MASK = 0x7FFFFFFF
+CRC_MASK = 0x7FFFFFFF
+"""Checksums are stored without the sign."""
 
 #: Everything before the body, by the lengths of born host and store host.
 FIXED: dict[tuple[int, int], struct.Struct] = {
@@ -48,6 +54,8 @@ HEAD = struct.Struct(">iIIiiqqiq")
 #: Store time, body length and the end of the fixed part, by (system flags >> 4) & 3.
 STORE_TIME_AT = (56, 68, 56, 68)
 BODY_LENGTH_AT = (84, 96, 96, 108)
+#: A record with IPv4 hosts and neither body, topic nor properties.
+SMALLEST_RECORD_BYTES = FIXED[8, 8].size + 1 + 2
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _SHORT = struct.Struct(">h")
@@ -157,7 +165,7 @@ def encode_record(
     head = fixed.pack(
         size,
         magic,
-        zlib.crc32(body) & _CRC_MASK,
+        zlib.crc32(body) & CRC_MASK,
         queue_id,
         flag,
         queue_offset,
@@ -206,8 +214,8 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
     if properties_length < 0 or properties_at + properties_length != end:
         raise RecordError(f"properties length {properties_length} does not add up to size {size}")
     body = bytes(data[body_at : body_at + body_length])
-    if check_crc and body and zlib.crc32(body) & _CRC_MASK != crc:
-        raise RecordError(f"checksum of the body is {zlib.crc32(body) & _CRC_MASK:#010x}, the record says {crc:#010x}")
+    if check_crc and body and zlib.crc32(body) & CRC_MASK != crc:
+        raise RecordError(f"checksum of the body is {zlib.crc32(body) & CRC_MASK:#010x}, the record says {crc:#010x}")
     try:
         topic = bytes(data[topic_at : topic_at + topic_length]).decode()
     except UnicodeDecodeError:

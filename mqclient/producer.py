@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
+from understudy.format.record import FLAG_COMPRESSED
 from understudy.format.unique_id import UniqueIds
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.errors import (
@@ -26,7 +27,7 @@ from understudy.mqclient.message import (
     encode_properties,
 )
 from understudy.mqclient.queue import MessageQueue, check_group, check_topic
-from understudy.mqclient.records import COMPRESSED, check_properties_size, compress, encode_batch
+from understudy.mqclient.records import check_properties_size, compress, encode_batch
 from understudy.mqclient.sending import STATUS, ProducerOptions, SendResult, SendStatus
 from understudy.mqclient.session import Session, accepted, bare_errors, open_session
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -170,7 +171,7 @@ class Producer:
             smaller = compress(body, self.options.compression, self.options.compression_level)
             if len(smaller) < len(body):
                 body = smaller
-                sys_flag = COMPRESSED | self.options.compression
+                sys_flag = FLAG_COMPRESSED | self.options.compression
         ext = self._header(message.topic, message.flag, sys_flag, message.properties)
         if message.topic.startswith(RETRY_PREFIX):
             ext["j"] = message.properties.get(RECONSUME_TIME, "0")

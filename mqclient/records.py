@@ -4,10 +4,26 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from understudy.format import batch
 from understudy.format.names import RETRY_PREFIX
+from understudy.format.record import (
+    CRC_MASK,
+    FLAG_BORN_HOST_V6,
+    FLAG_COMPRESSED,
+    FLAG_COMPRESSION_LZ4,
+    FLAG_COMPRESSION_MASK,
+    FLAG_COMPRESSION_ZLIB,
+    FLAG_COMPRESSION_ZSTD,
+    FLAG_STORE_HOST_V6,
+    HEAD,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_PROPERTIES_BYTES,
+    SMALLEST_RECORD_BYTES,
+)
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
 from understudy.mqclient.message import (
     RETRY_TOPIC,
@@ -18,24 +34,12 @@ from understudy.mqclient.message import (
     encode_properties,
 )
 
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
+LZ4, ZSTD, ZLIB = FLAG_COMPRESSION_LZ4, FLAG_COMPRESSION_ZSTD, FLAG_COMPRESSION_ZLIB
 
-COMPRESSED = 0x1
-BORN_HOST_IPV6 = 0x10
-STORE_HOST_IPV6 = 0x20
-_COMPRESSION_MASK = 0x700
-LZ4 = 0x100
-ZSTD = 0x200
-ZLIB = 0x300
-
-_FIXED = struct.Struct(">IIIiiqqiq")  # total, magic, crc, queue id, flag, queue offset, log offset, sysFlag, born time
-_BATCH_FIXED = struct.Struct(">iiiii")  # total, magic, crc, flag, body length
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body length
 _SHORT = struct.Struct(">h")
-_SMALLEST_RECORD_BYTES = 91
 
 
 def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[ReceivedMessage]:
@@ -52,10 +56,10 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Rece
     messages: list[ReceivedMessage] = []
     at, end = 0, len(view)
     while at < end:
-        if end - at < _SMALLEST_RECORD_BYTES:
+        if end - at < SMALLEST_RECORD_BYTES:
             raise RecordDamagedError(f"{end - at} bytes after the last record are no record")
         total = int.from_bytes(view[at : at + 4], "big")
-        if not _SMALLEST_RECORD_BYTES <= total <= end - at:
+        if not SMALLEST_RECORD_BYTES <= total <= end - at:
             raise RecordDamagedError(f"record length {total} does not fit the {end - at} bytes that are left")
         try:
             messages.append(_decode_record(view[at : at + total], broker_name))
@@ -66,19 +70,19 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Rece
 
 
 def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
-    total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = _FIXED.unpack_from(record)
+    total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise RecordDamagedError(f"record at log offset {log_offset} has the unknown magic {magic:08x}")
-    at = _FIXED.size
-    born_host, at = _host(record, at, sys_flag & BORN_HOST_IPV6)
+    at = HEAD.size
+    born_host, at = _host(record, at, sys_flag & FLAG_BORN_HOST_V6)
     (store_ms,) = _LONG.unpack_from(record, at)
-    store_host, at = _host(record, at + 8, sys_flag & STORE_HOST_IPV6)
+    store_host, at = _host(record, at + 8, sys_flag & FLAG_STORE_HOST_V6)
     reconsume_times, prepared, body_bytes = _AFTER_HOSTS.unpack_from(record, at)
     at += _AFTER_HOSTS.size
     body = record[at : at + body_bytes]
     if body_bytes < 0 or len(body) != body_bytes:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not fit: {body_bytes} bytes")
-    if zlib.crc32(body) & 0x7FFFFFFF != crc:
+    if zlib.crc32(body) & CRC_MASK != crc:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not match its checksum")
     at += body_bytes
     if magic == MAGIC_V1:
@@ -92,7 +96,7 @@ def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
     (properties_bytes,) = _SHORT.unpack_from(record, at)
     properties = decode_properties(str(record[at + 2 : at + 2 + properties_bytes], "utf-8"))
     content = bytes(body)
-    if sys_flag & COMPRESSED:
+    if sys_flag & FLAG_COMPRESSED:
         content = decompress(content, sys_flag)
     shown = topic
     if topic.startswith(RETRY_PREFIX):
@@ -111,22 +115,20 @@ def _host(record: memoryview, at: int, is_ipv6: int) -> tuple[str, int]:
 
 def encode_batch(messages: Iterable[Message]) -> bytes:
     """Return the body of a batch send (MessageDecoder.java, encodeMessages). Bodies of a batch are never compressed."""
-    parts: list[bytes] = []
+    return batch.encode_batch(_batch_items(messages))
+
+
+def _batch_items(messages: Iterable[Message]) -> Iterator[tuple[int, bytes, bytes]]:
     for message in messages:
         properties = encode_properties(message.properties).encode()
         check_properties_size(properties)
-        total = _BATCH_FIXED.size + len(message.body) + 2 + len(properties)
-        parts.append(_BATCH_FIXED.pack(total, 0, 0, message.flag, len(message.body)))
-        parts.append(message.body)
-        parts.append(_SHORT.pack(len(properties)))
-        parts.append(properties)
-    return b"".join(parts)
+        yield message.flag, message.body, properties
 
 
 def check_properties_size(properties: bytes) -> None:
     """Raise :class:`InvalidMessageError` when encoded *properties* are above the record's 16-bit length."""
-    if len(properties) > 32767:
-        raise InvalidMessageError(f"the properties take {len(properties)} bytes, 32767 are allowed")
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        raise InvalidMessageError(f"the properties take {len(properties)} bytes, {MAX_PROPERTIES_BYTES} are allowed")
 
 
 def compress(body: bytes, kind: int, level: int) -> bytes:
@@ -155,7 +157,7 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         RecordDamagedError: the bytes are not what the flag says.
         InvalidMessageError: the library for its kind is not installed (extra ``compress``).
     """
-    kind = sys_flag & _COMPRESSION_MASK
+    kind = sys_flag & FLAG_COMPRESSION_MASK
     inflate: Callable[[bytes], bytes]
     if kind in (0, ZLIB):
         inflate = zlib.decompress

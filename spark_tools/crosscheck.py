@@ -10,11 +10,18 @@ import pyarrow as pa
 
 from understudy.format.java_hash import index_key_hash
 from understudy.format.names import LIGHT_PREFIX, SCHEDULE_TOPIC
+from understudy.format.record import (
+    FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_ROLLBACK,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_TIME_AT,
+)
 from understudy.spark_tools.facts import LogRange, QueueRange, log_file_of, queue_of, read_units
 from understudy.spark_tools.index_files import entry_pieces, header_of
 from understudy.spark_tools.kernels import consumequeue, records
 from understudy.spark_tools.kernels.properties import property_column
-from understudy.spark_tools.kernels.window import HEADER, MAGIC_V1, MAGIC_V2, Chunk, Int64, Window, gather, select
+from understudy.spark_tools.kernels.window import HEADER, Chunk, Int64, Window, gather, select
 from understudy.spark_tools.layout import Layout, LogFile, Queue, Store
 from understudy.spark_tools.storage import data_end, map_range
 from understudy.spark_tools.windows import SPLIT_BYTES, read_records
@@ -42,7 +49,7 @@ def log_against_queues(store: Store, file: LogFile, start: int, stop: int) -> li
     found: list[Finding] = []
     for window, item in read_records(file, start, stop):
         if isinstance(item, Chunk) and len(found) < FINDINGS_PER_PART:
-            kind = item.header["sys_flag"].astype(np.int64) & 0xC
+            kind = item.header["sys_flag"].astype(np.int64) & FLAG_TRANSACTION_MASK
             chosen = select(item, (kind == 0) | (kind == 8))
             if len(chosen.positions):
                 found += _chunk_against_queues(store, window, chosen)
@@ -227,8 +234,8 @@ def log_against_index(layout: Layout, file: LogFile, start: int, stop: int) -> l
 
 
 def _expected_entries(window: Window, chunk: Chunk, low: int, into: dict[int, tuple[str, int]]) -> None:
-    kind = chunk.header["sys_flag"].astype(np.int64) & 0xC
-    chosen = select(chunk, kind != 0xC)
+    kind = chunk.header["sys_flag"].astype(np.int64) & FLAG_TRANSACTION_MASK
+    chosen = select(chunk, kind != FLAG_TRANSACTION_ROLLBACK)
     if not len(chosen.positions):
         return
     topics = records.topics(window, chosen).to_pylist()
@@ -277,5 +284,5 @@ def record_time(layout: Layout, physical_offset: int) -> int | None:
     head = bytes(data[physical_offset - file.start_offset - base :][:88])
     if len(head) < 76 or int.from_bytes(head[4:8], "big") not in (MAGIC_V1, MAGIC_V2):
         return None
-    at = 68 if int.from_bytes(head[36:40], "big") & 0x10 else 56
+    at = STORE_TIME_AT[int.from_bytes(head[36:40], "big") >> 4 & 3]
     return int.from_bytes(head[at : at + 8], "big", signed=True)

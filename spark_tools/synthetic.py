@@ -15,12 +15,13 @@ from typing import BinaryIO
 import numpy as np
 
 from understudy.format.java_hash import index_key_hash, java_hash
+from understudy.format.properties import format_properties
+from understudy.format.record import BLANK_MAGIC, CRC_MASK, encode_host
+from understudy.format.record import encode_record as format_record
 from understudy.spark_tools.kernels.consumequeue import UNIT
 from understudy.spark_tools.kernels.tables import dumps
-from understudy.spark_tools.kernels.window import MAGIC_BLANK, MAGIC_V1
 
-_FIXED = struct.Struct(">iIiiiqqiq")
-_HOST = bytes([127, 0, 0, 1]) + (10911).to_bytes(4, "big")
+_HOST = encode_host("127.0.0.1", 10911)
 
 
 def encode_record(
@@ -34,14 +35,20 @@ def encode_record(
     properties: dict[str, str],
     sys_flag: int = 0,
 ) -> bytes:
-    """One V1 record with IPv4 hosts."""
-    name = topic.encode()
-    pairs = "".join(f"{key}\x01{value}\x02" for key, value in properties.items()).encode()
-    size = 91 + len(body) + len(name) + len(pairs)
-    crc = zlib.crc32(body) & 0x7FFFFFFF
-    head = _FIXED.pack(size, MAGIC_V1, crc, queue_id, 0, queue_offset, physical_offset, sys_flag, store_timestamp - 1)
-    middle = _HOST + struct.pack(">q", store_timestamp) + _HOST + struct.pack(">iqi", 0, 0, len(body))
-    return b"".join([head, middle, body, bytes([len(name)]), name, struct.pack(">H", len(pairs)), pairs])
+    """One record with IPv4 hosts."""
+    return format_record(
+        topic,
+        queue_id,
+        queue_offset,
+        physical_offset,
+        body,
+        format_properties(properties).encode(),
+        sys_flag=sys_flag,
+        born_ms=store_timestamp - 1,
+        born_host=_HOST,
+        store_ms=store_timestamp,
+        store_host=_HOST,
+    )
 
 
 @dataclass(slots=True)
@@ -91,7 +98,7 @@ class SyntheticStore:
         record = encode(at)
         room = self.log_file_bytes - len(self._log) % self.log_file_bytes
         if len(record) + 8 > room:
-            self._log += struct.pack(">iI", room, MAGIC_BLANK) + bytes(room - 8)
+            self._log += struct.pack(">iI", room, BLANK_MAGIC) + bytes(room - 8)
             at = self.first_offset + len(self._log)
             record = encode(at)
         self._log += record
@@ -146,7 +153,7 @@ class SyntheticStore:
         self._write("config/subscriptionGroup.json", dumps(body).encode())
         if epochs is not None:
             lines = "".join(f"{epoch}-{start}\n" for epoch, start in epochs)
-            crc = zlib.crc32(lines.encode()) & 0x7FFFFFFF
+            crc = zlib.crc32(lines.encode()) & CRC_MASK
             self._write("epochFileCheckpoint", f"{len(epochs)}\n{crc}\n{lines}".encode())
 
     def _save_log(self) -> None:
@@ -252,7 +259,7 @@ def write_bulk_log(
                 prefixes[topic, length] = template
             if len(template) + 8 > file_bytes - position:
                 rest = file_bytes - position
-                pieces.append(struct.pack(">iI", rest, MAGIC_BLANK) + bytes(rest - 8))
+                pieces.append(struct.pack(">iI", rest, BLANK_MAGIC) + bytes(rest - 8))
                 handle.write(b"".join(pieces))
                 handle.close()
                 pieces, position = [], 0

@@ -10,7 +10,7 @@ import struct
 from zlib import crc32
 
 from understudy.format.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
-from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
+from understudy.format.record import CRC_MASK, FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, FLAG_TRANSACTION_MASK
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.properties_seen import NOTHING_SEEN, TAILS
@@ -73,7 +73,7 @@ class BatchWriter:
             queue = self._writer.admit(topic, queue_id)
         if len(body) > self._max_body:
             raise self._writer.too_large(len(body), 0)
-        if sys_flag & 0xC or queue.is_schedule:
+        if sys_flag & FLAG_TRANSACTION_MASK or queue.is_schedule:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, "a batch can be neither transactional nor delayed")
         if not isinstance(body, bytes):
             body = bytes(body)
@@ -150,7 +150,7 @@ class BatchWriter:
                     hashes += seen.hashes
                     hashed += [physical] * len(seen.hashes)
             parts += (
-                pack(size, magic, crc32(message) & 0x7FFFFFFF, queue_id, flag, offset, physical),
+                pack(size, magic, crc32(message) & CRC_MASK, queue_id, flag, offset, physical),
                 head_end,
                 message,
                 topic_bytes,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os.path
 import zlib
 
-from understudy.format.record import BLANK, BLANK_MAGIC, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
+from understudy.format.record import BLANK, BLANK_MAGIC, CRC_MASK, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
 from understudy.runtime.log import get_logger
 from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
@@ -374,7 +374,7 @@ class Recovery:
         tail = bytes([len(topic)]) + topic + b"\0\0"
         view[body_at + body_length : at + size] = tail
         store_ms = self._core.last_store_ms
-        crc = zlib.crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF if body_length else 0
+        crc = zlib.crc32(view[body_at : body_at + body_length]) & CRC_MASK if body_length else 0
         host = self._core.store_host if len(self._core.store_host) == 8 else bytes(8)
         fixed.pack_into(
             view, at, size, MAGIC_V1, crc, 0, 0, 0, physical, FLAG_TRANSACTION_ROLLBACK,

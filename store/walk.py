@@ -13,7 +13,16 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from understudy.format.record import BLANK, BLANK_MAGIC, BODY_LENGTH_AT, HEAD, MAGIC_V1, MAGIC_V2, STORE_TIME_AT
+from understudy.format.record import (
+    BLANK,
+    BLANK_MAGIC,
+    BODY_LENGTH_AT,
+    CRC_MASK,
+    HEAD,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_TIME_AT,
+)
 from understudy.store.segments import Segment, Segments
 
 #: How far after damage a whole record is looked for. Data that was not synced when the power went is at most what
@@ -63,7 +72,7 @@ def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Seen 
     topic_at = body_at + body_length + width
     if body_length < 0 or topic_at + 2 > end:
         return None
-    if check_crc and body_length and zlib.crc32(view[body_at : body_at + body_length]) & 0x7FFFFFFF != crc:
+    if check_crc and body_length and zlib.crc32(view[body_at : body_at + body_length]) & CRC_MASK != crc:
         return None
     topic_length: int = view[topic_at - 1] if width == 1 else _SHORT.unpack_from(view, topic_at - 2)[0]
     properties_at = topic_at + topic_length + 2

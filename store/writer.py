@@ -12,9 +12,12 @@ from zlib import crc32
 from understudy.format.names import RETRY_PREFIX
 from understudy.format.properties import find_property
 from understudy.format.record import (
+    CRC_MASK,
     FIXED,
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
+    FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_ROLLBACK,
     MAX_PROPERTIES_BYTES,
     RecordError,
 )
@@ -133,7 +136,7 @@ class Writer:
             at,
             size,
             queue.magic,
-            crc32(body) & 0x7FFFFFFF,
+            crc32(body) & CRC_MASK,
             queue_id,
             flag,
             offset if has_unit else 0,
@@ -165,7 +168,7 @@ class Writer:
             _pack_unit(queue.view, (offset - queue.view_from) * UNIT_BYTES, physical, size, tags_code)
             queue.next_offset = offset + 1
             core.last_dispatched_ms = now
-        if self._indexing and sys_flag & 0xC != 0xC:
+        if self._indexing and sys_flag & FLAG_TRANSACTION_MASK != FLAG_TRANSACTION_ROLLBACK:
             core.unindexed.append((queue, uniq_key, keys, tags, physical, now))
             if len(core.unindexed) >= _UNINDEXED_MAX:
                 core.enter_keys()

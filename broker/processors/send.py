@@ -26,6 +26,7 @@ from understudy.broker.replication import Replication
 from understudy.broker.statistics import BrokerStatistics
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties, parse_properties
+from understudy.format.record import FLAG_TRANSACTION_MASK
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -283,7 +284,7 @@ class SendProcessor:
             raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
             )
-        if sys_flag & 0xC or delay.level_of(pairs) > 0:
+        if sys_flag & FLAG_TRANSACTION_MASK or delay.level_of(pairs) > 0:
             raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
             )

@@ -17,6 +17,7 @@ from understudy.container.escape.home import Home
 from understudy.container.escape.neighbour import Found, first_record
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
+from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
@@ -29,7 +30,7 @@ log = get_logger("container.escape.remote")
 SEND_TIMEOUT_MS = 3_000
 PULL_TIMEOUT_MS = 10_000
 _PRODUCER_GROUP, _WAIT = "PGROUP", "WAIT"
-_HOST_FLAGS = 0x10 | 0x20  # the target notes its own view of the hosts
+_HOST_FLAGS = FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6  # the target notes its own view of the hosts
 
 
 class RemoteNeighbour:

@@ -17,6 +17,12 @@ from understudy.format.names import (
     SYSTEM_TOPIC_PREFIX,
     SYSTEM_TOPICS,
 )
+from understudy.format.record import (
+    FLAG_INNER_BATCH,
+    FLAG_TRANSACTION_COMMIT,
+    FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_NONE,
+)
 from understudy.spark_tools.jobs.scan import StoreFacts, path_option
 from understudy.spark_tools.jobs.spread import spread
 from understudy.spark_tools.kernels import records
@@ -60,9 +66,10 @@ def user_messages(spark: SparkSession, stores: Sequence[Store], columns: Sequenc
     system = F.col("topic").isin(*sorted(SYSTEM_TOPICS))
     for prefix in UNTOLD_PREFIXES:
         system = system | F.col("topic").startswith(prefix)
-    kind = F.col("sys_flag").bitwiseAND(0xC)
+    kind = F.col("sys_flag").bitwiseAND(FLAG_TRANSACTION_MASK)
     sets = F.create_map(*[F.lit(text) for store in stores for text in (store.name, store.replica_set)])
-    return frame.where(~system & kind.isin(0, 8)).withColumn("replica_set", sets[F.col("store")])
+    delivered = kind.isin(FLAG_TRANSACTION_NONE, FLAG_TRANSACTION_COMMIT)
+    return frame.where(~system & delivered).withColumn("replica_set", sets[F.col("store")])
 
 
 def duplicates(spark: SparkSession, stores: Sequence[Store]) -> DataFrame:
@@ -98,10 +105,11 @@ def runs(work: tuple[str, LogFile, int, int]) -> Iterable[tuple[object, ...]]:
     for window, item in read_records(file, start, stop):
         if not isinstance(item, Chunk):
             continue
-        kind = item.header["sys_flag"].astype(np.int64) & 0xC
-        chosen = np.flatnonzero(((kind == 0) | (kind == 8)) & ((item.header["sys_flag"] & 0x80) == 0))
+        kind = item.header["sys_flag"].astype(np.int64) & FLAG_TRANSACTION_MASK
+        delivered = (kind == FLAG_TRANSACTION_NONE) | (kind == FLAG_TRANSACTION_COMMIT)
         encoded = records.topics(window, item).dictionary_encode()
         names = encoded.dictionary.to_pylist()
+        chosen = np.flatnonzero(delivered & ((item.header["sys_flag"] & FLAG_INNER_BATCH) == 0))
         keys = encoded.indices.to_numpy().astype(np.int64) << 32 | item.header["queue_id"].astype(np.int64)
         for key in np.unique(keys[chosen]):
             rows = chosen[keys[chosen] == key]

@@ -14,8 +14,9 @@ from itertools import repeat
 
 import numpy as np
 
+from understudy.format.record import SMALLEST_RECORD_BYTES
 from understudy.spark_tools.kernels.search import MAGIC_PREFIX, proves_itself
-from understudy.spark_tools.kernels.window import SMALLEST_RECORD_BYTES, Int64, Window, gather
+from understudy.spark_tools.kernels.window import Int64, Window, gather
 
 LANE_BYTES = 256 * 1024
 LANES = 128

@@ -18,20 +18,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from understudy.format.record import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES
 from understudy.spark_tools.kernels.chain import follow_many, follow_one
 from understudy.spark_tools.kernels.damage import WARNING, Damage
 from understudy.spark_tools.kernels.search import find_record, last_record_before
-from understudy.spark_tools.kernels.window import (
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    SMALLEST_RECORD_BYTES,
-    Bytes,
-    Chunk,
-    Window,
-    cut,
-    examine,
-)
+from understudy.spark_tools.kernels.window import Bytes, Chunk, Window, cut, examine
 
 LOOK_BACK_BYTES = 8 * 1024 * 1024
 RECORDS_ONE_BY_ONE = 4096
@@ -130,7 +121,7 @@ def _fault(window: Window, at: int, limit: int) -> tuple[Damage, int] | None:
     file_at = window.base + at
     if at + 8 <= limit:
         size, magic = _HEAD.unpack_from(window.data, at)
-        if magic == MAGIC_BLANK:
+        if magic == BLANK_MAGIC:
             if size == window.file_size_bytes - file_at:
                 return None
             detail = f"blank marker says {size} bytes, {window.file_size_bytes - file_at} remain"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from understudy.format.record import BLANK_MAGIC, CRC_MASK
 from understudy.spark_tools.kernels.damage import Damage
 
 _CHECKPOINT = struct.Struct(">5q")
@@ -25,7 +26,7 @@ TIMER_UNIT = np.dtype(
         ("reserved", ">i8"),
     ]
 )
-TIMER_BLANK_MAGIC = 0xCBD43194 - (1 << 32)
+TIMER_BLANK_MAGIC = BLANK_MAGIC - (1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def read_epochs(data: bytes, path: str) -> tuple[list[Epoch], list[Damage]]:
         at += len(line) + 1
     if len(entries) != count:
         return entries, [Damage(path, at, 0, "bad-epoch-file", f"{count} entries announced, {len(entries)} present")]
-    if crc and zlib.crc32(data[body_at:]) & 0x7FFFFFFF != crc:
+    if crc and zlib.crc32(data[body_at:]) & CRC_MASK != crc:
         return entries, [Damage(path, body_at, len(data) - body_at, "bad-epoch-file", "CRC does not match the entries")]
     return entries, []
 

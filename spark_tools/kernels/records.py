@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 
 from understudy.format.java_hash import java_hash
 from understudy.format.names import SCHEDULE_TOPIC
+from understudy.format.record import CRC_MASK, FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, MAGIC_V2
 from understudy.spark_tools.kernels.properties import property_column
-from understudy.spark_tools.kernels.window import MAGIC_V2, Chunk, Int64, Window, gather
+from understudy.spark_tools.kernels.window import Chunk, Int64, Window, gather
 
 DEFAULT_DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
@@ -155,7 +156,7 @@ def crc_matches(window: Window, chunk: Chunk) -> npt.NDArray[np.bool_]:
     crc32 = zlib.crc32
     matches: npt.NDArray[np.bool_] = np.fromiter(
         (
-            length == 0 or crc32(view[start : start + length]) & 0x7FFFFFFF == crc
+            length == 0 or crc32(view[start : start + length]) & CRC_MASK == crc
             for start, length, crc in zip(starts, lengths, wanted, strict=True)
         ),
         dtype=bool,
@@ -201,7 +202,7 @@ def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> p
     def after_store_time(name: str, skip: int, kind: str) -> npt.NDArray[np.generic]:
         if chunk.plain:
             return header[name]
-        six = header["sys_flag"].astype(np.int64) & 0x20
+        six = header["sys_flag"].astype(np.int64) & FLAG_STORE_HOST_V6
         return gather(window.array, chunk.store_timestamp_at + np.where(six, skip + 12, skip), kind)
 
     def six(bit: int) -> npt.NDArray[np.bool_]:
@@ -221,9 +222,9 @@ def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> p
         "flag": from_header("flag"),
         "sys_flag": from_header("sys_flag"),
         "born_timestamp": from_header("born_timestamp"),
-        "born_host": lambda: _hosts(window, chunk.positions + 48, six(0x10)),
+        "born_host": lambda: _hosts(window, chunk.positions + 48, six(FLAG_BORN_HOST_V6)),
         "store_timestamp": lambda: store_timestamps(window, chunk),
-        "store_host": lambda: _hosts(window, chunk.store_timestamp_at + 8, six(0x20)),
+        "store_host": lambda: _hosts(window, chunk.store_timestamp_at + 8, six(FLAG_STORE_HOST_V6)),
         "reconsume_times": lambda: after_store_time("reconsume_times", 16, ">i4"),
         "prepared_transaction_offset": lambda: after_store_time("prepared_transaction_offset", 20, ">i8"),
         "body_crc": from_header("body_crc"),

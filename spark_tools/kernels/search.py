@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from understudy.spark_tools.kernels.window import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES, Window
+from understudy.format.record import MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES
+from understudy.spark_tools.kernels.window import Window
 
 MAGIC_PREFIX = MAGIC_V1.to_bytes(4, "big")[:3]  # both versions share it
 

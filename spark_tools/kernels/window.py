@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
-MAGIC_BLANK = 0xCBD43194
-SMALLEST_RECORD_BYTES = 91
+from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, MAGIC_V1, MAGIC_V2, SMALLEST_RECORD_BYTES
 
 Int64 = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+#: The fixed part of a record with IPv4 hosts, as :data:`understudy.format.record.FIXED` has it.
 HEADER = np.dtype(
     [
         ("size", ">i4"),
@@ -36,8 +34,6 @@ HEADER = np.dtype(
         ("body_length", ">i4"),
     ]
 )
-BORN_HOST_IPV6 = 0x10
-STORE_HOST_IPV6 = 0x20
 _HEADER_BYTES = np.dtype(f"V{HEADER.itemsize}")
 
 
@@ -139,14 +135,14 @@ def examine(window: Window, positions: Int64) -> tuple[Chunk, int]:
     good = header["physical_offset"] == positions + (window.file_offset_bytes + window.base)
     good &= (magic == MAGIC_V1) | (magic == MAGIC_V2)
     good &= (size >= SMALLEST_RECORD_BYTES) & (end <= min(last, window.file_size_bytes - window.base))
-    plain = not (sys_flag & (BORN_HOST_IPV6 | STORE_HOST_IPV6)).any()
+    plain = not (sys_flag & (FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)).any()
     if plain:
         store_timestamp_at = positions + 56
         body_length = header["body_length"].astype(np.int64)
         body_at = positions + 88
     else:
-        store_timestamp_at = positions + np.where(sys_flag & BORN_HOST_IPV6, 68, 56)
-        body_at = store_timestamp_at + np.where(sys_flag & STORE_HOST_IPV6, 44, 32)
+        store_timestamp_at = positions + np.where(sys_flag & FLAG_BORN_HOST_V6, 68, 56)
+        body_at = store_timestamp_at + np.where(sys_flag & FLAG_STORE_HOST_V6, 44, 32)
         good &= body_at <= end
         body_length = gather(array, np.where(good, body_at - 4, positions), ">i4").astype(np.int64)
     topic_length_at = body_at + body_length

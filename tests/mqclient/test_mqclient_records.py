@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.format.record import FLAG_COMPRESSED
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
 from understudy.mqclient.message import (
     Message,
@@ -22,7 +23,7 @@ from understudy.mqclient.message import (
     offset_message_id,
     split_offset_message_id,
 )
-from understudy.mqclient.records import COMPRESSED, LZ4, ZLIB, ZSTD, compress, decode_records, decompress, encode_batch
+from understudy.mqclient.records import LZ4, ZLIB, ZSTD, compress, decode_records, decompress, encode_batch
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data/mqclient/recorded.json").read_text())
 
@@ -99,7 +100,7 @@ def test_compression_comes_back(kind: int) -> None:
     body = b"a long body " * 1000
     small = compress(body, kind, 3)
     assert len(small) < len(body)
-    (got,) = decode_records(record(small, sys_flag=COMPRESSED | kind))
+    (got,) = decode_records(record(small, sys_flag=FLAG_COMPRESSED | kind))
     assert body == got.body
 
 
@@ -112,7 +113,7 @@ def test_a_wrong_checksum_is_damage() -> None:
 
 def test_a_body_that_does_not_inflate_is_damage() -> None:
     with pytest.raises(RecordDamagedError, match="cannot be inflated"):
-        decode_records(record(b"not zlib", sys_flag=COMPRESSED))
+        decode_records(record(b"not zlib", sys_flag=FLAG_COMPRESSED))
 
 
 @given(st.binary(max_size=300))

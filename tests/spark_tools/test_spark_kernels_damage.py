@@ -13,12 +13,13 @@ pytest.importorskip("pyarrow")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.format.record import BLANK_MAGIC
 from understudy.spark_tools import faults
 from understudy.spark_tools.kernels import chain
 from understudy.spark_tools.kernels.commitlog import walk
 from understudy.spark_tools.kernels.compare import first_difference
 from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage
-from understudy.spark_tools.kernels.window import MAGIC_BLANK, Chunk, Window
+from understudy.spark_tools.kernels.window import Chunk, Window
 from understudy.spark_tools.layout import LogFile
 from understudy.spark_tools.synthetic import encode_record
 
@@ -139,7 +140,7 @@ def test_a_blank_marker_of_the_wrong_length_is_named() -> None:
     data, _ = log(10)
     end = len(data.rstrip(b"\0"))
     marked = bytearray(data)
-    struct.pack_into(">iI", marked, end, 77, MAGIC_BLANK)
+    struct.pack_into(">iI", marked, end, 77, BLANK_MAGIC)
 
     _, found = examined(bytes(marked))
 
