@@ -13,6 +13,9 @@ from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
 
 RAFT_PORT_DISTANCE = 10_000
+LAST_STEADY_PORT = 32_767
+"""Above it systems give ports to outgoing connections (Linux from 32 768, IANA from 49 152): a port from there may be
+taken when a member starts."""
 MAX_NAME_BYTES = 100
 """Of a group or a member: both stand in each greeting between members, which is short."""
 FORGET_MEMBER_KEY = "controllerForgetMember"
@@ -33,7 +36,8 @@ class ControllerConfig(ServerKeys):
 
     Settings that the reference does not have: ``controllerLogFile`` (read at the start; default:
     ``logs/controller.log`` below the store; ``off``: none), ``controllerRaftPeers`` (same form as
-    ``controllerDLegerPeers``; default: the same hosts, each port 10 000 higher or, where that is no port, lower),
+    ``controllerDLegerPeers``; default: the same hosts, each port 10 000 higher, or as many times 10 000 lower as keep
+    it away from the ports of outgoing connections),
     ``controllerRaftElectionMin``/``Max``, ``controllerRaftHeartbeat``, the three ``controllerRaftTls...`` files and
     ``controllerUnknownBrokerGrace``.
     """
@@ -202,7 +206,10 @@ def _check_length(key: str, name: str) -> None:
 
 
 def _raft_port(port: int) -> int:
-    return port + RAFT_PORT_DISTANCE if port + RAFT_PORT_DISTANCE < 65_536 else port - RAFT_PORT_DISTANCE
+    if port + RAFT_PORT_DISTANCE <= LAST_STEADY_PORT:
+        return port + RAFT_PORT_DISTANCE
+    steps = max(1, -((LAST_STEADY_PORT - port) // RAFT_PORT_DISTANCE))
+    return port - steps * RAFT_PORT_DISTANCE
 
 
 def _members(key: str, text: str) -> dict[str, tuple[str, int]]:

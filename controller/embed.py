@@ -11,7 +11,6 @@ from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
 from understudy.remoting import server_keys
-from understudy.remoting.dispatch import Dispatcher
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
@@ -33,10 +32,6 @@ class EmbeddedController:
     def __init__(self, controller: Controller, world: World) -> None:
         self.controller = controller
         self._world = world
-
-    def register(self, server: Dispatcher) -> None:
-        """The controller answers on its own port only."""
-        self.controller.register(server)
 
     def show_also(self, collect: Collect) -> None:
         """Serve these metrics beside the controller's, if it serves any."""

@@ -19,12 +19,13 @@ from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
 from understudy.remoting.client import open_client
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
 from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint, read_metrics_settings
+from understudy.runtime.network import ListenError
+from understudy.runtime.program import first_cause
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
 
@@ -86,9 +87,6 @@ class Controller:
         """``host:port`` of the API, as the member list has it."""
         return self.peers.address(self.peers.own)
 
-    def register(self, server: Dispatcher) -> None:
-        """Nothing of the controller is answered on another server's port; it listens on its own."""
-
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports :attr:`address` when requests are answered.
 
@@ -126,7 +124,7 @@ class Controller:
             endpoint = None if meter is None else self._metrics_endpoint(meter, failover)
             server.on_close.append(self._connection_closed)
             async with trio.open_nursery() as nursery:
-                await nursery.start(self.member.run)
+                await self._start_member(nursery)
                 if endpoint is not None:
                     await endpoint.bind()
                     nursery.start_soon(endpoint.run)
@@ -140,6 +138,13 @@ class Controller:
                 nursery.start_soon(server.run)
                 log.info("serving", address=self.address, members=self.peers.listed())
                 task_status.started(self.address)
+
+    async def _start_member(self, nursery: trio.Nursery) -> None:
+        try:
+            await nursery.start(self.member.run)
+        except* ListenError as errors:
+            hint = "members meet there; controllerRaftPeers gives all of them other addresses"
+            raise ListenError(f"{first_cause(errors)}; {hint}") from None
 
     def _metrics_endpoint(self, meter: ControllerMeter, failover: Failover) -> MetricsEndpoint:
         assert self.metrics_settings is not None

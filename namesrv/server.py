@@ -31,10 +31,6 @@ log = get_logger("namesrv.server")
 class EmbeddedController(Protocol):
     """A controller that lives and dies with the name server; it listens on a port of its own."""
 
-    def register(self, server: RemotingServer) -> None:
-        """Add handlers to the name server's port, if it wants any."""
-        ...
-
     def show_also(self, collect: Collect) -> None:
         """Serve these metrics beside its own, if it serves any."""
         ...
@@ -113,8 +109,6 @@ class NameServer:
         ClientRequests(self.table, self.key_values, self.settings, clock).register(server)
         AdminRequests(self.table, self.key_values, self.settings, self._world.disk).register(server)
         server.on_close.append(self._liveness.on_close)
-        if self._controller is not None:
-            self._controller.register(server)
         await server.bind()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._notifier.run)

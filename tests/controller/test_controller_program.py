@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +73,15 @@ class TestSettings:
         assert peers.raft == {"n0": ("h", 19878), "n1": ("h", 19879), "n2": ("h", 19880)}
         assert peers.listed() == "n0:h:9878;n1:h:9879;n2:h:9880;"
 
+    @pytest.mark.parametrize("port", [1, 22_767, 22_768, 32_767, 32_768, 42_767, 42_768, 50_999, 60_999, 65_535])
+    def test_members_meet_where_no_outgoing_connection_can_be(self, port: int) -> None:
+        # given members side by side; when nothing says where they meet
+        text = f"controllerDLegerPeers=n0-h:{port};n1-h:{port - 1 or 2}\ncontrollerDLegerSelfId=n0\n"
+        raft = [address[1] for address in read_peers(read(text)).raft.values()]
+        # then it is below the ports of connections that go out, above those of the system, and two places
+        assert all(10_000 <= each <= 32_767 for each in raft)
+        assert 2 == len(set(raft))
+
     def test_bad_values_name_the_key(self) -> None:
         with pytest.raises(ConfigError, match="scanInactiveMasterInterval=soon: expected a whole number"):
             read("scanInactiveMasterInterval=soon\n")
@@ -131,6 +141,22 @@ class TestProgram:
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mqcontroller:")]
         assert len(lines) == 1
         assert "this is no controller log" in lines[0]
+
+    def test_a_place_to_meet_that_is_taken_names_its_key(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        path = tmp_path / "controller.conf"
+        api, raft = free_ports(2)
+        path.write_text(
+            f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
+            f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
+        )
+        with socket.create_server(("0.0.0.0", raft)):
+            assert main(["-c", str(path)]) == 1
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mqcontroller:")]
+        assert len(lines) == 1
+        assert f":{raft}: " in lines[0]
+        assert "controllerRaftPeers" in lines[0]
 
     @pytest.mark.slow
     @pytest.mark.covers("R125", "R132", "R204")
