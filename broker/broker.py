@@ -20,6 +20,7 @@ from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
 from understudy.broker.heartbeats import Heartbeats
+from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.locks import QueueLocks
@@ -134,6 +135,7 @@ class Broker:
         self.topics.on_change.append(self._topics_changed)
         self.tables.topics.on_gone.append(self.forget_topic)
         self.tables.topics.on_deletions.append(self.learn_deletions)
+        self.history = HistoryKeeper(store, self.tables, self.persistence, world.random)
         self.metrics = open_endpoint(self)
         self.acknowledgements = Acknowledgements(
             store,
@@ -172,7 +174,7 @@ class Broker:
             world.clock, options, self.identity, self.registration, client, self.member_group.not_known
         )
         self.slave_sync = SlaveSync(
-            world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables
+            world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables, self.history
         )
         self.member_group.on_view.append(self.slave_sync.look)
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))

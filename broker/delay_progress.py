@@ -51,6 +51,12 @@ class ScheduleProgress:
                 listener()
         return len(moved)
 
+    def cut(self, offsets: Mapping[int, int]) -> None:
+        """Set levels back: what they had beyond that was delivered from a log that is lost."""
+        self.offsets.update(offsets)
+        for listener in self.on_change:
+            listener()
+
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``delayOffset.json``."""
         return {"dataVersion": self.version.to_json(), "offsetTable": dict(self.offsets)}

@@ -19,6 +19,9 @@ REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
 RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
 
 
+Queues = Mapping[str, Mapping[int, int]]
+
+
 class OffsetTable:
     """Committed, reset and pulled offsets of one broker. Keys are ``topic@group``, then the queue id.
 
@@ -241,6 +244,12 @@ class OffsetTable:
             for listener in self.on_change:
                 listener()
         return changed
+
+    def cut(self, offsets: Queues) -> None:
+        """Set queues back: what groups had beyond that was read in a log that is lost."""
+        for key, queues in offsets.items():
+            self.committed[key].update(queues)
+            self._changed(key)
 
     def to_json(self, since: int = -1) -> dict[str, Any]:
         """Return the content of ``consumerOffset.json``.

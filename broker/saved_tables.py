@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import group_memory
+from understudy.broker import group_memory, history_keeper
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
@@ -55,6 +55,9 @@ async def load_tables(broker: Broker) -> None:
     for table in broker.tables:
         if table.file is not None:
             absent |= not await _load(broker, table, table.file)
+    path = config_path(keys, history_keeper.FILE_NAME)
+    await load(disk, path, broker.history.load)
+    broker.persistence.add(SavedTable(history_keeper.NAME, path, broker.history.snapshot, lambda: 0))
     if broker.role.is_slave:
         await load(disk, config_path(keys, REPLICA_FILE), partial(_load_replica_state, broker))
         save_replica_state(broker)
@@ -70,6 +73,7 @@ async def load_tables(broker: Broker) -> None:
             table.watch(partial(broker.persistence.changed, table.name))
     if not broker.role.is_slave:
         _find_lost_topics(broker)
+        await broker.history.begin()
 
 
 def _find_lost_topics(broker: Broker) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping
 
 import trio
 
+from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.identity import Identity
+from understudy.broker.log_history import history_of
 from understudy.broker.replicated.rows import ReplicatedTables
 from understudy.broker.replicated.table import TABLES, Answer, Copying, Pace, ReplicatedTable, Source, Taken
 from understudy.broker.replication import Replication
@@ -53,6 +55,7 @@ class SlaveSync:
         identity: of this slave.
         members: returns ids and addresses of the group as name servers show them; call :meth:`look` when they change.
         tables: what is kept like the other replica's.
+        history: of this slave's log.
 
     Attributes:
         synced: every table was copied at least once, in this life of the broker or a former one: without that, a slave
@@ -69,6 +72,7 @@ class SlaveSync:
         identity: Identity,
         members: Callable[[], Mapping[int, str] | None],
         tables: ReplicatedTables,
+        history: HistoryKeeper,
     ) -> None:
         self._clock = world.clock
         self._replication = replication
@@ -76,6 +80,7 @@ class SlaveSync:
         self._identity = identity
         self._members = members
         self._tables = tables
+        self._history = history
         self._source: Source | None = None
         self._copyings: dict[str, Copying] = {}
         self._changed = trio.Event()
@@ -108,7 +113,7 @@ class SlaveSync:
                 try:
                     await self.round(source)
                     self._note(source, "")
-                except (RemotingError, SyncError, ValueError) as error:
+                except (RemotingError, SyncError, ValueError, OSError) as error:
                     self._note(source, str(error))
                     self._forget()  # it may come back with another history
                 with self._clock.move_on_after(self._pause):
@@ -161,6 +166,7 @@ class SlaveSync:
                 log.debug("no such table", source=source.address, table=table.name, why=error)
                 return reading
             self._heed_hint(answer)
+            await self._compare_history(source, answer)
             began = self._clock.monotonic()
             taken = copying.take(answer)
             reading += self._clock.monotonic() - began
@@ -175,6 +181,22 @@ class SlaveSync:
             else:
                 notice.told()
         return reading
+
+    async def _compare_history(self, source: Source, answer: Answer) -> None:
+        """Cut progress that was made in a log which the source does not have; then follow the master's history.
+
+        Raises:
+            SyncError: a slave's log parts from ours: nothing of it is taken.
+        """
+        theirs, own = history_of(answer.ext), self._history.value
+        if theirs == own or not theirs.lives:
+            return
+        parting = own.parting(theirs)
+        if not source.leads and parting is not None and parting.own_goes_on:
+            raise SyncError(f"its log is another one than ours from byte {parting.at:.0f} on")
+        await self._history.cut_by(theirs, f"{source.address} never had it or has lost it")
+        if source.leads and source.continues():
+            await self._history.adopt(theirs)
 
     def _heed_hint(self, answer: Answer) -> None:
         hint = answer.ext.get(TABLES)

@@ -83,6 +83,8 @@ class StoreCore:
         self.last_dispatched_ms = 0
         #: Everything before this offset is durable.
         self.flushed = 0
+        #: Nothing that was ever written at the end of this log has been lost since it was last open.
+        self.kept_all = True
         #: Where the first damage lies that recovery made void; None when the log has all its messages.
         self.hole: int | None = None
         #: Which topics were deleted; their messages in the log count no more.

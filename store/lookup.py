@@ -91,6 +91,28 @@ class Lookup:
         # Now everything before low is older (or, for the upper boundary, not younger).
         return max(first, low - 1) if upper else min(low, end)
 
+    def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.queue_offset_at`."""
+        low, high = self.min_queue_offset(topic, queue_id), self.max_queue_offset(topic, queue_id)
+        while low < high:
+            middle = (low + high) // 2
+            place = self.record_place(topic, queue_id, middle)
+            if place is None or place[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def record_before(self, physical_offset: int) -> int | None:
+        """See :meth:`understudy.store.message_store.MessageStore.record_before`."""
+        found = None
+        for topic, queue_id in (*self._core.consume_queues.by_key, *self._core.batch_queues.by_key):
+            following = self.queue_offset_at(topic, queue_id, physical_offset)
+            place = self.record_place(topic, queue_id, following - 1)
+            if place is not None and place[0] < physical_offset and (found is None or place[0] > found):
+                found = place[0]
+        return found
+
     def read(self, physical_offset: int) -> memoryview | None:
         """See :meth:`understudy.store.message_store.MessageStore.read`."""
         seen = self._core.log.parse_at(physical_offset)

@@ -182,6 +182,10 @@ class MessageStore:
         """
         return self._lookup.offset_by_time(topic, queue_id, timestamp_ms, boundary)
 
+    def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
+        """Return the queue offset of the first message at or after a byte of the log, else that of the next one."""
+        return self._lookup.queue_offset_at(topic, queue_id, physical_offset)
+
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """Return the store time in milliseconds of a message of a queue; -1 when there is none."""
         return self._lookup.store_time_of(topic, queue_id, offset)
@@ -193,6 +197,10 @@ class MessageStore:
     def read(self, physical_offset: int) -> memoryview | None:
         """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""
         return self._lookup.read(physical_offset)
+
+    def record_before(self, physical_offset: int) -> int | None:
+        """Return where the last queued record begins that begins before *physical_offset*; None when there is none."""
+        return self._lookup.record_before(physical_offset)
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
@@ -271,6 +279,11 @@ class MessageStore:
     def min_physical_offset(self) -> int:
         """First byte of the first file; -1 for an empty log."""
         return self._core.segments.min_offset
+
+    @property
+    def kept_all(self) -> bool:
+        """Whether the log holds all that it held when it was last open; after a loss of power nobody can tell."""
+        return self._core.kept_all
 
     @property
     def hole(self) -> int | None:

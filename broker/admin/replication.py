@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer, long_json_answer
+from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.format import names
@@ -159,7 +160,7 @@ class ReplicationAdmin:
         if asked is not None:
             life, _, known = asked.partition("-")
             current = f"{self._broker.started_ms}-{offsets.revision}"
-            ext = {KNOWN_OFFSETS: current, TABLES: self._tables()}
+            ext = {KNOWN_OFFSETS: current, TABLES: self._tables(), LOG_HISTORY: self._broker.history.value.to_text()}
             if asked == current:
                 return response(command, ext=ext)
             partly = life == str(self._broker.started_ms) and known.isdecimal()
@@ -183,8 +184,11 @@ class ReplicationAdmin:
         return f"{topics.state_version}.{topics.counter}.{topics.timestamp}-{groups.counter}.{groups.timestamp}"
 
     def delay_offsets(self, connection: Connection, command: Command) -> Command:
-        """Return how far each delay level is delivered (45)."""
-        return json_answer(command, self._broker.schedule_progress.to_json())
+        """Return how far each delay level is delivered (45); to a replica of ours also in which log."""
+        ext = None
+        if optional(command, LOG_HISTORY) is not None:
+            ext = {LOG_HISTORY: self._broker.history.value.to_text()}
+        return json_answer(command, self._broker.schedule_progress.to_json(), ext=ext)
 
     def request_modes(self, connection: Connection, command: Command) -> Command:
         """Return the modes that differ from the default: none of a master, a slave's are its master's (402)."""

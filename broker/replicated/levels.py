@@ -7,7 +7,8 @@ from typing import Any
 
 from understudy.broker import delay
 from understudy.broker.delay_progress import ScheduleProgress
-from understudy.broker.merge import Limit, Table, merge, places
+from understudy.broker.log_history import LOG_HISTORY
+from understudy.broker.merge import Limit, Place, Table, merge, places
 from understudy.broker.replicated.rules import read_levels
 from understudy.broker.replicated.table import Answer, Copying, FilePlan, Merged, ProgressTable, Source, Taken
 from understudy.format import names
@@ -48,6 +49,10 @@ class ReplicatedLevels(ProgressTable):
         """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
         return _Levels(self.table)
 
+    def asking(self) -> dict[str, str]:
+        """See :class:`ProgressTable`."""
+        return {LOG_HISTORY: ""}
+
     def places(self) -> Table:
         """See :class:`ProgressTable`."""
         return _places(self.table.offsets)
@@ -60,6 +65,10 @@ class ReplicatedLevels(ProgressTable):
         """See :class:`ProgressTable`."""
         levels, version = read_levels(answer.body)
         return Merged(merge(self.places(), _places(levels), limit), version)
+
+    def cut(self, places: Mapping[tuple[str, int], Place]) -> None:
+        """See :class:`ProgressTable`."""
+        self.table.cut({_level(key): place.offset for (key, _), place in places.items()})
 
     def put(self, merged: Merged) -> None:
         """See :class:`ProgressTable`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from understudy.broker.merge import Limit, Table, merge, places, table_of
+from understudy.broker.merge import Limit, Place, Table, merge, places, table_of
 from understudy.broker.offsets import OffsetTable, is_of
 from understudy.broker.replicated.rules import OffsetsAnswer, of_present, offsets_to_take, read_offsets
 from understudy.broker.replicated.table import (
@@ -112,6 +112,13 @@ class ReplicatedOffsets(ProgressTable):
             own = {key: queues for key, queues in own.items() if not is_of(key, (), gone)}
         rows = merge(own, places(theirs.table, theirs.stamps), limit)
         return Merged(rows, theirs.version, theirs)
+
+    def cut(self, places: Mapping[tuple[str, int], Place]) -> None:
+        """See :class:`ProgressTable`."""
+        cut: dict[str, dict[int, int]] = {}
+        for (key, queue_id), place in places.items():
+            cut.setdefault(key, {})[queue_id] = place.offset
+        self.table.cut(cut)
 
     def put(self, merged: Merged) -> None:
         """See :class:`ProgressTable`."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from understudy.broker.merge import Limit, Row, Table
+from understudy.broker.merge import Limit, Place, Row, Table
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
 
@@ -213,6 +213,10 @@ class ProgressTable(ReplicatedTable):
         Raises:
             ValueError: it is no such table.
         """
+
+    @abstractmethod
+    def cut(self, places: Mapping[tuple[str, int], Place]) -> None:
+        """Set places (by key and queue id) back to what this log has."""
 
     @abstractmethod
     def put(self, merged: Merged) -> None:

@@ -10,8 +10,8 @@ The reference cuts its log in recovery, and the slaves are longer than it for ev
 from __future__ import annotations
 
 from understudy.broker.broker import Broker
+from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.tables import RefusedError, ask
 from understudy.ha.continuity import MismatchError
 from understudy.ha.healing import Look
 from understudy.ha.hole_filling import HoleFilling

@@ -15,10 +15,10 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.merge import unmoved
-from understudy.broker.replicated.rules import ReplicaTableError
+from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import RefusedError, compare, keep
+from understudy.container.preonline.tables import compare, keep
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 
@@ -73,15 +73,15 @@ class LateTakeOver:
 
     async def _try(self, member: Member) -> None:
         broker, name = self._broker, self._broker.identity.canonical_name
+        try:
+            found = await compare(broker, member)
+        except (RemotingError, RefusedError, ValueError) as error:
+            log.debug("slave still not reached", broker=name, member=member, why=error)
+            return
         taken = {}
         for table in self._tables:
-            try:
-                merged = await compare(broker, member, table)
-            except (RemotingError, RefusedError, ReplicaTableError) as error:
-                log.debug("slave still not reached", broker=name, member=member, why=error)
-                return
             before = self._before[table.kind]
-            merged = attrs.evolve(merged, rows=unmoved(merged.rows, before))
+            merged = attrs.evolve(found[table], rows=unmoved(found[table].rows, before))
             table.put(merged)
             for row in merged.rows:
                 if row.changed:

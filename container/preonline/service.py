@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -10,9 +10,10 @@ import trio
 from understudy.broker.admin.replication import SUCCESSOR
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
-from understudy.broker.replicated.rules import ReplicaTableError, read_object
 from understudy.broker.replicated.table import ProgressTable
 from understudy.container.preonline import handshake
+from understudy.container.preonline.asking import RefusedError, ask
+from understudy.container.preonline.common_log import end_of_log
 from understudy.container.preonline.handshake import (
     MASTER_ID,
     Done,
@@ -26,7 +27,7 @@ from understudy.container.preonline.handshake import (
 )
 from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import RefusedError, ask, compare, keep
+from understudy.container.preonline.tables import compare, keep
 from understudy.ha.slave import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
@@ -134,7 +135,7 @@ class PreOnline:
             if state.phase is Phase.ASK_MASTER:
                 return await self._ask_master(state.target)
             return await self._await_following()
-        except (RemotingError, ReplicaTableError, RefusedError, OSError) as error:
+        except (RemotingError, RefusedError, ValueError, OSError) as error:
             return Failed(str(error))
 
     async def _ask_members(self) -> Event:
@@ -200,11 +201,7 @@ class PreOnline:
         return Failed(f"slave {member.broker_id} at {member.address} did not begin to copy within {COPY_SECONDS:g} s")
 
     async def _ahead_bytes(self, member: Member) -> int:
-        answer = await ask(self._broker, member, RequestCode.GET_BROKER_RUNTIME_INFO)
-        table = read_object(answer.body).get("table")
-        text = str(table.get("commitLogMaxOffset", "0")) if isinstance(table, Mapping) else "0"
-        end = int(text) if text.isdecimal() else 0
-        return max(end - self._broker.store.max_physical_offset, 0)
+        return max(await end_of_log(self._broker, member) - self._broker.store.max_physical_offset, 0)
 
     async def _take_over(self, member: Member) -> Event:
         broker, is_master = self._broker, self.state.own_id == MASTER_ID
@@ -214,7 +211,7 @@ class PreOnline:
             await fill_holes(broker, member)
         # What a slave has less of the log than another one, it may still get from the master.
         ahead = await self._ahead_bytes(member) if is_master else 0
-        merged = {table: await compare(broker, member, table) for table in broker.tables.progress}
+        merged = await compare(broker, member)
         if ahead > 0:
             merged = {
                 table: attrs.evolve(each, rows=within(each.rows, self._end_of(table))) for table, each in merged.items()

@@ -3,47 +3,46 @@
 from __future__ import annotations
 
 from understudy.broker.broker import Broker
-from understudy.broker.merge import Limit, unlimited
+from understudy.broker.log_history import history_of
+from understudy.broker.merge import unlimited
 from understudy.broker.replicated.table import Answer, Merged, ProgressTable
 from understudy.broker.storage import config_path
+from understudy.container.preonline.asking import ask
+from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import FILE_NAME, Report
-from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, request
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import save_table
 
 log = get_logger("container.preonline")
 
-QUESTION_TIMEOUT_MS = 3_000
 
+async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]:
+    """Compare each table of progress of *broker* with that of *member*.
 
-class RefusedError(Exception):
-    """Another broker did not do what it was asked for."""
-
-
-async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
-    """Return the answer of *member*. Raises ``RemotingError``, :class:`RefusedError`."""
-    answer = await broker.client.invoke(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
-    if answer.code != ResponseCode.SUCCESS:
-        raise RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")
-    return answer
-
-
-async def compare(broker: Broker, member: Member, table: ProgressTable, limit: Limit = unlimited) -> Merged:
-    """Compare a table of progress of *broker* with that of *member*; change nothing.
-
-    Args:
-        broker: the one that comes back.
-        member: asked for its table.
-        table: ours.
-        limit: up to where the places of *member* count.
+    Places of *member* count as far as its log and ours are the same. When it is the other way round, because this
+    slave slept through a new life of its master, our own are cut; nothing else changes.
 
     Raises:
-        RemotingError, RefusedError, ReplicaTableError: there is no answer, or none that can be understood.
+        RemotingError, RefusedError, ValueError, OSError: there is no answer, none that can be understood, or what was
+            cut could not be made durable.
     """
-    answer = await ask(broker, member, table.code, table.asking() or None)
-    return table.merge(Answer(answer.ext or {}, answer.body), limit)
+    found, bytes_end = {}, None
+    for table in broker.tables.progress:
+        answer = await ask(broker, member, table.code, table.asking() or None)
+        theirs, history = history_of(answer.ext or {}), broker.history
+        parting = history.value.parting(theirs)
+        if parting is None:
+            if bytes_end is None:
+                bytes_end = await common_end(broker, member)
+            limit = history.limit(table, bytes_end)
+        elif broker.role.is_slave and not parting.own_goes_on:
+            await history.cut_by(theirs, f"{member.address} has another log from there on")
+            limit = unlimited
+        else:
+            limit = history.limit(table, parting.at)
+        found[table] = table.merge(Answer(answer.ext or {}, answer.body), limit)
+    return found
 
 
 async def keep(broker: Broker, report: Report) -> None:

@@ -9,6 +9,8 @@ import trio
 from container_ring import TOPIC, open_ring, run
 
 from understudy.container.role_services import RoleServices
+from understudy.mqclient.message import Message
+from understudy.mqclient.queue import MessageQueue
 from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.waiting import until
 
@@ -122,8 +124,10 @@ def test_a_deliberate_reset_wins_wherever_it_was_made(where: str) -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
             master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            for _ in range(60):
+                await ring.producer.send(Message(TOPIC, b"read"), queue=MessageQueue(TOPIC, "g0", 0))
             await ring.commit(master, 50)
-            await trio.sleep(5)
+            await trio.sleep(12)  # the messages are durable
             # given an administrator who sets a group back on one side while the other one goes on
             if where == "at the master":
                 ring.cluster.partition(["c1"], ["c2", "c3"])

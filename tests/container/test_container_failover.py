@@ -181,9 +181,11 @@ def test_a_returning_master_has_every_commit_of_both_sides(at_master: int, at_sl
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
             master = ring.broker("g0", 0)
-            await ring.commit(master, 5, queue_id=0)
-            await ring.commit(master, 5, queue_id=1)
-            await trio.sleep(5)
+            for queue_id, count in ((0, 5 + at_master), (1, 5 + at_slave)):
+                for _ in range(count):
+                    await ring.producer.send(Message(TOPIC, b"read"), queue=MessageQueue(TOPIC, "g0", queue_id))
+                await ring.commit(master, 5, queue_id=queue_id)
+            await trio.sleep(12)  # the messages are durable
             # given commits on the master alone until it dies (its durability window passes, the slave is cut off)
             ring.cluster.partition(["c1"], ["c2", "c3"])
             for number in range(at_master):

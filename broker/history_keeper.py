@@ -1,0 +1,113 @@
+"""Keeps the history of one broker's log, durably, and cuts progress that was made in what the log does not have.
+
+The order of writes: progress that was cut is durable before the history is. A crash in between leaves offsets under an
+older history than theirs; then less of them counts elsewhere, never more.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from understudy.broker.log_history import LogHistory
+from understudy.broker.merge import Limit, Place, unlimited
+from understudy.broker.persistence import Persistence
+from understudy.broker.replicated.rows import ReplicatedTables
+from understudy.broker.replicated.table import ProgressTable
+from understudy.runtime.log import get_logger
+from understudy.store.message_store import MessageStore
+
+log = get_logger("broker.history")
+
+NAME, FILE_NAME = "log history", "logHistory.json"
+
+
+class HistoryKeeper:
+    """The history of one log.
+
+    Args:
+        store: the log.
+        tables: whose progress speaks of it.
+        persistence: saves them, and this.
+        source: ids of lives are drawn from it.
+
+    Attributes:
+        value: the history as it is now.
+    """
+
+    def __init__(
+        self, store: MessageStore, tables: ReplicatedTables, persistence: Persistence, source: random.Random
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._persistence = persistence
+        self._source = source
+        self.value = LogHistory()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the content of the file."""
+        return {"lives": self.value.to_json()}
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """Take the content of the file. Raises ``ValueError``."""
+        self.value = LogHistory.from_json(content.get("lives", []))
+
+    async def begin(self) -> None:
+        """Begin a new life when this master may go on with other messages than its slaves have.
+
+        Progress beyond the ends of its queues is cut then: it was made in messages that are lost.
+
+        Errors: ``OSError``: it could not be made durable; the master must not serve.
+        """
+        if self.value.lives and self._store.kept_all:
+            return
+        if not self._store.kept_all:
+            await self._cut("the end of the log was lost", self._end_of)
+        self.value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)
+        await self._persistence.save(NAME)
+
+    async def cut_by(self, theirs: LogHistory, why: str) -> None:
+        """Cut this slave's progress where its own history parts from that of the replica that it follows."""
+        parting = self.value.parting(theirs)
+        if parting is not None and parting.at < math.inf:
+            await self._cut(why, lambda table: self.limit(table, parting.at))
+
+    async def adopt(self, theirs: LogHistory) -> None:
+        """Take over the history of the master whose log this one was seen to continue; progress is durable first."""
+        for table in self._tables.progress:
+            await self._persistence.save(table.name)
+        self.value = theirs
+        await self._persistence.save(NAME)
+
+    def limit(self, table: ProgressTable, physical_offset: float) -> Limit:
+        """Return up to where places count that were made in a log which is ours up to *physical_offset* (bytes)."""
+        if physical_offset == math.inf:
+            return unlimited
+        end = int(physical_offset)
+        return lambda key, queue_id: self._store.queue_offset_at(*table.queue_of(key, queue_id), end)
+
+    def _end_of(self, table: ProgressTable) -> Limit:
+        return lambda key, queue_id: self._store.max_queue_offset(*table.queue_of(key, queue_id))
+
+    async def _cut(self, why: str, limit_of: Callable[[ProgressTable], Limit]) -> None:
+        for table in self._tables.progress:
+            limit, cut = limit_of(table), {}
+            for key, queues in table.places().items():
+                for queue_id, place in queues.items():
+                    most = limit(key, queue_id)
+                    if most is not None and place.offset > most:
+                        cut[key, queue_id] = Place(place.reset_stamp, most)
+                        log.warning(
+                            "offset cut: it lies beyond what this log has",
+                            table=table.name,
+                            key=key,
+                            queue=queue_id,
+                            was=place.offset,
+                            now=most,
+                            why=why,
+                        )
+            if cut:
+                table.cut(cut)
+                await self._persistence.save(table.name)

@@ -1,0 +1,22 @@
+"""Questions of a returning broker to another one of its group."""
+
+from __future__ import annotations
+
+from understudy.broker.broker import Broker
+from understudy.container.preonline.handshake import Member
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+
+QUESTION_TIMEOUT_MS = 3_000
+
+
+class RefusedError(Exception):
+    """Another broker did not do what it was asked for."""
+
+
+async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
+    """Return the answer of *member*. Raises ``RemotingError``, :class:`RefusedError`."""
+    answer = await broker.client.invoke(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
+    if answer.code != ResponseCode.SUCCESS:
+        raise RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")
+    return answer

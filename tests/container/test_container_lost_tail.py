@@ -1,0 +1,287 @@
+"""Offsets count only in the log that they were made in: a master that lost the end of its log, and its slaves."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.broker.broker import Broker
+from understudy.broker.log_history import Life, LogHistory
+from understudy.broker.merge import Reason, merge, places, table_of
+from understudy.broker.replicated.table import Source
+from understudy.broker.slave_sync import SyncError
+from understudy.container.preonline.common_log import common_end
+from understudy.container.preonline.handshake import Member
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.message import Message
+from understudy.mqclient.queue import MessageQueue
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.errors import RemotingError
+from understudy.testkit.waiting import until
+
+sys.path.append(str(Path(__file__).parent.parent / "broker_slave"))
+from slave_rig import Pair, open_pair, run
+
+ACTING = {"enableSlaveActingMaster": "true", "totalReplicas": "2"}
+DURABLE_SECONDS = 12.0
+"""Longer than ``flushCommitLogThoroughInterval``."""
+
+
+async def send(pair: Pair, count: int, text: bytes) -> None:
+    sent = 0
+    while sent < count:
+        message = Message("orders", text + b" %d" % sent)
+        try:
+            await pair.producer.send(message, queue=MessageQueue("orders", "broker-a", 0))
+        except ClientError:  # the connection of a former life of the master
+            await trio.sleep(1)
+        else:
+            sent += 1
+
+
+async def refuse(source: Source) -> None:
+    raise SyncError("not now")
+
+
+async def back(pair: Pair, host: str) -> None:
+    """Restart the broker of *host*; return when connections of its former life are gone."""
+    await pair.cluster.restart(host)
+    with suppress(RemotingError):
+        await pair.ask(pair.cluster.brokers(host)["broker-a"], RequestCode.GET_BROKER_RUNTIME_INFO)
+
+
+def at(broker: Broker) -> int:
+    return broker.offsets.query("readers", "orders", 0)
+
+
+def end(broker: Broker) -> int:
+    return broker.store.max_queue_offset("orders", 0)
+
+
+async def online(pair: Pair) -> None:
+    await until(lambda: not pair.master.registration.isolated, 40)
+
+
+async def lose_tail(pair: Pair) -> int:
+    """Let the master lose messages, from 100 on at the earliest, which its slave has and a group has consumed to 105.
+
+    The slave is away when the master goes on with ten others. Returns the first offset that was lost.
+    """
+    await pair.send(4)
+    await send(pair, 100 - end(pair.master), b"durable")
+    await pair.commit(90)
+    await trio.sleep(DURABLE_SECONDS)
+    await send(pair, 5, b"lost")
+    await pair.commit(105)
+    await until(lambda: end(pair.slave) == 105 and at(pair.slave) == 105, 5)
+    await trio.sleep(1)  # both tables are saved
+    await pair.cluster.kill("c1", power=True)
+    await pair.cluster.kill("c2")
+    await back(pair, "c1")
+    await online(pair)
+    lost_from = end(pair.master)
+    assert 100 <= lost_from < 105
+    await send(pair, 10, b"new")
+    return lost_from
+
+
+def test_a_master_that_lost_messages_goes_on_before_the_new_ones() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            lost_from = await lose_tail(pair)
+            # then the group reads all of the new ones
+            assert at(pair.master) == lost_from
+            # and a clean stop, or the end of the process alone, begins no new life of the log
+            lives = pair.master.history.value
+            assert len(lives.lives) == 2
+            await pair.cluster.kill("c1")
+            await back(pair, "c1")
+            assert pair.master.history.value == lives
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("knows_history", [True, False])
+def test_a_slave_whose_log_has_parted_does_not_move_the_group_beyond_the_common_point(knows_history: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            lost_from = await lose_tail(pair)
+            # given a slave with the other log that acts when the master has died again
+            await trio.sleep(1)
+            await pair.cluster.kill("c1")
+            await back(pair, "c2")
+            await until(lambda: "schedule" in pair.slave.services.running(), 20)
+            if not knows_history:  # as one of the reference
+                pair.slave.history.value = LogHistory()
+            assert at(pair.slave) == 105
+            pair.slave.slave_sync.round = refuse  # type: ignore[method-assign]  # it is asked before it can look itself
+            # when the master is back
+            await back(pair, "c1")
+            await online(pair)
+            # then the group has not moved, and the report says why
+            assert at(pair.master) == lost_from
+            report = await pair.ask(pair.master, RequestCode.GET_PRE_ONLINE_REPORT)
+            assert Reason.OTHER_HISTORY.value in report.body.decode()
+
+    run(scenario)
+
+
+def test_a_slave_whose_log_has_parted_forgets_what_was_made_in_the_lost_messages() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            lost_from = await lose_tail(pair)
+            await back(pair, "c2")
+            assert at(pair.slave) == 105
+            await until(lambda: at(pair.slave) == lost_from, 10)
+            # it goes on with what its master says, under the history that it had, for its log is still another one
+            await pair.commit(lost_from + 3)
+            await until(lambda: at(pair.slave) == lost_from + 3, 5)
+            assert len(pair.slave.history.value.lives) == 1
+            # and when it acts for a while, the master takes nothing back but what both logs have
+            await trio.sleep(3)
+            await pair.cluster.kill("c1")
+            await until(lambda: "schedule" in pair.slave.services.running(), 10)
+            await pair.commit(lost_from + 5, broker=pair.slave)
+            await back(pair, "c1")
+            await online(pair)
+            assert at(pair.master) == lost_from + 3
+
+    run(scenario)
+
+
+def test_a_slave_whose_log_continues_takes_over_the_history_durably() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            await pair.in_step(10, 3)
+            await until(lambda: pair.slave.history.value == pair.master.history.value != LogHistory(), 5)
+            await trio.sleep(DURABLE_SECONDS)
+            # when the master loses its power, but nothing of its log
+            await pair.cluster.kill("c1", power=True)
+            await back(pair, "c1")
+            await online(pair)
+            assert at(pair.master) == 3
+            await until(lambda: pair.slave.history.value == pair.master.history.value, 10)
+            assert len(pair.slave.history.value.lives) == 2
+            value = pair.slave.history.value
+            await trio.sleep(1)
+            await pair.cluster.kill("c2", power=True)
+            await back(pair, "c2")
+            assert pair.slave.history.value == value
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 5])
+def test_where_two_logs_part_is_found_by_their_bytes(lost: int) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await send(pair, 30, b"both")
+            await until(lambda: end(pair.slave) == 30, 5)
+            await trio.sleep(DURABLE_SECONDS)
+            common = pair.master.store.max_physical_offset
+            await send(pair, lost, b"lost")
+            await until(lambda: end(pair.slave) == 30 + lost, 5)
+            await pair.cluster.kill("c1", power=True)
+            await back(pair, "c1")
+            await trio.sleep(1)
+            slave = Member(1, pair.slave.identity.address)
+            # a log that is only longer or shorter has not parted
+            assert await common_end(pair.master, slave) == math.inf
+            kept = pair.master.store.max_physical_offset
+            assert common <= kept
+            await send(pair, 12, b"new")
+            await trio.sleep(20)
+            parted = pair.slave.store.max_physical_offset > kept and end(pair.slave) == 30 + lost
+            assert parted is (lost > 0)
+            assert await common_end(pair.master, slave) == (kept if parted else math.inf)
+
+    run(scenario)
+
+
+# --- the value -----------------------------------------------------------------------------------------------------
+
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["append", "lose", "restart", "copy a", "copy b"]), st.integers(0, 5)), max_size=25
+)
+
+
+@given(STEPS)
+def test_what_two_logs_have_in_common_is_never_less_than_their_histories_say(steps: list[Step]) -> None:
+    log: list[int] = []
+    history = LogHistory().begun("0", 0)
+    slaves: dict[str, tuple[list[int], LogHistory]] = {"a": ([], LogHistory()), "b": ([], LogHistory())}
+    for number, (what, count) in enumerate(steps, start=1):
+        if what == "append":
+            log += [number * 10 + each for each in range(count)]
+        elif what in ("lose", "restart"):
+            log = log[: len(log) - count] if what == "lose" and count else log
+            history = history.begun(str(number), len(log))
+        else:
+            copy, _ = slaves[what[-1]]
+            if log[: len(copy)] == copy:  # it continues: only then it follows
+                slaves[what[-1]] = (log[: len(copy) + count], history)
+    for copy, known in slaves.values():
+        assert LogHistory.from_text(known.to_text()) == LogHistory.from_json(known.to_json()) == known
+        parting = history.parting(known)
+        if parting is None:
+            continue  # a log that lost everything began anew; then bytes are compared
+        for place in range(int(min(parting.at, len(copy), len(log)))):
+            assert copy[place] == log[place]
+        # everything else of the copy is lost, unless nothing was lost at all
+        if parting.at < min(len(copy), len(log)):
+            assert copy[int(parting.at)] != log[int(parting.at)] or parting.other_goes_on is False
+        back = known.parting(history)
+        assert back is not None
+        assert (back.at, back.own_goes_on, back.other_goes_on) == (
+            parting.at,
+            parting.other_goes_on,
+            parting.own_goes_on,
+        )
+
+
+@pytest.mark.parametrize("text", ["x", "a@b", "a@-1", "@", "a@1,b"])
+def test_a_history_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no id@start"):
+        LogHistory.from_text(text)
+    for value in ({}, [{"id": "a"}], [5], [{"id": "a", "start": "x"}]):
+        with pytest.raises(ValueError, match="lives"):
+            LogHistory.from_json(value)
+
+
+def test_a_life_that_begins_before_others_takes_them_away() -> None:
+    history = LogHistory((Life("a", 0), Life("b", 100)))
+    assert history.begun("c", 90) == LogHistory((Life("a", 0), Life("c", 90)))
+    parting = history.begun("c", 90).parting(history)
+    assert parting is not None
+    assert (parting.at, parting.own_goes_on, parting.other_goes_on) == (90, True, True)
+    assert history.parting(LogHistory((Life("x", 0),))) is None
+
+
+# --- the cut -------------------------------------------------------------------------------------------------------
+
+TABLE = st.dictionaries(st.sampled_from(["t@a", "t@b"]), st.dictionaries(st.integers(0, 2), st.integers(0, 20)))
+
+
+@given(TABLE, TABLE, st.integers(0, 20))
+def test_nothing_beyond_the_common_point_is_taken_and_nothing_before_it_is_lost(
+    own: dict[str, dict[int, int]], other: dict[str, dict[int, int]], most: int
+) -> None:
+    rows = merge(places(own), places(other), lambda key, queue_id: most)
+    for row in rows:
+        before = -1 if row.own is None else row.own.offset
+        theirs = -1 if row.other is None else row.other.offset
+        assert row.merged.offset == max(before, min(theirs, most))
+        assert (row.reason is Reason.OTHER_HISTORY) == (theirs > max(before, most))
+    # once more changes nothing
+    merged = table_of(rows)
+    again = merge(merged, places(other), lambda key, queue_id: most)
+    assert not any(row.changed for row in again)
