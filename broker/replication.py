@@ -155,7 +155,6 @@ class Replication:
         """Open the side of the role in force; :meth:`run_master` or :meth:`run_slave` runs it."""
         store, role = self._store, self._identity.role
         assert store is not None
-        self.initial_offset = store.max_physical_offset
         # The store of a slave has one writer: what comes from the master.
         store.set_writable(not role.is_slave)
         store.set_correct_offsets(not role.is_slave or self._options.store.offset_check_in_slave)
@@ -163,7 +162,6 @@ class Replication:
             incomplete = store.drop_incomplete()
             if incomplete:
                 log.warning("the master's last record had not come whole, it is cut off", bytes=incomplete)
-            self.initial_offset = store.max_physical_offset
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
@@ -175,6 +173,7 @@ class Replication:
 
             self.slave = HaSlave(self._world, store, self._parameters)
             self.slave.set_master(self._fixed_address())
+        self.initial_offset = store.max_physical_offset
 
     def end(self) -> None:
         """Close the side of a role whose session has ended; what is known of a master goes with it."""

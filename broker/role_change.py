@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = get_logger("broker.role")
 
 REGISTRATION_MS = 1_000
+STOPS = "the broker stops"
 
 
 class RoleChangeError(Exception):
@@ -49,8 +50,9 @@ class _Change:
     error: RoleChangeError | None = None
 
     def finish(self, error: RoleChangeError | None = None) -> None:
-        self.error = error
-        self.done.set()
+        if not self.done.is_set():
+            self.error = error
+            self.done.set()
 
 
 class Roles:
@@ -69,6 +71,7 @@ class Roles:
         self._open_rules = open_rules
         self._asked: deque[_Change] = deque()
         self._wake = trio.Event()
+        self._ended = False
         self.session = RoleSession(broker, open_rules)
 
     async def change(self, role: Role) -> None:
@@ -77,15 +80,11 @@ class Roles:
         *Errors*: :class:`RoleChangeError`: it comes from an older epoch than the role in force, its port cannot be had,
         or the broker stops.
         """
-        current = self._broker.role
-        if role.epoch < current.epoch:
-            raise RoleChangeError(f"epoch {role.epoch} of {role} is older than that of {current}")
+        if self._ended:
+            raise RoleChangeError(STOPS)
         change = _Change(role)
         self._asked.append(change)
         self._wake.set()
-        self._broker.send.admission.refusal = CommandError(
-            ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"
-        )
         await change.done.wait()
         if change.error is not None:
             raise change.error
@@ -98,16 +97,31 @@ class Roles:
             while True:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self.session.run, broker.services)
-                    while not self._asked:
-                        self._wake = trio.Event()
-                        await self._wake.wait()
+                    change = await self._next()
+                    broker.send.admission.refusal = CommandError(
+                        ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"
+                    )
                     await broker.acknowledgements.emptied()  # while slaves still copy
                     nursery.cancel_scope.cancel()
                 with trio.CancelScope(shield=True):
-                    await self._turn(self._asked.popleft())
+                    await self._turn(change)
+                self._asked.popleft()
         finally:
+            self._ended = True
             for change in self._asked:
-                change.finish(RoleChangeError("the broker stops"))
+                change.finish(RoleChangeError(STOPS))
+
+    async def _next(self) -> _Change:
+        """Wait for the next change that may be made; it stays the first of those asked for."""
+        while True:
+            self._wake = trio.Event()
+            while self._asked:
+                change, current = self._asked[0], self._broker.role
+                if change.role.epoch >= current.epoch:
+                    return change
+                change.finish(RoleChangeError(f"the epoch of {change.role} is older than that of {current}"))
+                self._asked.popleft()
+            await self._wake.wait()
 
     async def _turn(self, change: _Change) -> None:
         """Give the broker, of which no session runs, the role that was asked for, and make its session."""

@@ -85,8 +85,8 @@ def _always(decisions: Decisions) -> Decision:
     return Decision(True, "always on")
 
 
-def _when(run: object, reason: str) -> Callable[[Decisions], Decision]:
-    return lambda decisions: Decision(bool(run), reason)
+def _because(reason: str) -> Callable[[Decisions], Decision]:
+    return lambda decisions: Decision(True, reason)
 
 
 def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
@@ -106,9 +106,9 @@ def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
         ServiceRow("role", _always, broker.roles.run),
     ]
     if fast is not None:
-        rows.append(ServiceRow("fast server", _when(True, f"listenPort={broker.options.server.listen_port}"), fast.run))
+        rows.append(ServiceRow("fast server", _because(f"listenPort={broker.options.server.listen_port}"), fast.run))
     if metrics is not None:
-        rows.append(ServiceRow("metrics", _when(True, "metricsExporterType=PROM"), metrics.run))
+        rows.append(ServiceRow("metrics", _because("metricsExporterType=PROM"), metrics.run))
     return tuple(rows)
 
 

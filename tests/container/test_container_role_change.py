@@ -19,6 +19,7 @@ from understudy.format.record import decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
@@ -249,3 +250,68 @@ def test_the_roster_shows_the_services_of_the_role_in_force_with_their_reasons()
             assert after["metadata sync"] == after["replication from the master"] == "running"
 
     run(scenario)
+
+
+def test_changes_that_are_asked_for_at_once_are_made_one_after_the_other() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING) as pair:
+            one, refused = pair.one, []
+
+            async def change(epoch: int) -> None:
+                role = Role("SLAVE", 2, epoch, "test") if epoch % 2 else Role(MASTER, 0, epoch, "test")
+                try:
+                    await one.change_role(role)
+                except RoleChangeError as error:
+                    refused.append(str(error))
+
+            # when six are asked for in any order, before the first has been made
+            async with trio.open_nursery() as nursery:
+                for epoch in random.Random(1).sample(range(1, 7), 6):
+                    nursery.start_soon(change, epoch)
+            # then the newest is in force, and what was older than one that was made is refused
+            assert one.role == Role(MASTER, 0, 6, "test")
+            assert refused and all("is older than that of" in each for each in refused)
+            await until(lambda: not one.registration.isolated and "schedule" in one.services.running(), 30)
+            running = one.services.running()
+            assert "replication to slaves" in running and "replication from the master" not in running
+            assert await pair.send(one, b"x") == 0
+
+    run(scenario)
+
+
+def test_a_change_that_waits_ends_with_its_broker() -> None:
+    async def scenario(source: random.Random) -> None:
+        settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "totalReplicas": "2", "slaveTimeout": "60000"}
+        async with SimCluster(source) as cluster, open_client(cluster.client_world()) as client:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "g", **settings}])
+            await cluster.start_container("c2", [{"brokerName": "g", "brokerRole": "SLAVE", "brokerId": "1"}])
+            pair = Pair(cluster, client)
+            await until(lambda: pair.two.slave_sync.synced, 30)
+            cluster.partition(["c1"], ["c2"])
+            told = []
+
+            async def changes() -> None:
+                with pytest.raises(RoleChangeError) as error:
+                    await pair.one.change_role(SLAVE_2)
+                told.append(str(error.value))
+
+            async with trio.open_nursery() as nursery:
+                # given a send that waits for its copy, and a change that waits for the send
+                nursery.start_soon(_ignore_answer, pair)
+                await trio.sleep(0.5)
+                nursery.start_soon(changes)
+                await trio.sleep(0.5)
+                assert pair.one.role.kind == "SYNC_MASTER"
+                # when the broker is stopped
+                await cluster.stop("c1")
+            # then whoever asked learns it, and later ones too
+            await changes()
+            assert told == ["the broker stops", "the broker stops"]
+
+    run(scenario)
+
+
+async def _ignore_answer(pair: Pair) -> None:
+    with pytest.raises(RemotingError):
+        await pair.send(pair.one, b"waits")
