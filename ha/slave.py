@@ -214,6 +214,7 @@ class HaSlave:
                 return _HOLE_GONE
             healing = HoleFilling(hole, store.max_physical_offset, store.repair(hole))
             log.warning("writing what is missing from the first hole of the log on", hole=hole, end=healing.end)
+        hole_before = store.hole
         line = _Line(stream, self._world.clock.monotonic())
         anew = self._begins_anew and self._is_empty()
         overlap = self._overlap() if healing is None else None
@@ -229,6 +230,8 @@ class HaSlave:
                 if frames == _CLOSED and (overlap is not None or not heard):
                     self._closed_at_once(line.reported if overlap is None else overlap.end)
                 return frames
+            if healing is None and store.hole not in (None, hole_before):
+                return "a reader found that messages have rotted on the disk"
             if not heard and frames[0].offset != first:
                 wire.refuse_master_handshake(frames[0])
             if overlap is not None:

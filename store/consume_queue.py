@@ -63,6 +63,7 @@ class ConsumeQueue:
         hash_prefix: Java hash of ``topic#``, for the index.
         tag_hashes, prefix_hashes: index hashes of tags, and of all but the end of unique keys, seen lately.
         seen: what was found in the properties of a message lately.
+        whole_from, whole_to: records at these queue offsets are known to be whole.
     """
 
     __slots__ = (
@@ -86,6 +87,8 @@ class ConsumeQueue:
         "view",
         "view_from",
         "view_to",
+        "whole_from",
+        "whole_to",
     )
 
     def __init__(self, topic: str, queue_id: int, folder: str, file_size: int) -> None:
@@ -108,6 +111,8 @@ class ConsumeQueue:
         self.view_from = 0
         self.view_to = 0
         self.clean = True
+        self.whole_from = 0
+        self.whole_to = 0
 
     def path(self, start: int) -> str:
         """Return the path of the file that starts at byte *start*."""

@@ -87,6 +87,8 @@ class StoreCore:
         self.kept_all = True
         #: Where the first damage lies that recovery made void; None when the log has all its messages.
         self.hole: int | None = None
+        #: Records at this offset or after it were written or compared by this process.
+        self.trusted_from = 0
         #: Which topics were deleted; their messages in the log count no more.
         self.deletions = Deletions()
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.

@@ -19,7 +19,7 @@ from understudy.store.walk import Seen
 DELAY = b"DELAY\x01"
 _INNER_NUM = b"INNER_NUM\x01"
 _INNER_BASE = b"INNER_BASE\x01"
-_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
+MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 _MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET\x01"
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _CACHE_MAX = 4096
@@ -133,7 +133,7 @@ class Dispatcher:
             code = code if deliver_ms is None else deliver_ms
         units = [(seen.topic, seen.queue_id, seen.queue_offset, code)]
         if self._core.config.enable_multi_dispatch:
-            names = find_property(seen.properties, _MULTI_DISPATCH)
+            names = find_property(seen.properties, MULTI_DISPATCH)
             offsets = find_property(seen.properties, _MULTI_OFFSET)
             if names is not None and offsets is not None:
                 for name, offset in zip(names.split(b","), offsets.split(b","), strict=False):

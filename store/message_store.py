@@ -25,6 +25,7 @@ from understudy.store.core import Arrival, StoreCore
 from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
+from understudy.store.integrity import Integrity, ScrubReport
 from understudy.store.lookup import Lookup
 from understudy.store.opening import prepare, recover
 from understudy.store.queue_repair import QueueRepair
@@ -67,7 +68,8 @@ class MessageStore:
         self._dispatcher = Dispatcher(core)
         self._writer = Writer(core, self._dispatcher)
         self._batch_writer = BatchWriter(core, self._dispatcher, self._writer)
-        self._reader = Reader(core)
+        self._integrity = Integrity(core)
+        self._reader = Reader(core, self._integrity)
         self._lookup = Lookup(core)
         self._flusher = Flusher(core)
         self._retention = Retention(core)
@@ -115,6 +117,8 @@ class MessageStore:
             nursery.start_soon(self._flusher.run)
             nursery.start_soon(self._retention.run)
             nursery.start_soon(self._queue_repair.run)
+            nursery.start_soon(self._integrity.run)
+            nursery.start_soon(self._integrity.run_scrubs)
 
     async def close(self) -> None:
         """Flush everything, write the checkpoint, remove the abort marker and give the folder back.
@@ -357,6 +361,15 @@ class MessageStore:
             "dispatchBehindBytes": str(core.log.end - core.dispatched),
             "pageCacheLockTimeMills": "0",
         }
+
+    def start_scrub(self) -> ScrubReport:
+        """Have every record compared with its checksum; the report grows while :meth:`run` is at it."""
+        return self._integrity.start_scrub()
+
+    @property
+    def scrub_report(self) -> ScrubReport | None:
+        """What the last scrub has found, or the one that runs; ``None`` before the first."""
+        return self._integrity.report
 
     def delete_expired_files(self) -> None:
         """Delete expired files in the next looks, whatever the hour (an operator asked for it)."""

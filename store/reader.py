@@ -10,6 +10,7 @@ from operator import add, sub
 from understudy.store.consume_queue import FILLER_SIZE, UNIT, UNIT_BYTES, UNITS_AT_ONCE_MAX, ConsumeQueue, units_at_once
 from understudy.store.core import StoreCore
 from understudy.store.heads import is_rolled_back, own_offset, size_of
+from understudy.store.integrity import Integrity
 from understudy.store.status import GetResult, GetStatus
 
 _MAX_BYTES = 128 << 20
@@ -18,8 +19,9 @@ _MAX_BYTES = 128 << 20
 class Reader:
     """Reads one store."""
 
-    def __init__(self, core: StoreCore) -> None:
+    def __init__(self, core: StoreCore, integrity: Integrity) -> None:
         self._core = core
+        self._integrity = integrity
         #: A plain slave does not correct a consumer's offset; its master knows better.
         self.correct_offsets = True
         self.settings_changed()
@@ -86,6 +88,11 @@ class Reader:
                         parts
                         and own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
                         and own_offset(parts[0], 0, values[1]) == offset
+                        and (
+                            first >= core.trusted_from
+                            or queue.whole_from <= offset <= offset + count <= queue.whole_to
+                            or self._are_whole(queue, offset, units, None)
+                        )
                     ):
                         return GetResult(
                             GetStatus.FOUND, offset + count, min_offset, max_offset, parts, total, count, False
@@ -183,6 +190,10 @@ class Reader:
                     len(parts[-1]) == stop - start
                     and own_offset(parts[-1], last - start, last_size) == last_place
                     and own_offset(first, 0, size_of(first)) >= offset
+                    and (
+                        queue.whole_from <= offset <= offset + scanned <= queue.whole_to
+                        or self._are_whole(queue, offset, units[: scanned * UNIT_BYTES], accept)
+                    )
                 ):
                     behind = log.end - stop > self._near_bytes
                     next_offset = offset + scanned
@@ -190,6 +201,26 @@ class Reader:
         return self._scan_with_care(
             queue, offset, units, most_bytes, most_count, min_offset, max_offset, accept, accept_record
         )
+
+    def _are_whole(
+        self, queue: ConsumeQueue, offset: int, units: memoryview, accept: Callable[[int], bool] | None
+    ) -> bool:
+        """Whether every wanted record of *units* is whole, as far as that is not known yet."""
+        wanted = (
+            (place, physical, size)
+            for place, (physical, size, code) in enumerate(UNIT.iter_unpack(units), offset)
+            if size != FILLER_SIZE and (accept is None or accept(code))
+        )
+        if not self._integrity.all_whole(queue, wanted):
+            return False
+        if accept is None:
+            # Readers go forward, so what is known of a queue is mostly one range.
+            end = offset + len(units) // UNIT_BYTES
+            if queue.whole_from <= offset <= queue.whole_to:
+                queue.whole_to = max(queue.whole_to, end)
+            else:
+                queue.whole_from, queue.whole_to = offset, end
+        return True
 
     def _limits(self, units: memoryview, max_messages: int, max_bytes: int) -> tuple[int, int]:
         """Return the most bytes and messages of one read, by how far from the end of the log it begins."""
@@ -233,7 +264,7 @@ class Reader:
                 continue
             if count and (total + size > most_bytes or count >= most_count):
                 break
-            if physical != run_end or accept_record is not None:
+            if physical != run_end or accept_record is not None or physical < core.trusted_from:
                 record = log.bytes_at(physical, size)
                 if record is None:
                     scanned += 1
@@ -243,7 +274,14 @@ class Reader:
                     continue
                 own, place = own_offset(record, 0, size), offset + scanned
                 scanned += 1
-                if own != place and (own < 0 or self._is_repetition(queue, own, physical)):
+                is_old = physical < core.trusted_from
+                if own < 0:
+                    if is_old:
+                        self._integrity.is_whole(physical, size)  # it is not, which is noted
+                    continue
+                if own != place and self._is_repetition(queue, own, physical):
+                    continue
+                if is_old and not self._integrity.is_whole(physical, size, queue, place):
                     continue
                 if accept_record is not None and not accept_record(record):
                     continue
@@ -297,7 +335,8 @@ class Reader:
                 break
             offset = base + messages
             record = self._core.log.bytes_at(physical, size)
-            if record is None or own_offset(record, 0, size) < 0 or is_rolled_back(record):
+            is_damaged = physical < self._core.trusted_from and not self._integrity.is_whole(physical, size)
+            if record is None or is_damaged or own_offset(record, 0, size) < 0 or is_rolled_back(record):
                 status = GetStatus.MESSAGE_WAS_REMOVING
                 continue
             parts.append(record)

@@ -2,9 +2,9 @@
 
 The log is the truth. With a recovery mark that holds, only what was written after the mark is walked. Without one (the
 reference wrote the folder, or files were damaged or removed), the last files are walked, however many may not have been
-durable, and every unit that points there is compared. What was durable before that is trusted: nobody walks a whole log
-to look for bytes that rot, and units that are missing for older messages stay missing. Only a log without any queue is
-walked from its beginning.
+durable, and every unit that points there is compared. What was durable before that is trusted until it is read
+(:mod:`understudy.store.integrity`), and units that are missing for older messages stay missing, except for blocks of
+zeros (:mod:`understudy.store.queue_repair`). Only a log without any queue is walked from its beginning.
 
 A start never fails because of what is in the files:
 
@@ -30,7 +30,7 @@ from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueu
 from understudy.store.core import StoreCore
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
 from understudy.store.deletions import Deletion, LivingTopics, load_deletions
-from understudy.store.dispatch import Dispatcher
+from understudy.store.dispatch import MULTI_DISPATCH, Dispatcher
 from understudy.store.flush import sync_files
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import first_hole, load_hole
@@ -52,7 +52,6 @@ _SMALLEST_RECORD_BYTES = 92
 #: A process that dies leaves at most one record half written.
 _TORN_BYTES = 5 << 20
 _WIPE_BYTES = 1 << 16
-_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 
 
 class Recovery:
@@ -119,6 +118,7 @@ class Recovery:
             )
         core.show_at_once = show_at_once
         self._finish(walk, unclean, intact, durable)
+        core.trusted_from = start if core.config.check_crc_on_recover else walk.end
         if self._living is not None:
             declare_batch_topics(core, self._dispatcher, sorted(self._living.batch))
         if unclean or walk.holes or compare:
@@ -330,7 +330,7 @@ class Recovery:
         if seen is None or seen.size_bytes != size:
             return False
         same = seen.queue_id == queue.queue_id and seen.topic == queue.topic.encode()
-        return same or _MULTI_DISPATCH in seen.properties
+        return same or MULTI_DISPATCH in seen.properties
 
     def _has_unit_after_end(self, queue: ConsumeQueue) -> bool:
         if queue.starts and queue.starts[-1] > queue.start_of(queue.next_offset):

@@ -75,7 +75,7 @@ class Replication:
         log.continue_at(physical_offset - physical_offset % core.segments.file_size)
         core.segments.create(log.base)
         log.continue_at(physical_offset)
-        core.dispatched = core.flushed = physical_offset
+        core.dispatched = core.flushed = core.trusted_from = physical_offset
         self._flusher.note_deletion()
 
     def drop_incomplete(self) -> int:

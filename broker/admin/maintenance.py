@@ -1,4 +1,4 @@
-"""Clean up on demand, and questions about an engine this broker does not have (306, 316, 329, 354, 355)."""
+"""Clean up and compare on demand; questions about an engine that is not here (306, 316, 329, 354, 355, 954)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from understudy.broker.admin.answers import UNSET_REMARK, json_answer
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.fields import CommandError, required
+from understudy.remoting.fields import CommandError, optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 
@@ -30,6 +30,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, handlers.clean_queues)
     server.register_async(RequestCode.CLEAN_UNUSED_TOPIC, handlers.clean_topics)
     server.register(RequestCode.DELETE_EXPIRED_COMMITLOG, handlers.delete_expired)
+    server.register(RequestCode.SCRUB_LOG, handlers.scrub)
     server.register(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, handlers.check_rocksdb)
     server.register(RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON, handlers.export_rocksdb)
 
@@ -56,6 +57,26 @@ class MaintenanceAdmin:
         """Delete log files beyond their reserved time now instead of at the configured hour (329)."""
         self._broker.store.delete_expired_files()
         return response(command)
+
+    def scrub(self, connection: Connection, command: Command) -> Command:
+        """Compare every message with its checksum, or tell how far that is (954, ours).
+
+        With ``start=true`` a comparison begins unless one runs. The answer has what the last one has found so far.
+        """
+        store = self._broker.store
+        report = store.start_scrub() if optional_bool(command, "start") else store.scrub_report
+        if report is None:
+            raise CommandError(ResponseCode.QUERY_NOT_FOUND, "nothing was compared since the start of this broker")
+        body = {
+            "begin": report.begin,
+            "end": report.end,
+            "position": report.position,
+            "records": report.records,
+            "damaged": [list(place) for place in report.damaged],
+            "firstHole": store.hole if store.hole is not None else -1,
+            "running": report.running,
+        }
+        return json_answer(command, body)
 
     def check_rocksdb(self, connection: Connection, command: Command) -> Command:
         """Answer as a broker with file queues does (354)."""

@@ -66,6 +66,17 @@ async def roster(session: Session, address: str) -> dict[str, Any]:
     return json_body(await session.call(address, RequestCode.GET_BROKER_ROSTER))
 
 
+async def scrub(session: Session, address: str, *, start: bool) -> dict[str, Any]:
+    """Return what a comparison of the log of the broker at *address* has found so far (a request of ours).
+
+    Args:
+        session: connections to servers.
+        address: ``host:port``.
+        start: begin one unless one runs.
+    """
+    return json_body(await session.call(address, RequestCode.SCRUB_LOG, {"start": str(start).lower()}))
+
+
 async def pre_online_report(session: Session, address: str) -> dict[str, Any]:
     """Return what the master at *address* took over when it came back, every page of it (a request of ours)."""
     report: dict[str, Any] = {}

@@ -94,6 +94,7 @@ class NumberStore:
         yield
         return QueryResult([], 0, 0)
 
+    scrub_report = None
     deletions: Mapping[str, Deletion] = {}
 
     def delete_topic(self, topic: str) -> None:

@@ -104,6 +104,7 @@ SERVED = {
     951: 22,
     952: 22,
     953: 1,
+    954: 22,
 }
 NOT_SERVED = {
     "asked from clients, never from brokers": {39, 40, 220, 221, 326},

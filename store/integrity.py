@@ -1,0 +1,254 @@
+"""Which records are known to be whole: bytes can rot after they were durable, and no reader may get such a message.
+
+What this process wrote, or walked at its start, is trusted. Any older record is compared with its checksum when it is
+read for the first time; one that is damaged costs itself. Where the first of them lies is noted as a hole of the log
+(:mod:`understudy.store.holes`), so that a slave gets its bytes from its master again. A scrub compares the whole log.
+
+The checksum is the record's own: it covers the body. Lengths, places, topic and the ends of the properties are looked
+at, too; other bytes of the head or the properties have nothing to be compared with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from functools import partial
+from zlib import crc32
+
+import attrs
+import trio
+
+from understudy.format.record import BODY_LENGTH_AT, HEAD
+from understudy.runtime.log import get_logger
+from understudy.runtime.os_failure import os_failure
+from understudy.store.consume_queue import ConsumeQueue
+from understudy.store.core import StoreCore
+from understudy.store.dispatch import MULTI_DISPATCH
+from understudy.store.segments import Segment
+from understudy.store.walk import Seen, Walk, parse
+
+log = get_logger("store.integrity")
+
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_CRC_MASK = 0x7FFFFFFF
+#: A record is longer, so each cell holds the beginning of one record at most.
+_CELL_BYTES = 64
+#: Log files of which it is kept what was compared: a sixteenth of a percent of their size in memory.
+_FILES_KEPT = 32
+#: So much of the log is compared by a scrub before others get their turn, and read from the disk at once.
+_STEP_BYTES = 128 << 10
+_READ_BYTES = 4 << 20
+_RETRY_SECONDS = 5.0
+#: Damaged places a report names.
+DAMAGE_MAX = 1_000
+
+
+def _is_usual(view: memoryview, at: int, physical: int, size: int, queue: ConsumeQueue, offset: int) -> bool:
+    """Whether a whole record that stands in one queue begins at byte *at*; the quick way to say so of most records."""
+    if size < HEAD.size + len(queue.topic_field) or at + size > len(view):
+        return False
+    head = HEAD.unpack_from(view, at)
+    _, _, crc, _, _, _, _, flags, _ = head
+    if head[:2] != (size, queue.magic) or (head[3], head[5], head[6]) != (queue.queue_id, offset, physical):
+        return False
+    body_at = at + BODY_LENGTH_AT[flags >> 4 & 3] + 4
+    if body_at > at + size:
+        return False
+    body_length: int = _INT.unpack_from(view, body_at - 4)[0]
+    topic_at = body_at + body_length
+    properties_at = topic_at + len(queue.topic_field) + 2
+    if body_length < 0 or properties_at > at + size:
+        return False
+    if crc32(view[body_at:topic_at]) & _CRC_MASK != crc and body_length:
+        return False
+    tail_length: int = _SHORT.unpack_from(view, properties_at - 2)[0]
+    return properties_at + tail_length == at + size and view[topic_at : properties_at - 2] == queue.topic_field
+
+
+def _stands_at(seen: Seen, queue: ConsumeQueue, offset: int) -> bool:
+    """Whether a record says that it is the one at *offset* of *queue*, or is in more queues than one."""
+    place = (seen.topic, seen.queue_id, seen.queue_offset)
+    return place == (queue.topic.encode(), queue.queue_id, offset) or MULTI_DISPATCH in seen.properties
+
+
+@attrs.define
+class ScrubReport:
+    """How far a scrub is; offsets are bytes of the log.
+
+    Attributes:
+        begin, end: what it compares.
+        position: up to here it has.
+        records: whole ones so far.
+        damaged: (first byte, byte after) of damage, the first ones.
+        running: whether it is still at work.
+    """
+
+    begin: int
+    end: int
+    position: int
+    records: int = 0
+    damaged: list[tuple[int, int]] = attrs.Factory(list)
+    running: bool = True
+
+
+class Integrity:
+    """What is known of the records of one store."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._compared: dict[int, bytearray] = {}
+        self._damaged: set[int] = set()
+        self._news = trio.Event()
+        self._wanted = trio.Event()
+        self.report: ScrubReport | None = None
+
+    def all_whole(self, queue: ConsumeQueue, wanted: Iterable[tuple[int, int, int]]) -> bool:
+        """Whether records of *queue* are whole, given by queue offset, physical offset and size of each."""
+        segments, trusted = self._core.segments, self._core.trusted_from
+        begin = stop = 0
+        for offset, physical, size in wanted:
+            if physical >= trusted:
+                continue
+            if not begin <= physical < stop:
+                segment = segments.find(physical)
+                if segment is None:
+                    return False
+                begin, stop, view, cells = segment.start, segment.end, segments.view(segment), self._cells(segment)
+            at = physical - begin
+            cell, bit = at // _CELL_BYTES >> 3, 1 << (at // _CELL_BYTES & 7)
+            if cells[cell] & bit:
+                continue
+            if _is_usual(view, at, physical, size, queue, offset):
+                cells[cell] |= bit
+            elif not self.is_whole(physical, size, queue, offset):
+                return False
+        return True
+
+    def is_whole(self, physical: int, size: int, queue: ConsumeQueue | None = None, offset: int = 0) -> bool:
+        """Whether the record at *physical* has *size* bytes and is as it was written.
+
+        Args:
+            queue, offset: where it stands, if that is known.
+        """
+        segment = self._core.segments.find(physical)
+        if segment is None:
+            return False
+        cells = self._cells(segment)
+        at = physical - segment.start
+        cell, bit = at // _CELL_BYTES >> 3, 1 << (at // _CELL_BYTES & 7)
+        if cells[cell] & bit:
+            return True
+        seen = parse(self._core.segments.view(segment), at, segment.start)
+        if seen is None or seen.size_bytes != size or (queue is not None and not _stands_at(seen, queue, offset)):
+            self._note(physical)
+            return False
+        cells[cell] |= bit
+        return True
+
+    def _cells(self, segment: Segment) -> bytearray:
+        """Return what is kept of a file: one bit for each cell."""
+        cells = self._compared.get(segment.start)
+        if cells is not None:
+            return cells
+        if len(self._compared) >= _FILES_KEPT:
+            del self._compared[next(iter(self._compared))]
+        cells = self._compared[segment.start] = bytearray(segment.size // _CELL_BYTES // 8 + 1)
+        return cells
+
+    def _note(self, physical: int) -> None:
+        if physical in self._damaged or len(self._damaged) >= DAMAGE_MAX:
+            return
+        log.error(
+            "a message has rotted on the disk and is left out; have the disk looked at, and see mqadmin scrub",
+            folder=self._core.config.folder,
+            at=physical,
+        )
+        self._damaged.add(physical)
+        self._news.set()
+
+    # --- services ----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Note where the first damage lies, until cancelled; asleep while none is found."""
+        core = self._core
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            hole = min(self._damaged, default=None)
+            if hole is None or (core.hole is not None and core.hole <= hole):
+                continue
+            try:
+                await core.disk.in_thread(partial(core.set_hole, hole))
+            except OSError as error:
+                log.error("where the damage lies could not be noted, trying again", why=os_failure(error))
+                self._news.set()
+                await core.clock.sleep(_RETRY_SECONDS)
+
+    def start_scrub(self) -> ScrubReport:
+        """Have the whole log compared as it is now; the same one again while a scrub runs."""
+        if self.report is None or not self.report.running:
+            begin = max(self._core.segments.min_offset, 0)
+            self.report = ScrubReport(begin, self._core.dispatched, begin)
+            self._damaged.clear()
+            self._wanted.set()
+        return self.report
+
+    async def run_scrubs(self) -> None:
+        """Compare when it is wanted, until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            report = self.report
+            if report is not None:
+                await self._scrub(report)
+
+    async def _scrub(self, report: ScrubReport) -> None:
+        core = self._core
+        read_to = report.position
+        while report.position < report.end:
+            report.position = max(report.position, core.segments.min_offset)  # files grow too old meanwhile
+            if report.position >= read_to:
+                read_to = report.position + _READ_BYTES
+                await core.disk.in_thread(partial(self._read_ahead, report.position))
+            self._compare(report, min(report.position + _STEP_BYTES, report.end))
+            await trio.lowlevel.checkpoint()
+        if not report.damaged and report.begin <= core.segments.min_offset:
+            core.trusted_from = min(core.trusted_from, report.begin)
+        report.running = False
+        log.info("the log was compared", folder=core.config.folder, records=report.records, damage=len(report.damaged))
+
+    def _read_ahead(self, position: int) -> None:
+        """Have the bytes in memory before they are compared, in a thread: the disk may take its time."""
+        segment = self._core.segments.find(position)
+        if segment is None:
+            return
+        try:
+            file = self._core.disk.open(segment.path, create=False)
+        except FileNotFoundError:
+            return  # grown too old, or removed
+        try:
+            file.read_at(position - segment.start, _READ_BYTES)
+        finally:
+            file.close()
+
+    def _compare(self, report: ScrubReport, limit: int) -> None:
+        walk = Walk(self._core.segments, report.position)
+        for seen in walk:
+            after = seen.physical_offset + seen.size_bytes
+            if after > report.end:
+                break
+            report.records += 1
+            report.position = after
+            if after >= limit:
+                break
+        else:
+            # The walk ends where nothing whole follows, or a file is missing: go on behind that.
+            following = self._core.segments.after(walk.end)
+            report.position = report.end if following is None else min(following.start, report.end)
+            if walk.end < report.position:
+                walk.holes.append((walk.end, report.position))
+        for hole in walk.holes:
+            self._note(hole[0])
+            if len(report.damaged) < DAMAGE_MAX:
+                report.damaged.append(hole)

@@ -1,0 +1,133 @@
+"""Bytes that rot after a clean stop: no reader gets such a message, the others go on, and the damage is noted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+import trio
+from store_fixtures import LOG_FILE_BYTES, disk_of, put, records_of, running_store, simulated_world
+from test_store_replication import TOPIC
+
+from understudy.format.properties import format_properties
+from understudy.format.record import Record
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
+from understudy.testkit.waiting import until
+
+COUNT = 60
+
+
+async def filled(world: World, chance: random.Random) -> list[int]:
+    """Store messages, stop cleanly, and return where each begins."""
+    async with running_store(world) as store:
+        return [
+            put(
+                store, TOPIC, chance.randbytes(chance.randint(1, 1_500)), 0, KEYS=f"k{number}", TAGS="t"
+            ).physical_offset
+            for number in range(COUNT)
+        ]
+
+
+def rot(world: World, physical: int, change: int) -> None:
+    """Change one byte of the log."""
+    begin = physical - physical % LOG_FILE_BYTES
+    at = physical - begin
+
+    def changed(data: bytes) -> bytes:
+        return data[:at] + bytes([data[at] ^ change]) + data[at + 1 :]
+
+    disk_of(world).damage(f"/store/commitlog/{begin:020d}", changed)
+
+
+def everything(store: MessageStore, at_once: int = 32, accept: Callable[[int], bool] | None = None) -> list[Record]:
+    found: list[Record] = []
+    offset = 0
+    while offset < store.max_queue_offset(TOPIC, 0):
+        read = store.get(TOPIC, 0, offset, at_once, 1 << 20, accept)
+        assert read.next_begin_offset > offset
+        found += records_of(read)
+        offset = read.next_begin_offset
+    return found
+
+
+@pytest.mark.parametrize("way", ["many at once", "one by one", "filtered"])
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_message_that_rots_is_left_out_and_noted(seed: int, way: str, autojump_clock: object) -> None:
+    world, chance = simulated_world(seed), random.Random(seed)
+    starts = await filled(world, chance)
+    # given a flipped bit in a part of a record that something can be compared with
+    victim = chance.randrange(COUNT - 1)  # the last one is cut off by the start, as a torn one
+    head = [*range(16), *range(20, 36)]
+    at = chance.choice([*head, *range(88, 88 + 1)])
+    rot(world, starts[victim] + at, 1 << chance.randrange(7))
+    async with running_store(world) as store:
+        accept = (lambda code: True) if way == "filtered" else None
+        for _ in range(2):
+            found = everything(store, 1 if way == "one by one" else 32, accept)
+            # then everybody gets all the others
+            assert [number for number in range(COUNT) if number != victim] == [each.queue_offset for each in found]
+        assert store.max_queue_offset(TOPIC, 0) == COUNT
+        # and the hole is noted, for a slave that can be healed
+        await trio.sleep(0.1)
+        assert store.hole == starts[victim]
+    async with running_store(world) as store:
+        assert store.hole == starts[victim]
+        assert COUNT - 1 == len(everything(store))
+
+
+async def test_what_is_whole_is_compared_once(autojump_clock: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = simulated_world()
+    await filled(world, random.Random(1))
+    compared = 0
+
+    def counting(*arguments: object) -> object:
+        nonlocal compared
+        compared += 1
+        return usual(*arguments)  # type: ignore[arg-type]
+
+    from understudy.store import integrity
+
+    usual = integrity._is_usual
+    async with running_store(world) as store:
+        monkeypatch.setattr(integrity, "_is_usual", counting)
+        for _ in range(3):
+            assert COUNT == len(everything(store))
+        assert compared == COUNT
+        # and what this process writes is not compared at all
+        put(store, TOPIC, b"new")
+        assert COUNT + 1 == len(everything(store))
+        assert compared == COUNT
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_scrub_finds_all_damage_and_is_the_last_comparison(seed: int, autojump_clock: object) -> None:
+    world, chance = simulated_world(seed), random.Random(seed)
+    starts = await filled(world, chance)
+    victims = sorted(chance.sample(range(COUNT), 3)) if seed else []
+    for victim in victims:
+        rot(world, starts[victim] + 88, 1)
+    async with running_store(world) as store:
+        assert store.scrub_report is None
+        report = store.start_scrub()
+        assert store.start_scrub() is report
+        await until(lambda: not report.running, 10)
+        assert [starts[victim] for victim in victims] == [first for first, _ in report.damaged]
+        assert (COUNT - len(victims), report.end) == (report.records, store.max_physical_offset)
+        assert report.position == report.end
+        await trio.sleep(0.1)
+        assert store.hole == (starts[victims[0]] if victims else None)
+        if not victims:
+            assert store._core.trusted_from == 0
+        assert COUNT - len(victims) == len(everything(store))
+
+
+async def test_properties_that_lost_their_length_cost_their_message(autojump_clock: object) -> None:
+    world = simulated_world()
+    async with running_store(world) as store:
+        placed = [put(store, TOPIC, b"body", 0, KEYS=f"k{number}") for number in range(3)]
+    length = len(format_properties({"KEYS": "k1"}))
+    rot(world, placed[1].physical_offset + placed[1].size_bytes - length - 1, 4)
+    async with running_store(world) as store:
+        assert [0, 2] == [each.queue_offset for each in everything(store)]
