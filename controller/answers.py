@@ -15,13 +15,29 @@ from understudy.controller.raft.facts import Facts
 from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
-from understudy.remoting.fields import CommandError, optional_int
+from understudy.remoting.fields import CommandError, optional_int, required_int
+
+GREATEST_BROKER_ID = (1 << 31) - 1
+"""Ids are 64-bit numbers on the wire, but each next one must be one as well."""
 
 
 def number_of(command: Command, name: str, default: int) -> int:
     """Return field *name*, or *default* when it is missing. Raises :class:`CommandError`."""
     value = optional_int(command, name)
-    return default if value is None else value
+    if value is None:
+        return default
+    if not -(1 << 63) <= value < 1 << 63:
+        raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, f"{name}={value} is no 64-bit number")
+    return value
+
+
+def broker_id_of(command: Command, name: str) -> int:
+    """Return the broker id in field *name*. Raises :class:`CommandError` when it is none that a broker can have."""
+    value = required_int(command, name)
+    if not 0 < value <= GREATEST_BROKER_ID:
+        remark = f"{name}={value}: ids of brokers are 1 to {GREATEST_BROKER_ID}"
+        raise CommandError(ResponseCode.CONTROLLER_BROKER_ID_INVALID, remark)
+    return value
 
 
 def value_of(command: Command) -> Any:
@@ -37,7 +53,8 @@ def sync_state_set(command: Command) -> tuple[list[int], int]:
     body = value_of(command) if command.body else None
     if isinstance(body, dict):
         members, epoch = body.get("syncStateSet"), body.get("syncStateSetEpoch")
-        if isinstance(members, list) and all(isinstance(m, int) for m in members) and isinstance(epoch, int):
+        # JSON's true is an int to Python
+        if isinstance(members, list) and type(epoch) is int and all(type(each) is int for each in members):
             return sorted(set(members)), epoch
     raise CommandError(
         ResponseCode.CONTROLLER_INVALID_REQUEST, "the body is no sync state set", {"newSyncStateSetEpoch": "0"}

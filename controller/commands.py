@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import msgspec
 from msgspec import Struct
@@ -98,5 +98,51 @@ class Outcome(Struct, array_like=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode_command: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 decode_outcome = msgspec.msgpack.Decoder(Outcome)
+_decode_command: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_decode_tag = msgspec.msgpack.Decoder(list[Any])
+_TAGS = frozenset(each.__struct_config__.tag for each in get_args(Command))
+
+
+class UnknownCommandError(ValueError):
+    """An entry of a kind that this program does not know: a newer one wrote it."""
+
+
+class MalformedCommandError(ValueError):
+    """A command whose fields are not what its kind asks for: no version can apply it."""
+
+
+def read_command(payload: bytes) -> Command:
+    """Return the command in a log entry.
+
+    Raises:
+        UnknownCommandError: its kind is not known here.
+        MalformedCommandError: its kind is, and the rest is no such command.
+    """
+    try:
+        return _decode_command.decode(payload)
+    except msgspec.DecodeError as error:
+        try:
+            tag = next(iter(_decode_tag.decode(payload)), None)
+        except msgspec.DecodeError:
+            raise UnknownCommandError(str(error)) from None
+        if tag in _TAGS:
+            raise MalformedCommandError(f"{tag}: {error}") from None
+        raise UnknownCommandError(str(error)) from None
+
+
+def write_command(command: Command) -> bytes:
+    """Return the log entry of *command*, which every member can read.
+
+    Raises:
+        MalformedCommandError: a member could not read it; which part is wrong.
+    """
+    try:
+        payload: bytes = encode(command)
+    except OverflowError:
+        raise MalformedCommandError("a number of the request is outside the range of 64-bit integers") from None
+    except UnicodeEncodeError:
+        raise MalformedCommandError("a text of the request has half a character (a lone surrogate)") from None
+    if read_command(payload) != command:
+        raise MalformedCommandError("a value of the request is of another type than it looks")
+    return payload

@@ -13,6 +13,7 @@ import trio
 
 from understudy.controller.commands import ElectMaster, Outcome
 from understudy.controller.configuration import ControllerConfig
+from understudy.controller.election import Live
 from understudy.controller.liveness import Liveness
 from understudy.controller.metadata import Group, Metadata
 from understudy.controller.meter import ControllerMeter
@@ -103,12 +104,23 @@ class Failover:
         self.meter: ControllerMeter | None = None
         self.config = ControllerConfig()
 
+    def living(self, broker_name: str) -> dict[int, Live]:
+        """Return the registered brokers of a group that live, with the facts of their heartbeats.
+
+        Anything may send heartbeats of ids that were never given; they count nowhere.
+        """
+        group = self._metadata.groups.get(broker_name)
+        if group is None:
+            return {}
+        alive = self._liveness.alive(broker_name, self._clock.monotonic())
+        return {broker_id: facts for broker_id, facts in alive.items() if broker_id in group.replicas}
+
     # -- on demand -----------------------------------------------------------------------------------------------
 
     async def elect(self, broker_name: str, broker_id: int | None, designate: bool, cause: str) -> Outcome:
         """Elect a master of a group and tell its brokers. *Errors*: :class:`CommandError` as of the quorum."""
         started = self._clock.monotonic()
-        live = self._liveness.alive(broker_name, started)
+        live = self.living(broker_name)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)
         outcome = await self._replicated.run(command)
         if self.meter is not None:
@@ -123,7 +135,7 @@ class Failover:
         group = self._metadata.groups.get(broker_name)
         if group is None or not self.config.notify_broker_role_changed or not self._member.leads():
             return
-        live = self._liveness.alive(broker_name, self._clock.monotonic())
+        live = self.living(broker_name)
         self._notifier.tell(group, [group.replicas[i].address for i in sorted(live) if i in group.replicas])
 
     def _record(self, broker_name: str, cause: str, outcome: Outcome, started: float) -> None:

@@ -5,7 +5,7 @@ against something old. Laws:
 
 1. The master epoch grows with every change of master, including its loss; the set's epoch with every change of the set.
 2. Ids are given once; the next one is greater than any that was given.
-3. A refused command changes nothing.
+3. A refused command changes nothing. One that cannot be applied is refused as well, by every member alike.
 
 Differs from the reference: the next id is the greatest plus one (the reference counts additions); a group that already
 has no master does not lose it again; a first election takes only registered ids; cleaning looks at the ids given in any
@@ -23,15 +23,21 @@ from understudy.controller.commands import (
     AlterSyncStateSet,
     ApplyBrokerId,
     CleanBrokerData,
+    Command,
     ElectMaster,
+    MalformedCommandError,
     Outcome,
     RegisterBroker,
-    decode_command,
+    UnknownCommandError,
     encode,
+    read_command,
 )
 from understudy.controller.election import Verdict, elect
-from understudy.controller.raft.errors import FatalError
+from understudy.controller.raft.errors import CommandRefusedError, FatalError
 from understudy.remoting.codes import ResponseCode
+from understudy.runtime.log import get_logger
+
+log = get_logger("controller.metadata")
 
 
 class Replica(Struct, array_like=True):
@@ -77,25 +83,40 @@ class Metadata:
 
     def apply(self, index: int, now_ms: int, features: int, payload: bytes) -> bytes:
         try:
-            command = decode_command.decode(payload)
-        except msgspec.DecodeError as error:
+            command = read_command(payload)
+        except UnknownCommandError as error:
             raise FatalError(
                 f"log entry {index} holds an unknown controller command ({error}); it was written by a newer version: "
                 "upgrade this program, then start it again"
             ) from None
-        if isinstance(command, ApplyBrokerId):
-            outcome = self._apply_broker_id(command)
-        elif isinstance(command, RegisterBroker):
-            outcome = self._register(command)
-        elif isinstance(command, AlterSyncStateSet):
-            outcome = self._alter(command)
-        elif isinstance(command, ElectMaster):
-            outcome = self._elect(command)
-        else:
-            outcome = self._clean(command)
+        except MalformedCommandError as error:
+            # The same on every member, so that all skip it; to stop would stop all of them for good.
+            log.error("a log entry cannot be applied and is skipped", index=index, why=error)
+            raise CommandRefusedError(f"log entry {index} cannot be applied ({error}) and was skipped") from None
+        before = _copy(self.groups.get(command.broker_name))
+        try:
+            outcome = self._run(command)
+        except Exception as error:
+            if before is None:
+                self.groups.pop(command.broker_name, None)
+            else:
+                self.groups[command.broker_name] = before
+            log.error("a log entry cannot be applied and is skipped", index=index, why=repr(error))
+            raise CommandRefusedError(f"log entry {index} cannot be applied ({error!r}) and was skipped") from None
         if outcome.changed:
             self.revision += 1
         return encode(outcome)
+
+    def _run(self, command: Command) -> Outcome:
+        if isinstance(command, ApplyBrokerId):
+            return self._apply_broker_id(command)
+        if isinstance(command, RegisterBroker):
+            return self._register(command)
+        if isinstance(command, AlterSyncStateSet):
+            return self._alter(command)
+        if isinstance(command, ElectMaster):
+            return self._elect(command)
+        return self._clean(command)
 
     def snapshot(self) -> bytes:
         return encode(self.groups)
@@ -326,6 +347,16 @@ class Metadata:
             return not master_may_live(group.master_id)
         eligible = group.replicas if unclean_allowed else group.sync_state_set
         return any(broker_id in alive and broker_id in group.replicas for broker_id in eligible)
+
+
+def _copy(group: Group | None) -> Group | None:
+    if group is None:
+        return None
+    return msgspec.structs.replace(
+        group,
+        replicas={broker_id: msgspec.structs.replace(each) for broker_id, each in group.replicas.items()},
+        sync_state_set=list(group.sync_state_set),
+    )
 
 
 def _install(group: Group, master_id: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.controller.commands import Command, Outcome, decode_outcome, encode
+from understudy.controller.commands import Command, MalformedCommandError, Outcome, decode_outcome, write_command
 from understudy.controller.leadership import heard_leader
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.raft.errors import (
@@ -109,11 +109,9 @@ class ReplicatedMetadata:
 
 def _payload(command: Command) -> bytes:
     try:
-        payload: bytes = encode(command)
-    except OverflowError:
-        raise CommandError(
-            ResponseCode.CONTROLLER_INVALID_REQUEST, "a number of the request is outside the range of 64-bit integers"
-        ) from None
+        payload = write_command(command)
+    except MalformedCommandError as error:
+        raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, str(error)) from None
     if len(payload) > MAX_COMMAND_BYTES:
         raise CommandError(
             ResponseCode.CONTROLLER_INVALID_REQUEST,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from understudy.controller.answers import (
+    broker_id_of,
     election_body,
     group_answer,
     master_fields,
@@ -121,6 +122,14 @@ class ControllerRequests:
         if broker_id is None:
             raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId")
         key = BrokerKey(required(command, "clusterName"), required(command, "brokerName"), broker_id)
+        group = self._metadata.groups.get(key.broker_name)
+        if group is not None and group.cluster_name not in ("", key.cluster_name):
+            # It would keep a dead broker of the other cluster alive.
+            remark = (
+                f"Broker-set: {key.broker_name} belongs to cluster {group.cluster_name}; give the brokers of cluster "
+                f"{key.cluster_name} another brokerName"
+            )
+            raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
         now = self._clock.monotonic()
         facts = Live(
             number_of(command, "epoch", -1),
@@ -304,7 +313,7 @@ class ControllerRequests:
         cluster, name = optional(command, "clusterName") or "", required(command, "brokerName")
         names = {"clusterName": cluster, "brokerName": name}
         self._check_leader(names)
-        broker_id, code = required_int(command, "appliedBrokerId"), required(command, "registerCheckCode")
+        broker_id, code = broker_id_of(command, "appliedBrokerId"), required(command, "registerCheckCode")
         outcome = await self._replicated.run(ApplyBrokerId(cluster, name, broker_id, code))
         return response(command, outcome.code, outcome.remark or None, names)
 
@@ -323,4 +332,4 @@ class ControllerRequests:
         return response(command, body=(text + "".join(f"#Election\t{line}\n" for line in recent)).encode())
 
     def _alive(self, name: str) -> list[int]:
-        return sorted(self._liveness.alive(name, self._clock.monotonic()))
+        return sorted(self._failover.living(name))

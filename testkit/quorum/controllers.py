@@ -23,8 +23,8 @@ from understudy.controller.commands import (
     Command,
     ElectMaster,
     Outcome,
-    decode_command,
     decode_outcome,
+    read_command,
 )
 from understudy.controller.configuration import ControllerConfig
 from understudy.controller.metadata import Group, Metadata
@@ -62,7 +62,7 @@ class WatchedMetadata(Metadata):
         self._cluster = cluster
 
     def apply(self, index: int, now_ms: int, features: int, payload: bytes) -> bytes:
-        command = decode_command.decode(payload)
+        command = read_command(payload)
         before = self.groups.get(command.broker_name)
         former = None
         if before is not None:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from understudy.controller.commands import ApplyBrokerId, decode_command
+from understudy.controller.commands import ApplyBrokerId, read_command
 from understudy.controller.election import Live
 from understudy.controller.explanation import explain
 from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
@@ -42,7 +42,7 @@ class QuorumWithoutAnswer:
             raise OutcomeUnknownError("no majority answered in time")
         if len(self.attempts) == 2:
             raise QuorumBusyError("10000 commands wait already")
-        assert decode_command.decode(command)
+        assert read_command(command)
         return self.metadata.apply(1, 0, 1, command)
 
 

@@ -1,0 +1,171 @@
+"""What a peer must not achieve: to stop a quorum by an entry, to block elections, to keep a dead broker alive."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+from controller_desk import Desk
+
+from understudy.controller.commands import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    MalformedCommandError,
+    UnknownCommandError,
+    encode,
+    read_command,
+    write_command,
+)
+from understudy.controller.metadata import Metadata
+from understudy.controller.raft.errors import CommandRefusedError, FatalError
+from understudy.controller.raft.sessions import COMMAND, REFUSED, ReplicatedState, encode_envelope
+from understudy.remoting.codes import RequestCode, ResponseCode
+
+FAR = 1 << 63
+APPLIED = encode(ApplyBrokerId("C", "a", 1, "10.0.0.1:10911;1"))
+POISON = msgspec.msgpack.encode(["alter", "a", 1, 1, 1, [True, 2], [1, 2]])
+
+
+def state_with(*payloads: bytes) -> tuple[ReplicatedState, list[tuple[int, bytes]]]:
+    state = ReplicatedState(Metadata())
+    results = [
+        state.apply(index, encode_envelope((COMMAND, 1, "client", index, 0, payload)))
+        for index, payload in enumerate(payloads, 1)
+    ]
+    return state, results
+
+
+def test_an_entry_that_cannot_be_applied_is_skipped_by_every_member_alike(caplog: pytest.LogCaptureFixture) -> None:
+    one, results = state_with(APPLIED, POISON)
+    other, same = state_with(APPLIED, POISON)
+    assert results == same
+    assert results[1][0] == REFUSED
+    assert b"log entry 2 cannot be applied" in results[1][1]
+    assert one.snapshot() == other.snapshot()
+    assert any("is skipped" in each.getMessage() for each in caplog.records)
+
+
+def test_a_command_that_fails_in_the_middle_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = Metadata()
+    metadata.apply(1, 0, 1, APPLIED)
+    before = metadata.snapshot()
+
+    def breaks(command: AlterSyncStateSet) -> None:
+        metadata.groups["a"].sync_state_set.append(7)
+        metadata.groups["a"].replicas[1].address = "elsewhere"
+        raise TypeError("unforeseen")
+
+    monkeypatch.setattr(metadata, "_alter", breaks)
+    with pytest.raises(CommandRefusedError, match="unforeseen"):
+        metadata.apply(2, 0, 1, encode(AlterSyncStateSet("a", 1, 1, 1, [1], [1])))
+    assert metadata.snapshot() == before
+
+
+@pytest.mark.parametrize("payload", [msgspec.msgpack.encode(["newer", 1]), b"\xc1", msgspec.msgpack.encode({"a": 1})])
+def test_an_entry_of_a_kind_that_is_not_known_stops_a_member_that_is_too_old(payload: bytes) -> None:
+    with pytest.raises(UnknownCommandError):
+        read_command(payload)
+    with pytest.raises(FatalError, match="written by a newer version"):
+        Metadata().apply(1, 0, 1, payload)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(ApplyBrokerId("C", "a", FAR * 2, "x"), id="no 64-bit number"),
+        pytest.param(ApplyBrokerId("C", "\udc80", 1, "x"), id="half a character"),
+        pytest.param(AlterSyncStateSet("a", 1, 1, 1, [True, 2], [1]), id="a boolean"),
+        pytest.param(AlterSyncStateSet("a", 1.0, 1, 1, [1], [1]), id="a fraction"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_members_could_not_read_is_never_proposed(command: ApplyBrokerId | AlterSyncStateSet) -> None:
+    with pytest.raises(MalformedCommandError):
+        write_command(command)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"syncStateSet":[true,2],"syncStateSetEpoch":1}',
+        b'{"syncStateSet":[1,2],"syncStateSetEpoch":true}',
+        b'{"syncStateSet":[1.0,2],"syncStateSetEpoch":1}',
+        b'{"syncStateSet":["1"],"syncStateSetEpoch":1}',
+        b'{"syncStateSet":[18446744073709551616],"syncStateSetEpoch":1}',
+    ],
+)
+async def test_a_set_that_is_none_is_refused_before_the_log(
+    body: bytes, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk = Desk()
+    proposed: list[bytes] = []
+
+    async def propose(client: str, sequence: int, command: bytes, timeout_seconds: float = 5) -> bytes:
+        await trio.lowlevel.checkpoint()
+        proposed.append(command)
+        return b""
+
+    desk.quorum.propose = propose  # type: ignore[method-assign]
+    ext = {"brokerName": "a", "masterBrokerId": "1", "masterEpoch": "1"}
+    answer = await desk.ask(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, ext, body)
+    assert answer.code in (ResponseCode.CONTROLLER_INVALID_REQUEST, ResponseCode.SYSTEM_ERROR)
+    assert "the body is no" in (answer.remark or "")
+    assert proposed == []
+
+
+HEARTBEAT = {"clusterName": "C", "brokerName": "a", "brokerAddr": "10.0.0.9:1", "epoch": "1", "maxOffset": "5"}
+
+
+async def with_group(desk: Desk) -> None:
+    for broker_id in (1, 2):
+        ext = {
+            "clusterName": "C",
+            "brokerName": "a",
+            "appliedBrokerId": str(broker_id),
+            "registerCheckCode": f"h:{broker_id};1",
+        }
+        assert (await desk.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext)).code == 0
+
+
+async def test_heartbeats_of_ids_that_were_never_given_block_no_election(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    desk = Desk()
+    await with_group(desk)
+    for ghost in range(3, 6_003):
+        await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "brokerId": str(ghost)})
+    await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "brokerId": "1"})
+    ext = {"clusterName": "C", "brokerName": "a", "brokerId": "1"}
+    assert (await desk.ask(RequestCode.CONTROLLER_ELECT_MASTER, ext)).code == 0
+    assert desk.metadata.groups["a"].master_id == 1
+
+
+@pytest.mark.parametrize("field", ["epoch", "maxOffset", "confirmOffset", "electionPriority", "heartbeatTimeoutMills"])
+async def test_a_heartbeat_with_a_number_out_of_range_is_refused(
+    field: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk = Desk()
+    await with_group(desk)
+    answer = await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "brokerId": "1", field: str(FAR)})
+    assert answer.code != 0
+    assert desk.liveness.record("a", 1) is None
+
+
+async def test_a_heartbeat_of_another_cluster_keeps_nobody_alive(autojump_clock: trio.testing.MockClock) -> None:
+    desk = Desk()
+    await with_group(desk)
+    answer = await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "clusterName": "other", "brokerId": "1"})
+    assert answer.code == ResponseCode.CONTROLLER_INVALID_REQUEST
+    assert "belongs to cluster C" in (answer.remark or "")
+    assert desk.liveness.record("a", 1) is None
+
+
+@pytest.mark.parametrize("broker_id", [0, -1, 1 << 31, FAR - 1])
+async def test_an_id_after_which_there_is_no_next_one_is_not_given(
+    broker_id: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    desk = Desk()
+    await with_group(desk)
+    ext = {"clusterName": "C", "brokerName": "a", "appliedBrokerId": str(broker_id), "registerCheckCode": "x;1"}
+    answer = await desk.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext)
+    assert (answer.code, desk.metadata.next_broker_id("a")) == (ResponseCode.CONTROLLER_BROKER_ID_INVALID, 3)
