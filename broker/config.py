@@ -11,6 +11,7 @@ Laws of this module:
 
 from __future__ import annotations
 
+import copy
 import ipaddress
 import math
 import os
@@ -24,6 +25,7 @@ from understudy.broker.config_values import delay_levels_ms
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.remoting.access import ADMIN_KEY
 from understudy.runtime.configuration import Change, fields_of, read_change, shown, unknown_key_line
 from understudy.runtime.metrics_endpoint import read_metrics_settings
 from understudy.runtime.network import outgoing_address
@@ -43,11 +45,13 @@ __all__ = [
 ]
 
 DEFAULT_LISTEN_PORT = 10911
-ALWAYS_BLACK = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+ALWAYS_BLACK = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY})
 START_ONLY = frozenset(
     {
         "bindAddress",
         "brokerClusterName",
+        "brokerIP1",
+        "brokerIP2",
         "brokerId",
         "brokerName",
         "brokerRole",
@@ -112,6 +116,7 @@ class BrokerOptions:
         extra: unknown keys of the file, kept because GET_BROKER_CONFIG answers them too.
         path: file that a live update is written back to; None when the broker was started without one.
         store_address: the IP address of brokerIP1, which may be a host name; it stands in records and message ids.
+        checks: what the place where it runs demands beside; each raises ``ConfigError``.
     """
 
     broker: BrokerConfig = attrs.Factory(BrokerConfig)
@@ -121,6 +126,7 @@ class BrokerOptions:
     extra: dict[str, str] = attrs.Factory(dict)
     path: str | None = None
     store_address: str = "127.0.0.1"
+    checks: list[Callable[[BrokerOptions, Properties], None]] = attrs.Factory(list)
 
     @classmethod
     def from_properties(
@@ -150,7 +156,7 @@ class BrokerOptions:
         options.store.ha_listen_port = 0
         values = located(properties, source)
         defaults = {name: options._value(name) for name in map(_name, values) if name in INERT and options._knows(name)}
-        options.apply(options.read_change(values))
+        options.apply(options._read(values))
         warnings = []
         for key, text in values.items():
             name = _name(key)
@@ -177,8 +183,17 @@ class BrokerOptions:
             values: text by key; keys that are not known are skipped, as the reference does.
 
         Errors:
-            ConfigError: a value does not fit its key.
+            ConfigError: a value does not fit its key, or the broker would not start with it.
         """
+        change = self._read(values)
+        after = copy.deepcopy(self)
+        after.apply(change)
+        after._settle(values)
+        for check in self.checks:
+            check(after, values)
+        return change
+
+    def _read(self, values: Properties) -> Change:
         change = read_change(values.renamed(_ALIASES), *map(type, self._sections()))
         return attrs.evolve(change, others={key: text for key, text in values.items() if key in self.extra})
 

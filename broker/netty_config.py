@@ -3,6 +3,7 @@
 import attrs
 
 from understudy.broker.config_values import Positive
+from understudy.remoting.access import AdminAddresses
 from understudy.runtime.configuration import Int, Port, keyed
 
 
@@ -10,6 +11,7 @@ from understudy.runtime.configuration import Int, Port, keyed
 class NettyServerConfig:
     """Keys of the listening side (NettyServerConfig.java of 5.4.0), with the reference's defaults."""
 
+    admin_addresses: AdminAddresses = None
     bind_address: str = "0.0.0.0"
     enable_shutdown_gracefully: bool = False
     listen_port: Port = 0

@@ -110,6 +110,7 @@ def member_parts(broker: Broker) -> MemberParts:
 def offset_parts(broker: Broker) -> OffsetParts:
     """Return what answers for offsets."""
     return OffsetParts(
+        identity=broker.identity,
         config=broker.options.broker,
         store=broker.store,
         topics=broker.topics,

@@ -8,6 +8,7 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
+from understudy.remoting.access import ranges_of
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.world import World
@@ -49,6 +50,7 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
     host, port, name = server_keys.bind_address, server_keys.listen_port, config.broker_name
     role = Role(keys.broker_role, config.broker_id)
     server = RemotingServer(world, host, port, name=f"broker {name}", limits=limits)
+    server.administrators = ranges_of(options.server.admin_addresses)
     fast_server = None
     if port > FAST_PORT_DISTANCE:
         fast_server = RemotingServer(

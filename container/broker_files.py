@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping
 
 from understudy.broker.config import BrokerOptions, Machine
@@ -10,7 +11,7 @@ from understudy.runtime.configuration import value_text
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import ConfigError, Properties, located
-from understudy.runtime.property_file import read_properties_file
+from understudy.runtime.property_file import find_file, read_properties_file
 
 log = get_logger("container")
 
@@ -60,6 +61,55 @@ def name_server_keys(container: BrokerContainerConfig) -> dict[str, str]:
     }
 
 
+def check_hosted(options: BrokerOptions, values: Properties) -> None:
+    """Refuse what a broker of a container cannot have. Raises ``ConfigError``."""
+    store = options.store
+    if store.enable_d_leger_commit_log:
+        place = values.where("enableDLegerCommitLog")
+        raise ConfigError(
+            f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
+        )
+    if store.duplication_enable:
+        place = values.where("duplicationEnable")
+        raise ConfigError(f"{place}: duplicationEnable=true is not supported in a container")
+    if not store.total_replicas >= store.in_sync_replicas >= store.min_in_sync_replicas:
+        raise ConfigError("invalid replicas number")
+
+
+def asked_file(path: str, options: ContainerOptions, disk: Disk) -> str:
+    """Return the file that a peer asks a container to read, its links followed.
+
+    Args:
+        path: as the peer gave it.
+        options: of the container; they say where the file may lie.
+        disk: of this host.
+
+    Raises:
+        AddBrokerError: there is no path or no file, it is no regular file, or lies elsewhere.
+    """
+    if not path:
+        raise AddBrokerError("addBroker config path is empty")
+    try:
+        real = disk.regular_file(find_file(disk, path, options.container.rocketmq_home))
+    except ConfigError as error:
+        log.warning("broker file cannot be read", reason=error)
+        raise AddBrokerError("addBroker properties empty", str(error)) from None
+    folders = [os.path.realpath(folder) for folder in options.asked_folders()]
+    if real is not None and any(_is_below(real, folder) for folder in folders):
+        return real
+    if not disk.exists(path) and any(_is_below(os.path.realpath(path), folder) for folder in folders):
+        raise AddBrokerError("addBroker properties empty", f"broker file {path} is not there")
+    log.warning("broker file refused, it is no regular file below the folders for them", path=path, folders=folders)
+    raise AddBrokerError(
+        f"{path} is no regular file below {', '.join(folders)}: put the broker's file there, or name its folder in "
+        "addBrokerFolders of the container's file"
+    )
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
 def broker_options(
     properties: Mapping[str, str], source: str, container: ContainerOptions, disk: Disk, machine: Machine | None
 ) -> BrokerOptions:
@@ -92,18 +142,12 @@ def broker_options(
         raise AddBrokerError(str(error)) from None
     for warning in warnings:
         log.warning(warning)
+    try:
+        check_hosted(options, values)
+    except ConfigError as error:
+        raise AddBrokerError(str(error)) from None
+    options.checks.append(check_hosted)
     store = options.store
-    if store.enable_d_leger_commit_log:
-        place = values.where("enableDLegerCommitLog")
-        raise AddBrokerError(
-            f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
-        )
-    if store.duplication_enable:
-        raise AddBrokerError(
-            f"{values.where('duplicationEnable')}: duplicationEnable=true is not supported in a container"
-        )
-    if not store.total_replicas >= store.in_sync_replicas >= store.min_in_sync_replicas:
-        raise AddBrokerError("invalid replicas number")
     if not options.broker.enable_controller_mode and (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
         place = values.where("brokerId")
         raise AddBrokerError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping
 
 import attrs
@@ -13,18 +14,20 @@ from understudy.broker.config import (
     this_machine,
 )
 from understudy.broker.config_values import NameServers, Positive
+from understudy.remoting.access import ADMIN_KEY
 from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown, unknown_key_line
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
 
 DEFAULT_LISTEN_PORT = 10811
-ALWAYS_BLACK = frozenset({"brokerConfigPaths", "rocketmqHome", "configBlackList"})
+ALWAYS_BLACK = frozenset({"addBrokerFolders", "brokerConfigPaths", "rocketmqHome", "configBlackList", ADMIN_KEY})
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
 class BrokerContainerConfig:
     """Keys of a container file that belong to the container itself."""
 
+    add_broker_folders: str | None = None
     broker_config_paths: str | None = None
     broker_container_ip: str = keyed("brokerContainerIP", "127.0.0.1")
     config_black_list: str = "configBlackList;brokerConfigPaths"
@@ -138,6 +141,21 @@ class ContainerOptions:
     def broker_files(self) -> list[str]:
         """Return the configuration files of the brokers to start, in order."""
         return [path.strip() for path in (self.container.broker_config_paths or "").split(":") if path.strip()]
+
+    def asked_folders(self) -> list[str]:
+        """Return the folders below which ADD_BROKER may name a file.
+
+        Those of ``addBrokerFolders``; without it those of the files of the container and its brokers and of
+        ``ROCKETMQ_HOME/conf``, or the current folder when there is none of them.
+        """
+        listed = [part.strip() for part in (self.container.add_broker_folders or "").split(":") if part.strip()]
+        if listed:
+            return listed
+        files = [path for path in (self.path, *self.broker_files()) if path]
+        folders = [os.path.dirname(path) or "." for path in files]
+        if self.container.rocketmq_home:
+            folders.append(os.path.join(self.container.rocketmq_home, "conf"))
+        return list(dict.fromkeys(folders)) or ["."]
 
     def _sections(self) -> tuple[attrs.AttrsInstance, ...]:
         return (self.container, self.server, self.client)

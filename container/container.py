@@ -18,9 +18,16 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
-from understudy.container.broker_files import AddBrokerError, broker_options, name_server_keys, read_broker_file
+from understudy.container.broker_files import (
+    AddBrokerError,
+    asked_file,
+    broker_options,
+    name_server_keys,
+    read_broker_file,
+)
 from understudy.container.config import ContainerOptions
 from understudy.container.hosted import BrokerIdentity, HostedBroker, host_broker
+from understudy.remoting.access import ranges_of
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -68,6 +75,7 @@ class BrokerContainer:
         self.options = options
         self.hooks: list[BootHook] = list(hooks or ())
         self.server = RemotingServer(world, options.server.bind_address, options.server.listen_port, name="container")
+        self.server.administrators = ranges_of(options.server.admin_addresses)
         self._machine = machine
         self._on_boot = on_boot or (lambda line: None)
         self._hosted: dict[BrokerIdentity, HostedBroker] = {}
@@ -163,6 +171,14 @@ class BrokerContainer:
                 await hosted.stopped.wait()
 
     # --- adding and removing -----------------------------------------------------------------------------------
+
+    async def add_asked_file(self, path: str) -> Broker:
+        """Start the broker whose configuration is the file *path*, which a peer has named.
+
+        Raises:
+            AddBrokerError: it lies where peers may name no file, or as for :meth:`add_broker_file`.
+        """
+        return await self.add_broker_file(asked_file(path, self.options, self.world.disk))
 
     async def add_broker_file(self, path: str) -> Broker:
         """Start the broker whose configuration is the file *path* on this host.

@@ -41,7 +41,7 @@ class _Processor:
 
     async def add_broker(self, connection: Connection, command: Command) -> Command:
         try:
-            await self._container.add_broker_file((optional(command, "configPath") or "").strip())
+            await self._container.add_asked_file((optional(command, "configPath") or "").strip())
         except (AddBrokerError, ConfigError) as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return response(command)

@@ -8,6 +8,7 @@ import attrs
 
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
+from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.server_keys import ServerKeys
 from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
@@ -21,7 +22,7 @@ MAX_NAME_BYTES = 100
 FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 
-ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
+ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome", ADMIN_KEY})
 
 
 def _home(*names: str) -> str:

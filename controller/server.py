@@ -17,6 +17,7 @@ from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
+from understudy.remoting.access import ranges_of
 from understudy.remoting.client import open_client
 from understudy.remoting.connection import Connection
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
@@ -97,6 +98,7 @@ class Controller:
         server = RemotingServer(
             self._world, config.bind_address, self.peers.api[self.peers.own][1], name="controller", limits=limits
         )
+        server.administrators = ranges_of(config.admin_addresses)
         server.lane(
             "controller", LaneLimits(running=4096, waiting=config.controller_request_thread_pool_queue_capacity)
         )

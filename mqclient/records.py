@@ -41,6 +41,10 @@ _LONG = struct.Struct(">q")
 _AFTER_HOSTS = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body length
 _SHORT = struct.Struct(">h")
 
+INFLATED_LIMIT_BYTES = 16 * 1024 * 1024
+"""Largest body once inflated: that of the largest frame that is not compressed."""
+_ZSTD_WINDOW_BYTES = INFLATED_LIMIT_BYTES
+
 
 def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[ReceivedMessage]:
     """Return the messages in a pull, query or view body, in order, with inflated bodies.
@@ -154,31 +158,53 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     """Return the inflated *body* of a record with *sys_flag*.
 
     Raises:
-        RecordDamagedError: the bytes are not what the flag says.
+        RecordDamagedError: the bytes are not what the flag says, or above :data:`INFLATED_LIMIT_BYTES` once inflated.
         InvalidMessageError: the library for its kind is not installed (extra ``compress``).
     """
     kind = sys_flag & FLAG_COMPRESSION_MASK
-    inflate: Callable[[bytes], bytes]
+    inflate: Callable[[bytes, int], bytes]
     if kind in (0, ZLIB):
-        inflate = zlib.decompress
+        inflate = _inflate_zlib
     elif kind == LZ4:
-        inflate = _optional("lz4.frame").decompress
+        inflate = _inflate_lz4
     elif kind == ZSTD:
         inflate = _inflate_zstd
     else:
         raise RecordDamagedError(f"unknown compression bits {kind:#x}")
     try:
-        return bytes(inflate(body))
+        content = inflate(body, INFLATED_LIMIT_BYTES + 1)
     except RecordDamagedError:
         raise
     except (zlib.error, RuntimeError, ValueError, EOFError) as error:
         raise RecordDamagedError(f"compressed body cannot be inflated: {error}") from None
+    if len(content) > INFLATED_LIMIT_BYTES:
+        raise RecordDamagedError(
+            f"compressed body of {len(body)} bytes is above {INFLATED_LIMIT_BYTES} bytes once inflated"
+        )
+    return content
 
 
-def _inflate_zstd(body: bytes) -> bytes:
+def _inflate_zlib(body: bytes, most: int) -> bytes:
+    inflater = zlib.decompressobj()
+    content = inflater.decompress(body, most)
+    if not inflater.eof and len(content) < most:
+        raise EOFError("it ends in the middle")
+    return content
+
+
+def _inflate_lz4(body: bytes, most: int) -> bytes:
+    inflater = _optional("lz4.frame").LZ4FrameDecompressor()
+    content = bytes(inflater.decompress(body, max_length=most))
+    if not inflater.eof and len(content) < most:
+        raise EOFError("it ends in the middle")
+    return content
+
+
+def _inflate_zstd(body: bytes, most: int) -> bytes:
     module = _optional("zstandard")
     try:
-        return bytes(module.ZstdDecompressor().decompressobj().decompress(body))
+        with module.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).stream_reader(body) as reader:
+            return bytes(reader.read(most))
     except module.ZstdError as error:
         raise RecordDamagedError(f"compressed body cannot be inflated: {error}") from None
 

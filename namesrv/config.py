@@ -11,6 +11,7 @@ import os
 import attrs
 
 from understudy.remoting import server_keys
+from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.server_keys import POOLS, ServerKeys
 from understudy.runtime.configuration import Count, Port, fields_of, shown, unknown_key_line, with_values
 from understudy.runtime.properties import Properties, format_properties
@@ -78,7 +79,7 @@ class MetricsKeys:
 
 
 # Keys that may never be changed over the network, whatever configBlackList says (AdminBrokerProcessor's rule as well).
-ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", ADMIN_KEY})
 
 
 def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:

@@ -17,6 +17,7 @@ from understudy.namesrv.liveness import Liveness
 from understudy.namesrv.notices import Notifier
 from understudy.namesrv.records import MinBrokerIdNotice
 from understudy.namesrv.route_table import RouteTable
+from understudy.remoting.access import ranges_of
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -81,6 +82,7 @@ class NameServer:
             # 0 means never, as for the reference's idle handler
             limits=ConnectionLimits(idle_seconds=config.server_channel_max_idle_time_seconds or math.inf),
         )
+        self._server.administrators = ranges_of(config.admin_addresses)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -49,6 +49,7 @@ class Connection:
     Attributes:
         local: this side's host and port.
         peer: the other side's host and port (as a PROXY preamble named it, if one came).
+        source: the host at the other end of the wire, whatever a preamble says: what trust is measured by.
         opened_ms: wall time of the start.
         closed: set when the connection has ended, before the owners are told.
         close_reason: why it ended, for people.
@@ -58,6 +59,7 @@ class Connection:
     def __init__(self, stream: ByteStream, clock: Clock, limits: ConnectionLimits, load: Load | None = None) -> None:
         self.local = stream.local
         self.peer = stream.peer
+        self.source = stream.peer[0]
         self.opened_ms = clock.wall_ms()
         self._last_active = clock.monotonic()
         self.closed = trio.Event()

@@ -13,7 +13,7 @@ from functools import partial
 
 import trio
 
-from understudy.remoting import bodies
+from understudy.remoting import access, bodies
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, held_bytes, response
 from understudy.remoting.connection import Connection
@@ -46,6 +46,7 @@ class Dispatcher:
         handed_on: called when all requests of one receive were handed to their handlers, before their answers are sent;
             must not raise.
         answered: called after the answers of one receive were sent; must not raise.
+        administrators: whose requests of the class administration are answered; ``None`` for everybody's.
     """
 
     def __init__(self, clock: Clock, load: Load | None = None) -> None:
@@ -57,6 +58,7 @@ class Dispatcher:
         self._lanes: dict[str, Lane] = {}
         self.handed_on: Callable[[], None] | None = None
         self.answered: Callable[[], None] | None = None
+        self.administrators: access.AddressRanges | None = None
 
     def register(self, code: int, handler: Handler, reading: bodies.Reading | None = None) -> None:
         """Answer requests of *code* by *handler*, in place; ``None`` from it means answered later or never.
@@ -68,7 +70,9 @@ class Dispatcher:
         """
         if reading is None and code in bodies.JSON_BODIES:
             reading = bodies.JSON
-        self._handlers[int(code)] = handler if reading is None else self._after_reading(handler, reading)
+        if reading is not None:
+            handler = self._after_reading(handler, reading)
+        self._handlers[int(code)] = self._for_administrators(handler) if code in access.ADMINISTRATION else handler
 
     def register_async(self, code: int, handler: AsyncHandler, kind: str = "admin") -> None:
         """Answer requests of *code* by a task in the lane *kind*."""
@@ -78,6 +82,16 @@ class Dispatcher:
             return lane.submit(connection, command, handler)
 
         self.register(code, submit)
+
+    def _for_administrators(self, handler: Handler) -> Handler:
+        def handle(connection: Connection, command: Command) -> Answer:
+            if self.administrators is not None and not self.administrators.holds(connection.source):
+                log.warning("administration refused", peer=connection.address, code=command.code)
+                remark = f"{access.ADMIN_KEY} of this server does not name {connection.source}: request {command.code}"
+                return response(command, ResponseCode.NO_PERMISSION, f"{remark} is administration")
+            return handler(connection, command)
+
+        return handle
 
     def _after_reading(self, handler: Handler, reading: bodies.Reading) -> Handler:
         lane = self.lane("large bodies", bodies.LARGE_BODY_LANE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from understudy.remoting.access import AdminAddresses
 from understudy.runtime.configuration import Count, Port
 
 
@@ -15,6 +16,7 @@ from understudy.runtime.configuration import Count, Port
 class ServerKeys:
     """The keys with the reference's defaults; a field's key is its name in camel case."""
 
+    admin_addresses: AdminAddresses = None
     bind_address: str = "0.0.0.0"
     enable_shutdown_gracefully: bool = False
     listen_port: Port = 0

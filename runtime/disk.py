@@ -122,6 +122,10 @@ class Disk(Protocol):
         """Return a whole file. Raises ``FileNotFoundError``."""
         ...
 
+    def regular_file(self, path: str) -> str | None:
+        """Return the absolute path of the regular file at *path*, links followed; ``None`` when there is none."""
+        ...
+
     def open(self, path: str, *, create: bool = True) -> File: ...
     def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
         """Map *path*, creating it (unless told not to) or growing it with zeros to *size* bytes."""

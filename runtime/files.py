@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import Protocol
 
 
@@ -21,6 +22,10 @@ class Files(Protocol):
         """Return a whole file. Raises ``FileNotFoundError``."""
         ...
 
+    def regular_file(self, path: str) -> str | None:
+        """Return the absolute path of the regular file at *path*, links followed; ``None`` when there is none."""
+        ...
+
 
 class RealFiles:
     """The machine's file systems."""
@@ -34,3 +39,10 @@ class RealFiles:
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def regular_file(self, path: str) -> str | None:
+        try:
+            real = os.path.realpath(path, strict=True)
+            return real if stat.S_ISREG(os.stat(real).st_mode) else None
+        except (OSError, ValueError):  # ValueError: a path that no system can have
+            return None

@@ -30,7 +30,7 @@ def read_properties_file(disk: Files, path: str, home: str | None) -> Properties
     """
     if not path:
         raise ConfigError(f"the path of the configuration file is empty; {_WANTED}")
-    found = _find(disk, path, home)
+    found = find_file(disk, path, home)
     try:
         size = disk.size(found)
         data = disk.read(found) if size <= _MOST_BYTES else b""
@@ -42,7 +42,8 @@ def read_properties_file(disk: Files, path: str, home: str | None) -> Properties
     return parse_properties(_text(data, found), found)
 
 
-def _find(disk: Files, path: str, home: str | None) -> str:
+def find_file(disk: Files, path: str, home: str | None) -> str:
+    """Return where the configuration file *path* is; arguments and errors as of :func:`read_properties_file`."""
     if os.path.isabs(path) or disk.exists(path):
         return path
     if not home:

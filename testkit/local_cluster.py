@@ -94,7 +94,12 @@ class LocalCluster:
             self.name_server = NameServer(world, config, self._host, 0)
             await outer.start(self.name_server.run)
             options, _ = ContainerOptions.from_properties(
-                {"listenPort": "0", "bindAddress": self._host, "namesrvAddr": self.namesrv_address}
+                {
+                    "listenPort": "0",
+                    "bindAddress": self._host,
+                    "namesrvAddr": self.namesrv_address,
+                    "addBrokerFolders": "/",  # a test's files may lie anywhere
+                }
             )
             machine = Machine("localhost", self._host, f"{self._folder}/store", None, self.namesrv_address)
             self.container = BrokerContainer(world, options, machine=machine)

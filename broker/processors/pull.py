@@ -12,6 +12,7 @@ import attrs
 from understudy.broker import filters
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import BROADCASTING, ConsumerTable
+from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.config import BrokerOptions
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import ParkedPull, PullHold
@@ -288,7 +289,8 @@ class PullProcessor:
             offset = int(ext.get("commitOffset") or -1)
         except ValueError:
             return
-        if offset >= 0:
+        end = self._parts.store.max_queue_offset(topic, queue_id)
+        if commit_refusal(offset, end, is_slave=self._parts.identity.role.is_slave) is None:
             offsets = self._parts.offsets
             if offsets.commit_unless_reset(group, topic, queue_id, offset) and offsets.following:
                 self._parts.note_commit(group, topic, queue_id, offset)

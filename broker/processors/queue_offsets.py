@@ -10,7 +10,9 @@ from collections.abc import Callable
 import attrs
 
 from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.topics import TopicTable
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -26,12 +28,14 @@ class OffsetParts:
     """What of a broker is needed for offsets.
 
     Attributes:
+        identity: names, addresses and role.
         config: read at each request.
         store: the messages.
         topics, groups, offsets: the tables.
         note_commit: told of each commit; a slave tells its master.
     """
 
+    identity: Identity
     config: BrokerConfig
     store: MessageStore
     topics: TopicTable
@@ -88,6 +92,11 @@ class OffsetProcessor:
         if offset is None:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}", {})
         queue_id = required_int(command, "queueId")
+        end = self._store.max_queue_offset(topic, queue_id)
+        refusal = commit_refusal(offset, end, is_slave=self._parts.identity.role.is_slave)
+        if refusal is not None:
+            place = f"queue {queue_id} of topic {topic}, group {group}"
+            raise CommandError(ResponseCode.INVALID_PARAMETER, f"{refusal}: {place}", {})
         if self._config.use_server_side_reset_offset:
             committed = self._parts.offsets.commit_unless_reset(group, topic, queue_id, offset)
         else:

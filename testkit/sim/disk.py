@@ -250,6 +250,9 @@ class SimDisk:
         self._folders.add(path)
         self._pending.append(NameChange(path, None, is_folder=True))
 
+    def regular_file(self, path: str) -> str | None:
+        return path if path in self._files else None
+
     def read(self, path: str) -> bytes:
         inode = self._inode(path)
         return bytes(inode.cache[: inode.length])

@@ -66,6 +66,10 @@ class FencedDisk:
         self._fence.check()
         self._disk.make_folder(path)
 
+    def regular_file(self, path: str) -> str | None:
+        self._fence.check()
+        return self._disk.regular_file(path)
+
     def read(self, path: str) -> bytes:
         self._fence.check()
         return self._disk.read(path)

@@ -9,7 +9,9 @@ import pytest
 import trio
 from admin_rig import Rig
 
-from understudy.runtime.properties import parse_properties
+from understudy.broker.config import BrokerOptions
+from understudy.container.broker_files import check_hosted
+from understudy.runtime.properties import ConfigError, parse_properties
 
 
 def keys_of(body: bytes) -> dict[str, str]:
@@ -155,3 +157,42 @@ async def test_a_key_that_had_no_value_has_none_after_a_failed_write(tmp_path: P
     assert answer.code == 1
     assert (answer.remark or "").endswith("; nothing was changed")
     assert rig.options.broker.namesrv_addr == before
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"enableControllerMode=true", "request: enableControllerMode=true: brokers of this version cannot be led"),
+        (b"metricsExporterType=NONSENSE", "metricsExporterType"),
+        (b"metricsPromExporterPort=99999", "metricsPromExporterPort"),
+        (b"brokerIP1=no.such.host.example", "brokerIP1 cannot change while the server runs"),
+        (b"messageDelayLevel=1s 2x", "messageDelayLevel"),
+    ],
+)
+async def test_what_the_next_start_would_refuse_is_refused_now(line: bytes, reason: str) -> None:
+    rig = Rig()
+    before = rig.options.properties()
+
+    answer = await rig.ask(25, body=line + b"\ntraceOn=false\n")
+
+    assert (29, True) == (answer.code, reason in (answer.remark or "")), answer.remark
+    assert before == rig.options.properties()
+
+
+async def test_what_a_container_would_refuse_is_refused_now() -> None:
+    rig = Rig()
+    rig.options.checks.append(check_hosted)
+    for line, reason in (
+        (b"inSyncReplicas=5", "invalid replicas number"),
+        (b"duplicationEnable=true", "in a container"),
+    ):
+        answer = await rig.ask(25, body=line)
+        assert (29, True) == (answer.code, reason in (answer.remark or ""))
+    assert rig.options.store.in_sync_replicas == 1
+
+
+async def test_who_may_administrate_cannot_be_changed_by_a_request() -> None:
+    rig = Rig()
+    assert (await rig.ask(25, body=b"adminAddresses=10.0.0.1\n")).code == 16
+    with pytest.raises(ConfigError, match=r"adminAddresses=10\.0\.0\.300: expected addresses or networks"):
+        BrokerOptions.from_properties({"adminAddresses": "10.0.0.300"})

@@ -89,7 +89,7 @@ def test_the_row_of_a_topic_is_what_name_servers_and_the_log_say() -> None:
     part = {"brokerName": "a", "readQueueNums": 8, "writeQueueNums": 2, "perm": 4, "topicSysFlag": 1}
     route = {"queueDatas": [{"brokerName": "b", "readQueueNums": 16}, part]}
     assert row_of("T", 4, route, "a") == TopicConfig("T", 8, 4, 6, sys_flag=1)
-    with pytest.raises(ValueError, match="T: queue numbers"):
+    with pytest.raises(ValueError, match="topic T: perm"):
         row_of("T", 4, {"queueDatas": [{"brokerName": "a", "perm": "none"}]}, "a")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import tracemalloc
 import zlib
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,16 @@ from understudy.mqclient.message import (
     offset_message_id,
     split_offset_message_id,
 )
-from understudy.mqclient.records import LZ4, ZLIB, ZSTD, compress, decode_records, decompress, encode_batch
+from understudy.mqclient.records import (
+    INFLATED_LIMIT_BYTES,
+    LZ4,
+    ZLIB,
+    ZSTD,
+    compress,
+    decode_records,
+    decompress,
+    encode_batch,
+)
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent.parent / "data/mqclient/recorded.json").read_text())
 
@@ -163,3 +173,16 @@ def test_offset_ids_come_back(port: int, offset: int) -> None:
 def test_other_texts_are_no_offset_ids(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         split_offset_message_id(text)
+
+
+@pytest.mark.parametrize("kind", [ZLIB, LZ4, ZSTD])
+def test_a_small_body_that_is_a_large_one_is_refused_before_it_is_there(kind: int) -> None:
+    largest = compress(bytes(INFLATED_LIMIT_BYTES), kind, 5)
+    bomb = compress(bytes(INFLATED_LIMIT_BYTES * 20), kind, 5)
+    assert len(decompress(largest, FLAG_COMPRESSED | kind)) == INFLATED_LIMIT_BYTES
+    tracemalloc.start()
+    with pytest.raises(RecordDamagedError, match="once inflated"):
+        decompress(bomb, FLAG_COMPRESSED | kind)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 5 * INFLATED_LIMIT_BYTES
