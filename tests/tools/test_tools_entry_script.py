@@ -45,6 +45,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         "LOCK": tmp_path / "understudy",
     }.items():
         monkeypatch.setattr(module, name, str(value))
+    monkeypatch.setattr(module, "interpreter_candidates", lambda: [sys.executable])
     module.steps = []
 
     def record(command: list[str], what: str) -> None:
@@ -176,9 +177,54 @@ def test_two_at_once_install_once(script: ModuleType) -> None:
 def test_no_new_enough_interpreter_is_one_line_that_names_what_to_install(
     script: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script, "interpreter_version", lambda path: (3, 9, 2))
+    monkeypatch.setattr(script, "interpreter_facts", lambda path: ((3, 9, 2), "/usr"))
     with pytest.raises(script.Refused, match=r"needs Python 3\.11 or newer.*python3\.11-venv"):
         script.find_interpreter()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [
+        ({"own": 3.0, "debian": 2.0, "newest": 4.0}, "debian"),
+        ({"own": 2.2, "debian": 2.0, "newest": 4.0}, "own"),  # as quick as the quickest, within what can be measured
+        ({"own": None, "debian": 3.0, "newest": 2.0}, "newest"),
+        ({"own": None, "debian": None, "newest": None}, "own"),
+    ],
+)
+def test_of_several_interpreters_the_first_quick_one_is_taken(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float | None], taken: str
+) -> None:
+    # given interpreters in the order of preference, the first of which is disturbed when it is measured first
+    disturbed = ["own"]
+    usable = [(name, (3, 11, 2)) for name in seconds]
+
+    def measured(path: str) -> float | None:
+        if path in disturbed and seconds[path] is not None:
+            disturbed.remove(path)
+            return 9.0
+        return seconds[path]
+
+    monkeypatch.setattr(script, "usable_interpreters", lambda: usable)
+    monkeypatch.setattr(script, "interpreter_seconds", measured)
+    # when one is chosen
+    assert (taken, (3, 11, 2)) == script.find_interpreter()
+
+
+def test_an_interpreter_is_measured_by_its_own_processor_time(script: ModuleType) -> None:
+    seconds = script.interpreter_seconds(sys.executable)
+    assert seconds is not None
+    assert 0 < seconds < 1
+    assert script.interpreter_seconds("/bin/false") is None
+    assert script.interpreter_seconds("/no/such/python") is None
+
+
+def test_one_interpreter_under_two_names_counts_once(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    link = tmp_path / "python3"
+    link.symlink_to(sys.executable)
+    monkeypatch.setattr(script, "interpreter_candidates", lambda: [sys.executable, str(link), "", "/no/such/python"])
+    assert [sys.executable] == [path for path, _ in script.usable_interpreters()]
 
 
 def test_an_empty_home_is_replaced_by_one_that_exists(script: ModuleType) -> None:
