@@ -8,7 +8,7 @@ import pytest
 from store_fixtures import HOST, bodies_of, disk_of, put, running_store, simulated_world, small_config
 from test_store_replication import TOPIC, copy
 
-from understudy.format.record import encode_batch
+from understudy.format.batch import encode_batch
 from understudy.runtime.world import World
 from understudy.store.deletions import LivingTopics
 from understudy.store.message_store import MessageStore
