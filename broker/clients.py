@@ -210,6 +210,7 @@ class ProducerTable(Generic[C]):
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[C, ClientChannel[C]]] = {}
+        self._by_connection: dict[C, dict[str, None]] = {}
         self._by_client: dict[str, C] = {}
 
     def register(self, group: str, channel: ClientChannel[C]) -> None:
@@ -220,28 +221,25 @@ class ProducerTable(Generic[C]):
             known.last_seen_ms = channel.last_seen_ms
         else:
             channels[channel.connection] = channel
+            self._by_connection.setdefault(channel.connection, {})[group] = None
         self._by_client[channel.client_id] = channel.connection
 
     def unregister(self, group: str, connection: C, client_id: str | None = None) -> bool:
         """Take a client out of a group; return whether it was in it."""
-        channels = self.groups.get(group, {})
-        channel = channels.get(connection)
+        channel = self.groups.get(group, {}).get(connection)
         if channel is None or (client_id is not None and channel.client_id != client_id):
             return False
-        del channels[connection]
-        if not channels:
-            del self.groups[group]
-        self._forget(channel)
+        own = self._by_connection[connection]
+        del own[group]
+        if not own:
+            del self._by_connection[connection]
+        self._leave(group, connection)
         return True
 
     def close(self, connection: C) -> None:
         """Take a connection out of every group."""
-        for group in list(self.groups):
-            channel = self.groups[group].pop(connection, None)
-            if channel is not None:
-                if not self.groups[group]:
-                    del self.groups[group]
-                self._forget(channel)
+        for group in self._by_connection.pop(connection, ()):
+            self._leave(group, connection)
 
     def expired(self, now_ms: int, after_ms: int = PRODUCER_EXPIRY_MS) -> list[C]:
         """Return connections on which some group was silent for more than *after_ms*."""
@@ -256,9 +254,10 @@ class ProducerTable(Generic[C]):
         """Return the connection of the producer *client_id*."""
         return self._by_client.get(client_id)
 
-    def _forget(self, channel: ClientChannel[C]) -> None:
-        connection = self._by_client.get(channel.client_id)
-        if connection != channel.connection:
-            return
-        if not any(channel.connection in channels for channels in self.groups.values()):
+    def _leave(self, group: str, connection: C) -> None:
+        channels = self.groups[group]
+        channel = channels.pop(connection)
+        if not channels:
+            del self.groups[group]
+        if self._by_client.get(channel.client_id) == connection and connection not in self._by_connection:
             del self._by_client[channel.client_id]

@@ -97,7 +97,7 @@ def member_parts(broker: Broker) -> MemberParts:
     """Return what knows the clients."""
     return MemberParts(
         config=broker.options.broker,
-        clock=broker.world.clock,
+        world=broker.world,
         topics=broker.topics,
         groups=broker.groups,
         producers=broker.producers,

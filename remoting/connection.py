@@ -36,6 +36,8 @@ log = get_logger("remoting.connection")
 _CLOSE_GRACE_SECONDS = 1.0
 _MANY_COMMANDS = 32
 """From so many on, the commands of one receive wait for a turn among those with much work."""
+_MUCH_BYTES = 1024 * 1024
+"""Of an incomplete request; the rest of it is taken in turns."""
 _LOOK_AT_CLOCK = 8
 """Commands between two looks at the clock."""
 _NO_MEMORY = "[OVERLOAD]system busy, requests hold too much memory of this server; slow down and try again"
@@ -194,6 +196,8 @@ class Connection:
                 self._nursery = self._outbox.nursery = nursery
                 try:
                     self.close_reason = await self._receive(dispatch, proxied, handed_on, answered) or self.close_reason
+                    async with self._load.turn:  # when thousands end at once, each has a turn of its own
+                        self.closed.set()
                 finally:
                     self.closed.set()  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
@@ -229,6 +233,9 @@ class Connection:
                 del data
                 if reader.pending_bytes != self._incoming_bytes:
                     self._count_incoming(reader)
+                    if self._incoming_bytes > _MUCH_BYTES and not commands:
+                        async with self._load.turn:
+                            pass  # peers that send much have their turns, too
                 left = 0
                 if len(commands) <= _MANY_COMMANDS and not self._busy:
                     left = self._part(commands, 0, dispatch, handed_on, answered)

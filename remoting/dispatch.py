@@ -27,6 +27,9 @@ from understudy.runtime.threads import InPlace, Threads
 
 log = get_logger("remoting.dispatch")
 
+LARGE_BODIES = "large bodies"
+"""The lane of requests whose bodies take long."""
+
 Answer = Command | Buffer | Sequence[Buffer] | None
 Handler = Callable[[Connection, Command], Answer]
 AsyncHandler = Callable[[Connection, Command], Awaitable[Answer]]
@@ -94,7 +97,7 @@ class Dispatcher:
         return handle
 
     def _after_reading(self, handler: Handler, reading: bodies.Reading) -> Handler:
-        lane = self.lane("large bodies", bodies.LARGE_BODY_LANE)
+        lane = self.lane(LARGE_BODIES, bodies.LARGE_BODY_LANE)
 
         async def read_first(connection: Connection, command: Command) -> Answer:
             await bodies.read_ahead(self._threads, command, reading.read)

@@ -16,6 +16,16 @@ T = TypeVar("T")
 PIECE_SECONDS = 0.002
 
 
+def run_steps(steps: Generator[None, None, T]) -> T:
+    """Run *steps* to their end in one go, and return what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 class Pace:
     """The pace of one long piece of work; ``async with Pace(world) as pace``, and inside it ``await pace.breathe()``.
 

@@ -8,17 +8,20 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
 from bench.load.wire import Peer
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ports import free_ports
 
 BIN = Path(sys.executable).parent
 STOP_S = 30
+PORTS = 10
+"""Of a broker: its own, that for slaves, and the fast one."""
 
 
 @attrs.frozen
@@ -73,37 +76,37 @@ def group_name(number: int) -> str:
 
 @contextmanager
 def broker(
-    folder: Path, scale: Scale | None = None, *, descriptors: int = 0, name_server: int = 1, **keys: object
+    folder: Path, scale: Scale | None = None, *, keys: Mapping[str, object] | None = None, descriptors: int = 0
 ) -> Iterator[Server]:
     """Run a broker until the block ends.
 
     Args:
         folder: an empty folder.
         scale: its tables; empty ones if not given.
-        descriptors: its hard limit of descriptors; 0 leaves what there is.
-        name_server: port of the name server; nothing listens on 1.
         keys: of its configuration.
+        descriptors: its hard limit of descriptors; 0 leaves what there is.
     """
-    port, store = free_ports(1)[0], folder / "store"
+    store = folder / "store"
     values: dict[str, object] = {
         "brokerName": "scale",
         "brokerIP1": "127.0.0.1",
-        "listenPort": port,
-        "haListenPort": 0,
         "storePathRootDir": store,
         "storePathCommitLog": store / "commitlog",
         "mappedFileSizeCommitLog": 64 << 20,
         "diskMaxUsedSpaceRatio": 99,
         "maxMessageSize": 8 << 20,
-        **keys,
+        **(keys or {}),
     }
     if scale is not None:
         write_tables(store / "config", scale)
     conf = folder / "broker.conf"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-    command = [str(BIN / "mqbroker"), "-c", str(conf), "-n", f"127.0.0.1:{name_server}"]
-    with _running(command, folder, port, descriptors) as server:
-        yield server
+    command = [str(BIN / "mqbroker"), "-c", str(conf), "-n", "127.0.0.1:1"]  # no name server
+    with PortBlocks(PORTS) as blocks:
+        port = blocks.middles(1)[0]
+        values |= {"listenPort": port, "haListenPort": port + 1}
+        conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        with _running(command, folder, port, descriptors) as server:
+            yield server
 
 
 @contextmanager

@@ -5,15 +5,16 @@ Source: ClientManageProcessor.java, ConsumerManageProcessor.java, DefaultConsume
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 import attrs
+import trio
 
 from understudy.broker import filters, heartbeat
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.groups import GroupTable
-from understudy.broker.heartbeat import ConsumerBeat, HeartbeatError
+from understudy.broker.heartbeat import ConsumerBeat, Heartbeat, HeartbeatError
 from understudy.broker.hold import PullHold
 from understudy.broker.locks import QueueLocks
 from understudy.broker.processors.pull import no_expression_filter
@@ -24,11 +25,16 @@ from understudy.remoting.bodies import JsonError, body_of, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import LARGE_BODIES, Answer, Lane
 from understudy.remoting.fields import CommandError, optional, required
+from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
+from understudy.runtime.pace import Pace, run_steps
+from understudy.runtime.world import World
 
 HOUSEKEEPING_SECONDS = 10.0
+GROUPS_AT_ONCE = 64
+"""A heartbeat with more groups is taken in pieces."""
 
 
 @attrs.frozen
@@ -37,14 +43,14 @@ class MemberParts:
 
     Attributes:
         config: read at each request.
-        clock: wall and monotonic time.
+        world: clock and load.
         topics, groups, producers, consumers: the tables.
         hold: pulls that wait.
         locks: the locks.
     """
 
     config: BrokerConfig
-    clock: Clock
+    world: World
     topics: TopicTable
     groups: GroupTable
     producers: ProducerTable[Connection]
@@ -59,21 +65,35 @@ class MemberProcessor:
     def __init__(self, parts: MemberParts) -> None:
         self._parts = parts
         self._config = parts.config
-        self._clock = parts.clock
+        self._clock = parts.world.clock
+        self._changed: dict[str, None] = {}  # groups whose members must be told
+        self._wake = trio.Event()
 
     def register(self, server: RemotingServer) -> None:
         """Answer the membership codes at *server* and learn when its connections end."""
+        self._large: Lane = server.lane(LARGE_BODIES)
         server.register(RequestCode.HEART_BEAT, self.heartbeat, heartbeat.READING)
         server.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
         server.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
         server.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
 
-    def heartbeat(self, connection: Connection, command: Command) -> Command:
+    def heartbeat(self, connection: Connection, command: Command) -> Answer:
         """Enter a client's groups; tell the members of consumer groups that changed."""
         try:
-            beat: heartbeat.Heartbeat = body_of(command, heartbeat.parse_heartbeat)
+            beat: Heartbeat = body_of(command, heartbeat.parse_heartbeat)
         except HeartbeatError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if len(beat.consumers) + len(beat.producers) > GROUPS_AT_ONCE:
+
+            async def enter(connection: Connection, command: Command) -> Command:
+                async with Pace(self._parts.world) as pace:
+                    return await pace.run(self._enter(connection, command, beat))
+
+            return self._large.submit(connection, command, enter)
+        return run_steps(self._enter(connection, command, beat))
+
+    def _enter(self, connection: Connection, command: Command, beat: Heartbeat) -> Generator[None, None, Command]:
+        """Enter the groups of a heartbeat, one in each step."""
         now_ms = self._clock.wall_ms()
         second_form = beat.fingerprint != 0
         changed = not second_form
@@ -85,10 +105,12 @@ class MemberProcessor:
             entered = self._parts.consumers.get(consumer.group) is not None
             if second_form and entered and self._parts.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
                 changed = True
+            yield
         if self._config.enable_register_producer:
             for group in beat.producers:
                 channel = self._channel(connection, command, beat.client_id, now_ms)
                 self._parts.producers.register(group, channel)
+                yield
         return response(
             command,
             ext={"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"},
@@ -140,15 +162,39 @@ class MemberProcessor:
         return info is not None and info.channel_of(client_id) is not None
 
     def tell_members(self, group: str) -> None:
-        """Send NOTIFY_CONSUMER_IDS_CHANGED to every member of *group* that shares queues with others."""
+        """Have NOTIFY_CONSUMER_IDS_CHANGED sent to every member of *group* that shares queues with others.
+
+        Changes that come while members are told are told together: when thousands of members come or go at once, each
+        is told a few times instead of thousands of times.
+        """
+        self._changed[group] = None
+        self._wake.set()
+
+    async def _tell_changed(self) -> None:
+        """Tell members of groups that changed, until cancelled."""
+        while True:
+            if not self._changed:
+                self._wake = trio.Event()
+                await self._wake.wait()
+            async with Pace(self._parts.world) as pace:
+                while self._changed:
+                    group = next(iter(self._changed))
+                    del self._changed[group]
+                    frame = encode(
+                        request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True)
+                    )
+                    for member in self._to_tell(group):
+                        member.write(frame)
+                        await pace.breathe()
+
+    def _to_tell(self, group: str) -> list[Connection]:
         info = self._parts.consumers.get(group)
         if info is None or info.broadcasting or not self._config.notify_consumer_ids_changed_enable:
-            return
+            return []
         row = self._parts.groups.find(group)
         if row is not None and not row.notify_consumer_ids_changed_enable:
-            return
-        for member in list(info.channels):
-            member.notify(request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}))
+            return []
+        return list(info.channels)
 
     def unregister(self, connection: Connection, command: Command) -> Command:
         """Take a client out of the groups it names."""
@@ -193,7 +239,12 @@ class MemberProcessor:
             self.tell_members(group)
 
     async def run(self) -> None:
-        """Close connections of clients that fell silent, until cancelled."""
+        """Tell members of changes, and close connections of clients that fell silent, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_changed)
+            nursery.start_soon(self._expire)
+
+    async def _expire(self) -> None:
         while True:
             await self._clock.sleep(HOUSEKEEPING_SECONDS)
             now_ms = self._clock.wall_ms()

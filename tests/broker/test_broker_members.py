@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import pytest
 from broker_rig import Peer, Rig, open_rig, send_header
+from trio.testing import wait_all_tasks_blocked
 
+from understudy.broker.clients import ClientChannel, ProducerTable
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import InvokeTimeoutError
@@ -31,7 +33,8 @@ def beat(client: str = "c@1", group: str = "cg", topics: tuple[str, ...] = ("T",
     return json.dumps(body | more).encode()
 
 
-def told(peer: Peer) -> list[tuple[int, dict[str, str] | None]]:
+async def told(peer: Peer) -> list[tuple[int, dict[str, str] | None]]:
+    await wait_all_tasks_blocked()
     found = [(command.code, command.ext) for command in peer.received]
     peer.received.clear()
     return found
@@ -46,17 +49,17 @@ async def test_members_learn_of_each_other(tmp_path: Path) -> None:
         second = Peer(rig.nursery, 50000)
         answer = rig.ask(34, None, beat())
         assert answer.ext == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}  # captured from 5.4.0
-        assert told(rig.peer) == [CHANGED]
+        assert await told(rig.peer) == [CHANGED]
         rig.ask(34, None, beat())
-        assert told(rig.peer) == []
+        assert await told(rig.peer) == []
         rig.ask(34, None, beat("c@2"), peer=second)
-        assert (told(rig.peer), told(second)) == ([CHANGED], [CHANGED])
+        assert (await told(rig.peer), await told(second)) == ([CHANGED], [CHANGED])
 
         listed = rig.ask(38, {"consumerGroup": "cg"})
         assert (listed.body, listed.ext) == (b'{"consumerIdList":["c@1","c@2"]}', {})
 
         assert rig.ask(35, {"clientID": "c@2", "consumerGroup": "cg"}, peer=second).ext == {}
-        assert (told(rig.peer), told(second)) == ([CHANGED], [])
+        assert (await told(rig.peer), await told(second)) == ([CHANGED], [])
         rig.broker.members.closed(cast(Connection, rig.peer))
         gone = rig.ask(38, {"consumerGroup": "cg"})
         assert (gone.code, gone.remark, gone.ext) == (1, "no consumer for this group, cg", {})
@@ -76,7 +79,7 @@ async def test_who_is_not_told(tmp_path: Path, keys: dict[str, str], model: str,
         assert row is not None
         row.notify_consumer_ids_changed_enable = by_group
         rig.ask(34, None, beat(model=model))
-        assert told(rig.peer) == []
+        assert await told(rig.peer) == []
 
 
 async def test_retry_topic_comes_with_the_first_heartbeat(tmp_path: Path) -> None:
@@ -244,3 +247,44 @@ class TestReplies:
                 answer = await rig.wait(rig.tell(code, header, b"x"))
                 assert answer.code == 1
                 assert (answer.remark or "").startswith("field ")
+
+
+async def test_members_that_come_and_go_together_are_told_a_few_times(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        # given a hundred members of one group, told of each other
+        peers = [Peer(rig.nursery, 40_000 + number) for number in range(100)]
+        for number, peer in enumerate(peers):
+            rig.ask(34, None, beat(f"client-{number}"), peer=peer)
+        assert {1} == {len(await told(peer)) for peer in peers}
+        # when all but one close at once
+        for peer in peers[1:]:
+            peer.alive = False
+            rig.broker.members.closed(peer)  # type: ignore[arg-type]
+        # then the last one is told once
+        assert [CHANGED] == await told(peers[0])
+
+
+async def test_a_heartbeat_with_thousands_of_groups_is_taken_in_pieces(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        groups = [f"senders-{number}" for number in range(5_000)]
+        sent = rig.tell(
+            34, None, json.dumps({"clientID": "c", "producerDataSet": [{"groupName": g} for g in groups]}).encode()
+        )
+        assert len(rig.broker.producers.groups) < 5_000  # it is not taken at once
+        assert 0 == (await rig.wait(sent)).code
+        assert set(groups) == set(rig.broker.producers.groups)
+        # and its end takes all of them out
+        rig.broker.members.closed(rig.peer)  # type: ignore[arg-type]
+        assert ({}, None) == (rig.broker.producers.groups, rig.broker.producers.find_client("c"))
+
+
+def test_a_producer_is_found_while_it_is_in_some_group() -> None:
+    table: ProducerTable[str] = ProducerTable()
+    for group in ("one", "two"):
+        table.register(group, ClientChannel("connection", "client", "JAVA", 1, 0))
+    table.register("two", ClientChannel("other", "client2", "JAVA", 1, 0))
+    assert table.unregister("one", "connection", "client")
+    assert "connection" == table.find_client("client")
+    table.close("connection")
+    assert (None, "other") == (table.find_client("client"), table.find_client("client2"))
+    assert {"two": ["other"]} == {group: list(channels) for group, channels in table.groups.items()}

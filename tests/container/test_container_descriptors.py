@@ -19,7 +19,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.frame import FrameReader, encode
 from understudy.runtime.descriptors import RESERVED_MOST, reserved
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 LIMIT = 256
 IDLE = 400
@@ -70,13 +70,14 @@ class Client:
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[tuple[int, Path]]:
     """A broker with :data:`LIMIT` descriptors at most; its port and the file of its standard error."""
-    port = free_ports(1)[0]
+    blocks = PortBlocks(10)
+    port = blocks.middles(1)[0]
     conf, errors = tmp_path / "broker.conf", tmp_path / "stderr"
     store = tmp_path / "store"
     conf.write_text(
         f"brokerName=b\nbrokerIP1=127.0.0.1\nlistenPort={port}\nstorePathRootDir={store}\n"
         f"storePathCommitLog={store}/commitlog\nflushDiskType=SYNC_FLUSH\nmappedFileSizeCommitLog=1048576\n"
-        "mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\nhaListenPort=0\n"
+        f"mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\nhaListenPort={port + 1}\n"
     )
     command = [sys.executable, "-c", PROGRAM, str(LIMIT // 2), str(LIMIT), "-c", str(conf), "-n", "127.0.0.1:1"]
     environment = {**os.environ, "HOME": str(tmp_path)}
@@ -94,6 +95,7 @@ def broker(tmp_path: Path) -> Iterator[tuple[int, Path]]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+        blocks.release()
 
 
 def test_idle_peers_never_take_the_descriptors_of_the_store(broker: tuple[int, Path]) -> None:

@@ -1,0 +1,267 @@
+"""Attacks on a broker beside a normal client, whose p99 and acknowledged messages are judged, as is the memory."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+
+from bench.load import attacks
+from bench.load.attacks import Attack, Strength
+from bench.load.beside import Beside, Measured, send_small
+from bench.load.servers import Scale, Server, broker, make_topic
+from bench.load.wire import Peer
+from understudy.format.record import RecordError, decode_records
+from understudy.remoting.codes import RequestCode
+
+BOUND_MS = 100.0
+"""Of the normal client's p99; an attack may be felt, not more."""
+
+MEMORY_MB = 1_500
+"""Most that the broker may grow by."""
+
+DESCRIPTORS = 512
+DISK_BYTES = 64 << 20
+TOPIC = "Beside"
+
+
+@attrs.frozen
+class Verdict:
+    """What came of one attack.
+
+    Attributes:
+        name: of the attack.
+        seen: what the normal client saw.
+        grown_mb: memory of the broker, after and during the attack, less that before.
+        lost: acknowledged messages that cannot be read.
+        faults: what else is wrong.
+    """
+
+    name: str
+    seen: Measured
+    grown_mb: float
+    lost: int
+    faults: list[str]
+
+    def line(self) -> str:
+        """Return the row of the report."""
+        good = "ok" if not self.faults else "; ".join(self.faults)
+        return (
+            f"{self.name:18} p99 {self.seen.p99_ms:8.2f}  most {self.seen.most_ms:8.2f} ms  "
+            f"acknowledged {len(self.seen.acknowledged):5}  lost {self.lost:3}  memory {self.grown_mb:+7.0f} MB  {good}"
+        )
+
+
+@attrs.frozen
+class Kind:
+    """One kind of attack.
+
+    Args:
+        name: as it is asked for.
+        work: the attack.
+        scale: tables of the broker.
+        descriptors: its limit of descriptors; 0 for none.
+        refusals: whether the normal client may be refused meanwhile.
+        keys: of its configuration.
+    """
+
+    name: str
+    work: Attack
+    scale: Scale | None = None
+    descriptors: int = 0
+    refusals: bool = False
+    keys: dict[str, object] = attrs.field(factory=dict)
+
+
+SOME_TOPICS = Scale(topics=4_000, groups=100)
+
+KINDS = [
+    Kind("frames", attacks.hostile_frames),
+    Kind("bodies", attacks.hostile_bodies),
+    Kind("floods", attacks.floods),
+    Kind("packets", attacks.packets, SOME_TOPICS),
+    Kind("slow readers", attacks.readers, SOME_TOPICS),
+    Kind("half frames", attacks.half_frames),
+    Kind("parked requests", attacks.parked_requests),
+    Kind("descriptors", attacks.idle_peers, descriptors=DESCRIPTORS, keys={"flushDiskType": "SYNC_FLUSH"}),
+]
+
+
+def stored(port: int) -> tuple[set[int], int]:
+    """Return the numbers of all messages that can be read, and in how many answers one of them was damaged."""
+    found: set[int] = set()
+    damaged = 0
+    with Peer(port) as peer:
+        offset = 0
+        while True:
+            ext = {"consumerGroup": "judge", "topic": TOPIC, "queueId": "0", "queueOffset": str(offset)}
+            ext |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+            ext |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+            answer = peer.ask(RequestCode.PULL_MESSAGE, ext)
+            if answer.code:
+                return found, damaged
+            try:
+                records = list(decode_records(memoryview(answer.body)))
+            except RecordError:
+                damaged += 1
+                records = list(decode_records(memoryview(answer.body), check_crc=False))
+            found.update(int(record.body) for record in records)
+            offset = int((answer.ext or {})["nextBeginOffset"])
+
+
+def judge(kind: Kind, server: Server, strength: Strength, bound_ms: float) -> Verdict:
+    """Attack *server* beside a normal client and judge what came of it."""
+    before = server.resident_bytes
+    with Beside(server.port, send_small(TOPIC)) as beside:
+        kind.work(server, strength)
+        grown = server.resident_bytes - before
+        time.sleep(0.3)
+    seen, faults = beside.measured, []
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        grown = max(grown, server.resident_bytes - before)
+    if server.process.poll() is not None:
+        return Verdict(kind.name, seen, grown / 1e6, len(seen.acknowledged), ["the broker ended"])
+    found, damaged = stored(server.port)
+    lost = len(set(seen.acknowledged) - found)
+    if damaged:
+        faults.append("a damaged message was handed out")
+    if lost:
+        faults.append(f"{lost} acknowledged messages are lost")
+    if seen.failures and not kind.refusals:
+        faults.append(f"the client failed: {', '.join(seen.failures)}")
+    if not kind.refusals and seen.p99_ms > bound_ms:
+        faults.append(f"p99 above {bound_ms:g} ms")
+    if grown > MEMORY_MB * 1e6:
+        faults.append(f"memory grew by more than {MEMORY_MB} MB")
+    return Verdict(kind.name, seen, grown / 1e6, lost, faults)
+
+
+def attack(kind: Kind, strength: Strength, bound_ms: float) -> Verdict:
+    """Judge one kind on a broker of its own."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        broker(Path(folder), kind.scale, keys=kind.keys, descriptors=kind.descriptors) as server,
+    ):
+        make_topic(server.port, TOPIC, 1)
+        return judge(kind, server, strength, bound_ms)
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Iterator[bool]:
+    """Mount a file system of :data:`DISK_BYTES` on *folder*; False when that is not permitted."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "understudy-bench", str(folder)]
+    with contextlib.suppress(OSError):
+        if subprocess.run(command, capture_output=True).returncode == 0:
+            try:
+                yield True
+            finally:
+                subprocess.run(["umount", "-l", str(folder)], check=False)
+            return
+    yield False
+
+
+def full_disk(strength: Strength, bound_ms: float) -> Verdict | None:
+    """Judge a broker whose disk others fill and free again; ``None`` when no disk of its own may be had."""
+
+    def fill(server: Server, strength: Strength) -> None:
+        other = folder / "disk" / "others"
+        with contextlib.suppress(OSError), open(other, "wb", buffering=0) as file:
+            while file.write(bytes(1 << 16)) == 1 << 16:
+                continue
+        time.sleep(strength.seconds)
+        other.unlink()
+        time.sleep(strength.seconds)
+
+    keys: dict[str, object] = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 6000}
+    keys |= {"maxHashSlotNum": 1000, "maxIndexNum": 4000}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with small_disk(folder / "disk") as mounted:
+            if not mounted:
+                return None
+            keys |= {"storePathRootDir": folder / "disk" / "store", "storePathCommitLog": folder / "disk" / "log"}
+            with broker(folder, keys=keys) as server:
+                make_topic(server.port, TOPIC, 1)
+                verdict = judge(Kind("full disk", fill, refusals=True), server, strength, bound_ms)
+                with Peer(server.port) as peer:
+                    if not send_small(TOPIC)(peer, 10**6):
+                        verdict.faults.append("messages are still refused although the disk has space again")
+                return verdict
+
+
+def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
+    """Judge a broker that finds damaged bytes in its log at a start: one message is gone, nothing is altered."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with broker(folder) as server:
+            make_topic(server.port, TOPIC, 1)
+            first = judge(Kind("before", lambda server, strength: time.sleep(0.5)), server, strength, bound_ms)
+        victim = first.seen.acknowledged[len(first.seen.acknowledged) // 2]
+        log = next((folder / "store" / "commitlog").iterdir())
+        data = bytearray(log.read_bytes())
+        at = data.index(b"%d" % victim + len(TOPIC).to_bytes(1, "big") + TOPIC.encode())
+        data[at] ^= 1
+        with open(log, "r+b") as file:
+            file.seek(at)
+            file.write(data[at : at + 1])
+        with broker(folder) as server:
+            highest = max(first.seen.acknowledged) + 1000
+            with Beside(server.port, send_small(TOPIC), highest) as beside:
+                time.sleep(strength.seconds)
+            found, damaged = stored(server.port)
+        seen, faults = beside.measured, list[str]()
+        lost = set(first.seen.acknowledged + seen.acknowledged) - found
+        if lost - {victim}:
+            faults.append(f"{len(lost - {victim})} undamaged messages are lost")
+        if seen.failures:
+            faults.append(f"the client failed: {', '.join(seen.failures)}")
+        if damaged:
+            faults.append("a damaged message was handed out")
+        return Verdict("rotten disk", seen, 0.0, len(lost), faults)
+
+
+def verdicts(wanted: list[str], strength: Strength, bound_ms: float) -> Iterator[Verdict]:
+    """Judge the kinds whose names hold one of *wanted*, or all."""
+
+    def asked(name: str) -> bool:
+        return not wanted or any(each in name for each in wanted)
+
+    for kind in KINDS:
+        if asked(kind.name):
+            yield attack(kind, strength, bound_ms)
+    disks: list[tuple[str, Callable[[Strength, float], Verdict | None]]] = [
+        ("full disk", full_disk),
+        ("rotten disk", rotten_disk),
+    ]
+    for name, disk in disks:
+        if asked(name):
+            verdict = disk(strength, bound_ms)
+            if verdict is None:
+                print(f"{name:18} left out: this user may not mount a file system (uid {os.getuid()})", flush=True)
+            else:
+                yield verdict
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="understudy bench chaos", description=__doc__)
+    parser.add_argument("kinds", nargs="*", help="parts of names of attacks; all of them if none is given")
+    parser.add_argument("--bound-ms", type=float, default=BOUND_MS, help="bound of the p99 (default %(default)s)")
+    parser.add_argument("--short", action="store_true", help="some seconds for everything, as in the test suite")
+    options = parser.parse_args(arguments)
+    strength = Strength(0.5, 100, 1) if options.short else Strength()
+    failed = 0
+    for verdict in verdicts(options.kinds, strength, options.bound_ms):
+        print(verdict.line(), flush=True)
+        failed += bool(verdict.faults)
+    if failed:
+        print(f"{failed} attacks did harm", file=sys.stderr)
+    return 1 if failed else 0

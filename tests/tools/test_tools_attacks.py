@@ -1,0 +1,55 @@
+"""The attacks of ``./understudy bench chaos``, in short: a normal client is served beside them and loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LENIENT_MS = 2_000.0
+"""The suite shares its machine; the bench holds the real bound."""
+
+
+@pytest.fixture(autouse=True)
+def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.mark.parametrize(
+    "name", ["frames", "bodies", "packets", "slow readers", "half frames", "parked requests", "descriptors"]
+)
+def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+
+    (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
+    verdict = chaos.attack(kind, Strength(0.5, 100, 1), LENIENT_MS)
+    assert [] == verdict.faults, verdict.line()
+    assert len(verdict.seen.acknowledged) > 10
+
+
+def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+
+    verdict = chaos.full_disk(Strength(0.5, 100, 1), LENIENT_MS)
+    if verdict is None:
+        pytest.skip("may not mount a small file system here")
+    assert [] == verdict.faults, verdict.line()
+
+
+def test_the_judge_sees_lost_messages_and_slowness() -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+    from bench.load.servers import Server
+    from bench.load.wire import Peer
+
+    def forget(server: Server, strength: Strength) -> None:
+        with Peer(server.port) as peer:
+            assert 0 == peer.ask(215, {"topic": chaos.TOPIC}).code
+
+    verdict = chaos.attack(chaos.Kind("forget", forget), Strength(0.5, 100, 1), 0.001)
+    text = verdict.line()
+    assert verdict.lost > 0 and "acknowledged messages are lost" in text
+    assert "p99 above 0.001 ms" in text
