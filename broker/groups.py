@@ -13,6 +13,7 @@ import attrs
 from understudy.broker.group_values import retry_policy_of, subscriptions_of
 from understudy.format import names
 from understudy.format.data_version import DataVersion
+from understudy.format.json_dialect import Rows
 from understudy.format.json_values import attributes_of, name_of, truth_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
@@ -219,12 +220,13 @@ class GroupTable:
             self.version = version
         self._notify()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of ``subscriptionGroup.json``."""
+    def to_json(self, *, later: bool = False) -> dict[str, Any]:
+        """Return the content of ``subscriptionGroup.json``; *later* as for topics."""
+        rows = ((name, row.to_json()) for name, row in list(self.rows.items()))
         return {
             "dataVersion": self.version.to_json(),
             "forbiddenTable": {group: dict(topics) for group, topics in self.forbidden.items()},
-            "subscriptionGroupTable": {name: row.to_json() for name, row in self.rows.items()},
+            "subscriptionGroupTable": Rows(rows) if later else dict(rows),
         }
 
     def merge_json(self, value: Mapping[str, Any]) -> None:

@@ -43,6 +43,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
 
 log = get_logger("broker.registration")
@@ -217,8 +218,8 @@ class Registration:
 
     async def _carry_out(self, nursery: trio.Nursery, action: Action) -> None:
         if isinstance(action, Register):
-            # Written at once: the version must be that of the rows, for a name server takes no changes of one it has.
-            commands = {address: self._everything() for address in action.servers}
+            # The version must be that of the rows, for a name server takes no changes of one it has.
+            commands = {address: await self._everything() for address in action.servers}
 
             async def register(address: str) -> Outcome:
                 return await self._register_at(address, commands[address], action.only_when_changed)
@@ -228,7 +229,7 @@ class Registration:
         elif isinstance(action, Announce):
             rows = [self._topics.rows[name] for name in action.topics if name in self._topics.rows]
             commands = {
-                address: self._everything() if address in action.everything else self.requests.register(rows)
+                address: await self._everything() if address in action.everything else self.requests.register(rows)
                 for address in action.servers
             }
 
@@ -244,8 +245,9 @@ class Registration:
         else:
             self._say(action)
 
-    def _everything(self) -> Command:
-        return self.requests.register(self._topics.rows.values())
+    async def _everything(self) -> Command:
+        async with Pace(self._world) as pace:
+            return await pace.run(self.requests.registering(self._topics.rows.values()))
 
     async def _tell_each(
         self, nursery: trio.Nursery, addresses: tuple[str, ...], tell: Callable[[str], Awaitable[Outcome]]
@@ -260,7 +262,7 @@ class Registration:
             if left == 0:
                 done.set()
             while self._take(Answered(address, outcome, self.isolated)):  # told everything once more
-                outcome = await self._register_at(address, self._everything(), False)
+                outcome = await self._register_at(address, await self._everything(), False)
             if outcome is Outcome.MISSED:
                 self._wake.set()
 

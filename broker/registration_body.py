@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from understudy.broker.topics import TopicConfig
 from understudy.format.data_version import DataVersion
-from understudy.format.json_dialect import dumps
+from understudy.format.json_dialect import Rows, dump_pieces, dumps
 
 _INT = struct.Struct(">i")
 
 
-def registration_body(rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, now_ms: int) -> bytes:
-    """Return the plain body of REGISTER_BROKER.
+def registration_pieces(
+    rows: Iterable[TopicConfig], version: DataVersion, perm_mask: int, now_ms: int
+) -> Iterator[bytes]:
+    """Return the plain body of REGISTER_BROKER, piece by piece.
 
     Args:
         rows: the topics to tell of.
@@ -22,13 +24,13 @@ def registration_body(rows: Iterable[TopicConfig], version: DataVersion, perm_ma
         perm_mask: permissions of the broker; topics have no others.
         now_ms: version of the (empty) table of static topics.
     """
-    return dumps(
+    return dump_pieces(
         {
             "filterServerList": [],
             "topicConfigSerializeWrapper": {
                 "dataVersion": version.to_json(),
                 "mappingDataVersion": DataVersion(timestamp=now_ms).to_json(),
-                "topicConfigTable": {row.name: row.to_json(perm_mask) for row in rows},
+                "topicConfigTable": Rows((row.name, row.to_json(perm_mask)) for row in rows),
                 "topicQueueMappingDetailMap": {},
                 "topicQueueMappingInfoMap": {},
             },

@@ -6,17 +6,18 @@ Source: BrokerOuterAPI.java, RegisterBrokerBody.java.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
-from understudy.broker.registration_body import compressed_body, registration_body
+from understudy.broker.registration_body import compressed_body, registration_pieces
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import Clock
+from understudy.runtime.pace import run_steps
 
 
 class RegistrationRequests:
@@ -46,13 +47,21 @@ class RegistrationRequests:
 
     def register(self, rows: Iterable[TopicConfig]) -> Command:
         """Return the registration of the broker with the topics in *rows*."""
+        return run_steps(self.registering(rows))
+
+    def registering(self, rows: Iterable[TopicConfig]) -> Generator[None, None, Command]:
+        """Write what :meth:`register` returns in steps; rows and their version are those of the first step."""
         broker, identity = self._options.broker, self._identity
         version, mask = self._topics.version, self._perm_mask()
         compressed = broker.compressed_register
         if compressed:
             body = compressed_body(rows, version, mask)
         else:
-            body = registration_body(rows, version, mask, self._clock.wall_ms())
+            parts = []
+            for piece in registration_pieces(list(rows), version, mask, self._clock.wall_ms()):
+                parts.append(piece)
+                yield
+            body = b"".join(parts)
         ext = {
             "brokerName": identity.name,
             "brokerAddr": identity.address,

@@ -14,6 +14,7 @@ import attrs
 
 from understudy.format import names
 from understudy.format.data_version import DataVersion
+from understudy.format.json_dialect import Rows
 from understudy.format.json_values import attributes_of, name_of, truth_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
@@ -295,11 +296,16 @@ class TopicTable:
         """Count a change of what the rows mean (permission of the whole broker) without changing one."""
         self._changed(())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the content of ``topics.json``."""
+    def to_json(self, *, later: bool = False) -> dict[str, Any]:
+        """Return the content of ``topics.json``.
+
+        Args:
+            later: the rows of today are written out while the content is; by whom, and in whatever thread.
+        """
+        rows = ((name, row.to_json()) for name, row in list(self.rows.items()))
         return {
             "dataVersion": self.version.to_json(),
-            "topicConfigTable": {name: row.to_json() for name, row in self.rows.items()},
+            "topicConfigTable": Rows(rows) if later else dict(rows),
         }
 
     def merge_json(self, value: Mapping[str, Any]) -> None:

@@ -93,7 +93,7 @@ def dumps(value: Any, *, bare_keys: bool = False) -> bytes:
 
 
 class Rows:
-    """A JSON object whose entries are made while it is written by :func:`dump_pieces`.
+    """A JSON object whose entries are made while it is written, which can happen once.
 
     Args:
         entries: keys, as for :func:`dumps`, and values.
@@ -119,7 +119,7 @@ def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
     for key, item in entries:
         yield separator + _key(key, bare_keys) + b":"
         separator = b","
-        if isinstance(item, Rows) or (isinstance(item, dict) and len(item) > SMALL_TABLE):
+        if isinstance(item, Rows) or (isinstance(item, dict) and _is_long(item)):
             yield from dump_pieces(item, bare_keys=bare_keys)
         elif isinstance(item, Iterator) or (isinstance(item, list) and len(item) > SMALL_TABLE):
             start = b"["
@@ -132,8 +132,14 @@ def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
     yield b"}" if separator == b"," else b"{}"
 
 
+def _is_long(table: dict[Any, Any]) -> bool:
+    return len(table) > SMALL_TABLE or any(isinstance(item, Rows) for item in table.values())
+
+
 def _write(value: Any, bare: bool, parts: list[bytes]) -> None:
-    if isinstance(value, dict):
+    if isinstance(value, Rows):
+        parts.extend(dump_pieces(value, bare_keys=bare))
+    elif isinstance(value, dict):
         if bare and value and all(type(key) is int and type(item) is int for key, item in value.items()):
             parts.append(b"{%s}" % b",".join([b"%d:%d" % pair for pair in value.items()]))  # queues with offsets
             return

@@ -31,7 +31,7 @@ class ReplicatedGroups(ReplicatedTable):
 
     def snapshot(self) -> dict[str, Any]:
         """See :class:`ReplicatedTable`."""
-        return self.table.to_json()
+        return self.table.to_json(later=True)
 
     def load(self, content: Mapping[str, Any]) -> None:
         """See :class:`ReplicatedTable`."""

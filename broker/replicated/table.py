@@ -145,7 +145,7 @@ class ReplicatedTable(ABC):
         """Learn whether the table follows another replica's from now on: own changes do not move its version then."""
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the content of the file; shares no mutable part with the table."""
+        """Return the content of the file, to be written once; shares no mutable part with the table."""
         raise NotImplementedError(self.name)
 
     def load(self, content: Mapping[str, Any]) -> None:
