@@ -34,7 +34,7 @@ log = get_logger("broker.deferred")
 
 SET_BACK_MS = 1_000
 """A clock that was set back by more than this is noticed; by less, messages are late by as much."""
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 4.0
 """How long a put may take to end after the service was stopped: cut short, it is done twice."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import trio
 from container_ring import TOPIC, delivered, open_ring, records, run, send_delayed
 
 from understudy.mqclient.message import Message
@@ -54,5 +55,29 @@ def test_a_master_counts_a_message_as_delivered_when_it_is_durable() -> None:
             # with synchronous flush a message can be read when it is durable
             await until(lambda: told() == 3 or told() > len(records(master)), 20)
             assert told() == len(records(master)) == 3
+
+    run(scenario)
+
+
+def test_a_master_that_returns_while_messages_escape_hears_of_them_and_delivers_none_again() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source, SAFE) as ring:
+            # given a slave that acts in a container without a master, and a master elsewhere with a slow disk
+            keys = await send_delayed(ring, COUNT, LEVEL)
+            beside = ring.cluster.host("c2").container
+            assert beside is not None
+            assert await beside.remove_broker(next(each.identity for each in beside.brokers() if each.is_master))
+            await ring.cluster.kill("c1")
+            target, disk = ring.broker("g2", 0).store, ring.cluster.host("c3").disk
+            end = target.max_physical_offset
+            disk.sync_seconds = 2.5
+            # when the own master comes back while they are on their way
+            await until(lambda: target.max_physical_offset > end, 30)
+            await ring.cluster.restart("c1")
+            await until(lambda: not ring.broker("g0", 0).registration.isolated, 60)
+            disk.sync_seconds = 0.001
+            await trio.sleep(10)
+            # then each is delivered once
+            assert delivered(ring) == dict.fromkeys(keys, 1)
 
     run(scenario)
