@@ -24,8 +24,9 @@ from understudy.store.status import GetStatus
 
 log = get_logger("broker.schedule")
 
-BATCH = 32
-BATCH_BYTES = 1 << 20
+BATCH = 128
+"""Most messages of a level that are under way at once, and that a crash can repeat."""
+BATCH_BYTES = 4 << 20
 
 
 class DelayLevels:
@@ -97,39 +98,66 @@ class DelayLevels:
         self._delivered(message.topic, message.queue_id, len(message.body))
 
     def read(self, level: int, position: int) -> Found:
-        """Read the messages of *level* that are due, from queue offset *position* on."""
-        now_ms, now_seconds = self._clock.wall_ms(), self._clock.monotonic()
-        queue, delay_ms = delay.queue_of_level(level), delay.delay_of_level(self._levels_ms, level)
-        level_clock, offset = self._clocks[level], position
-        due_ms: int | None = None
+        """Read the messages of *level* that are due, from queue offset *position* on, :data:`BATCH` at most."""
+        items: list[Item] = []
+        reading = _Reading(self._clock, self._clocks[level], delay.delay_of_level(self._levels_ms, level))
+        queue, at, left_bytes = delay.queue_of_level(level), position, BATCH_BYTES
 
         def end() -> int:
             return self._store.max_queue_offset(names.SCHEDULE_TOPIC, queue)
 
+        while len(items) < BATCH and left_bytes > 0:
+            accept = reading.from_offset(at, end)
+            found = self._store.get(names.SCHEDULE_TOPIC, queue, at, BATCH - len(items), left_bytes, accept)
+            if found.status is GetStatus.FOUND:
+                try:
+                    records = [record for part in found.parts for record in decode_records(part)]
+                except RecordError as error:
+                    if not items:
+                        log.error("damaged delayed message skipped", level=level, offset=at, error=error)
+                        at += 1
+                    return Found(tuple(items), at, None)
+                items += [Item(record.queue_offset, _due_message(level, record)) for record in records]
+                at = records[-1].queue_offset + 1
+                left_bytes -= found.size_bytes
+            if reading.due_ms is not None:
+                return Found(tuple(items), at, reading.due_ms)
+            if found.status is not GetStatus.FOUND:
+                if found.next_begin_offset <= at:
+                    return Found(tuple(items), at, NEVER)
+                at = found.next_begin_offset
+        return Found(tuple(items), at, None)
+
+
+class _Reading:
+    """Which messages of one read are due.
+
+    Attributes:
+        due_ms: wall time when the first one that waits is due; ``None`` while none waits.
+    """
+
+    def __init__(self, clock: Clock, level_clock: delay.LevelClock, delay_ms: int) -> None:
+        self._now_ms, self._now_seconds = clock.wall_ms(), clock.monotonic()
+        self._level_clock = level_clock
+        self._delay_ms = delay_ms
+        self.due_ms: int | None = None
+
+    def from_offset(self, offset: int, end: Callable[[], int]) -> Callable[[int], bool]:
+        """Return what is asked for each message from *offset* on, with its time, whether it is due."""
+
         def is_due(deliver_ms: int) -> bool:
-            nonlocal due_ms, offset
-            if due_ms is not None:
+            nonlocal offset
+            if self.due_ms is not None:
                 return False  # messages behind one that waits wait as well: the order of a level is kept
-            left_ms = level_clock.left_ms(offset, deliver_ms, delay_ms, now_ms, now_seconds, end)
+            left_ms = self._level_clock.left_ms(
+                offset, deliver_ms, self._delay_ms, self._now_ms, self._now_seconds, end
+            )
             offset += 1
             if left_ms > 0:
-                due_ms = now_ms + left_ms
+                self.due_ms = self._now_ms + left_ms
             return left_ms <= 0
 
-        found = self._store.get(names.SCHEDULE_TOPIC, queue, position, BATCH, BATCH_BYTES, is_due)
-        if found.status is GetStatus.FOUND:
-            try:
-                records = [record for part in found.parts for record in decode_records(part)]
-            except RecordError as error:
-                log.error("damaged delayed message skipped", level=level, offset=position, error=error)
-                return Found((), position + 1, None)
-            items = tuple(Item(record.queue_offset, _due_message(level, record)) for record in records)
-            return Found(items, records[-1].queue_offset + 1, due_ms)
-        if due_ms is not None:
-            return Found((), position, due_ms)
-        if found.next_begin_offset > position:
-            return Found((), found.next_begin_offset, None)
-        return Found((), position, NEVER)
+        return is_due
 
 
 def _due_message(level: int, record: Record) -> InnerMessage | None:

@@ -15,6 +15,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.redelivery import STORED
+from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.choice import (
@@ -72,7 +73,7 @@ def bridge(*masters: Master) -> Bridge:
     topics.rows["rare"] = TopicConfig("rare", 2, 2)
     nothing = cast(Any, None)
     home = Home(
-        Identity("c", "own", 1, "10.0.0.9", 10911, ""),
+        Identity("c", "own", Role("SLAVE", 1), "10.0.0.9", 10911, ""),
         VirtualClock(),
         nothing,
         list,
