@@ -17,9 +17,9 @@ levels are one source. The others, once they exist, are:
   renewed copy (on an acting slave the target takes it to a living master); one that is too young is the ``due_ms``.
 * *Timer messages*: one queue, its position the second of the wheel that is delivered next. The messages of a slot have
   the same position and different keys; a rolled one goes to the timer topic again.
-* *Pop revive*: one queue per revive queue, its position the revive offset. The messages of a checkpoint that nobody
-  acknowledged have the checkpoint's position, a key each, and the retry topic as their place; one that cannot be read
-  now is the source's to put back as a checkpoint of its own.
+* *Pop revive*: one queue per revive queue, its position the revive offset. The messages of a checkpoint that were
+  not acknowledged have the checkpoint's position, a key each, and the retry topic as their place; one that cannot be
+  read now is the source's to put back as a checkpoint of its own.
 """
 
 from __future__ import annotations

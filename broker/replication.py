@@ -283,7 +283,7 @@ class Replication:
         )
 
     def copies_in_reach(self) -> int | None:
-        """Return how many copies a message needs that nobody waits for at a connection: 1 unless this is a SYNC_MASTER.
+        """Return how many copies a due message needs now: 1 unless this is a SYNC_MASTER.
 
         Not more than there are in sync, outside the mode in which slaves act: a slave that is away must not hold up
         what falls due. ``None``: too few are in sync, put nothing.

@@ -80,7 +80,7 @@ def remote(
 
 
 def named(own_group: str, broker_name: str, masters: Mapping[str, str], queue_id: int) -> Remote | NoPlace:
-    """Choose the master of *broker_name*: nobody when that is the own group or has no known address."""
+    """Choose the master of *broker_name*: none when that is the own group or has no known address."""
     if broker_name == own_group:
         return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "a message is never put to the own group")
     address = masters.get(broker_name)

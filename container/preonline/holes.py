@@ -42,7 +42,7 @@ async def fill_holes(broker: Broker, member: Member) -> None:
     except (RefusedError, MismatchError) as error:
         why_not = str(error)
     finally:
-        broker.store.set_writable(True)
+        broker.store.set_writable(not broker.role.is_slave)
     if why_not:
         log.warning(
             "messages are missing in the log, and this slave cannot give them",

@@ -106,7 +106,7 @@ async def test_a_topic_that_no_master_has_is_learned_by_the_first_that_can() -> 
     assert [each.taken for each in masters] == [[], [("T", 0), ("rare", 1), ("rare", 0)], []]
 
 
-async def test_a_message_is_read_from_whoever_has_the_log_beside_it() -> None:
+async def test_a_message_is_read_from_the_log_beside_it() -> None:
     escapes = bridge(Master("other", {}))
     assert (await escapes.read("other", "T", 0, 0)).why == "other"
     assert (await escapes.read("own", "T", 0, 0)).why == "own"

@@ -98,7 +98,7 @@ def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -
             await pair.cluster.restart("c1")
             assert pair.master.store.hole is not None
             await pair.online()
-            # then it has them before anybody finds it, byte for byte, and takes sends
+            # then it has them when it is online, byte for byte, and takes sends
             assert pair.master.store.hole is None
             assert content(pair.master)[: len(whole)] == whole
             assert sorted(record.body for record in records(pair.master)) == bodies
