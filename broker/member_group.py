@@ -38,6 +38,7 @@ from understudy.broker.member_view import (
     Remember,
     SettingsOf,
     Shown,
+    TellServers,
     Twin,
     View,
     Warn,
@@ -234,6 +235,8 @@ class MemberGroup:
             self._presence.contact(action.found, action.before)
         elif isinstance(action, Lost):
             self._registration.lost()
+        elif isinstance(action, TellServers):
+            self._registration.trigger()
         elif isinstance(action, Shown):
             self._replication.alive = self.state.alive
             for callback in self.on_view:

@@ -205,6 +205,11 @@ class Lost:
 
 
 @attrs.frozen
+class TellServers:
+    """What name servers are told of this broker has changed: register anew."""
+
+
+@attrs.frozen
 class Twin:
     """Another broker has this name and id."""
 
@@ -262,6 +267,7 @@ Action = (
     | AskAgain
     | Contact
     | Lost
+    | TellServers
     | Twin
     | Shown
     | Remember
@@ -414,4 +420,4 @@ def _settings(state: State, event: SettingsOf, now: float) -> Outcome:
     memory = attrs.evolve(state.memory, declining=declining)
     state = attrs.evolve(state, ask_settings_at=ask_at, memory=memory)
     told = tuple(Warn(text) for text in state.warnings if text not in before)
-    return state, ((Remember(), Shown(), *told) if changed else ())
+    return state, ((Remember(), TellServers(), Shown(), *told) if changed else ())

@@ -30,15 +30,15 @@ async def refuse_twin(clock: Clock, group: MemberGroup, client: RemotingClient, 
             address = members.get(identity.broker_id)
             if address is None or address == identity.address:
                 continue
-            if await _is(address, client, identity):
+            if await answers_as(address, client, identity, identity.broker_id):
                 raise BrokerStartError(
                     f"broker {identity.name} with id {identity.broker_id} of cluster {identity.cluster} is alive at "
                     f"{address}; give this one another brokerName or brokerId, or stop the other one"
                 )
 
 
-async def _is(address: str, client: RemotingClient, identity: Identity) -> bool:
-    """Whether the broker at *address* answers and says that it is who we are."""
+async def answers_as(address: str, client: RemotingClient, identity: Identity, broker_id: int) -> bool:
+    """Return whether the broker at *address* answers and says that it is *broker_id* of the group of *identity*."""
     try:
         answer = await client.invoke(address, request(RequestCode.GET_BROKER_CONFIG), LIMIT_MS)
     except RemotingError:
@@ -47,6 +47,6 @@ async def _is(address: str, client: RemotingClient, identity: Identity) -> bool:
     wanted = {
         f"brokerClusterName={identity.cluster}",
         f"brokerName={identity.name}",
-        f"brokerId={identity.broker_id}",
+        f"brokerId={broker_id}",
     }
     return answer.code == ResponseCode.SUCCESS and wanted <= set(lines)

@@ -9,6 +9,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer, long_json_answer
+from understudy.broker.announcement import Claim, refusal
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
@@ -20,10 +21,13 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, unsupported
 from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+
+log = get_logger("broker.admin")
 
 SUCCESSOR = "successorId"
 """Header field of ours: the id of a slave that comes online and acts for the master from now on."""
@@ -81,8 +85,14 @@ class ReplicationAdmin:
             return response(command, ext={})
         ha_address = optional(command, "masterHaAddress")
         if ha_address:
+            claim = Claim(optional(command, "masterAddress"), ha_address)
+            shown = None if broker.presence.state.contact_lost else broker.member_group.members
+            why = await refusal(claim, shown, broker.identity, broker.client) if broker.role.is_slave else ""
+            if why:
+                log.warning("a master that says it comes back is not believed", broker=broker.identity.name, why=why)
+                raise CommandError(ResponseCode.SYSTEM_ERROR, f"not believed: {why}")
             broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
-            broker.replication.announced(optional(command, "masterAddress"), ha_address)
+            broker.replication.announced(claim.address, ha_address)
             return response(command, ext={})
         if broker.identity.broker_id != 0:
             return response(command, ext={})

@@ -20,6 +20,8 @@ from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
+ELSEWHERE = "10.9.9.9"
+"""Another address of the slave's host."""
 DEFAULTS = {"enableSlaveActingMaster": "true"}
 
 
@@ -58,6 +60,7 @@ async def open_pair(
         for name in name_servers:
             await cluster.start_name_server(name, scan_not_active_broker_interval=1_000)
         await cluster.start_container("m", [{"brokerName": "a", **DEFAULTS, **(master or {})}])
+        cluster.network.alias(ELSEWHERE, cluster.address("s"))
         keys = {"brokerName": "a", "brokerRole": "SLAVE", "brokerId": "1", **DEFAULTS, **(slave or {})}
         await cluster.start_container("s", [keys])
         async with open_client(cluster.client_world()) as client:
@@ -271,5 +274,72 @@ def test_an_operator_who_cannot_wait_ends_pre_online_by_hand() -> None:
             # and who is online already says that there is nothing to end
             answer = await ring.ask(master, RequestCode.FINISH_PRE_ONLINE)
             assert (answer.code, "not in pre-online" in str(answer.remark)) == (22, True)
+
+    run(scenario)
+
+
+# --- members that disagree, and addresses that do ------------------------------------------------------------------
+
+
+async def warnings(pair: Pair, host: str) -> list[str]:
+    return list(loads((await pair.ask(pair.broker(host), RequestCode.GET_BROKER_ROSTER, {})).body)["warnings"])
+
+
+async def shown_in_route(pair: Pair) -> list[str]:
+    question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
+    answer = await pair.client.invoke(pair.cluster.name_servers, question, 3_000)
+    return sorted(loads(answer.body)["brokerDatas"][0]["brokerAddrs"]) if answer.code == 0 else []
+
+
+def test_no_slave_acts_for_a_master_that_would_take_nothing_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        # given a group whose members disagree about enableSlaveActingMaster
+        async with open_pair(source, {"enableSlaveActingMaster": "false"}) as pair:
+            assert any("enableSlaveActingMaster is false at member 0" in each for each in await warnings(pair, "s"))
+            # when the master dies
+            await pair.cluster.kill("m")
+            for _ in range(100):
+                await trio.sleep(0.2)
+                # then no slave takes its place, in no service and in no route: what clients told it would be lost
+                assert not pair.acts()
+                assert "0" not in await shown_in_route(pair)
+            # also when the slave starts anew meanwhile
+            await pair.cluster.kill("s")
+            await pair.cluster.restart("s")
+            await trio.sleep(15)
+            assert not pair.acts()
+            assert "0" not in await shown_in_route(pair)
+
+    run(scenario)
+
+
+def test_a_member_that_will_not_act_is_told_of_by_those_that_would() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, None, {"enableSlaveActingMaster": "false"}) as pair:
+            assert any("enableSlaveActingMaster is false at member 1" in each for each in await warnings(pair, "m"))
+
+    run(scenario)
+
+
+def test_a_slave_is_found_whatever_address_it_connects_from() -> None:
+    async def scenario(source: random.Random) -> None:
+        # given a slave that name servers list by another address than that of its connections
+        async with open_pair(source, None, {"brokerIP1": ELSEWHERE}) as pair:
+            await pair.commit(pair.broker("m"), 5)
+            await trio.sleep(3)
+            await pair.cluster.kill("m")
+            await until(pair.acts, 5)
+            await pair.commit(pair.broker("s"), 35)
+            # when the master is back
+            await pair.cluster.restart("m")
+            master = pair.broker("m")
+            took = await until(lambda: not master.registration.isolated, 30)
+            # then it sees that the slave copies, and does not wait in vain
+            assert took < 3
+            rules = master.session.rules
+            assert isinstance(rules, RoleServices)
+            assert rules.report is not None
+            assert rules.report.trouble == ""
+            assert master.offsets.query("readers", TOPIC, 0) == 35
 
     run(scenario)

@@ -262,6 +262,8 @@ class Group:
                 self._presence(broker, absence.Contact(action.found, action.before))
             elif isinstance(action, member_view.Lost):
                 self._registering(broker, registering.FoundLost())
+            elif isinstance(action, member_view.TellServers):
+                self._registering(broker, registering.Everything())
             elif isinstance(action, member_view.Remember):
                 broker.memory = broker.view.memory
             elif isinstance(action, member_view.Follow | member_view.FindLog):
