@@ -20,10 +20,11 @@ import attrs
 from understudy.broker.identity import Identity
 from understudy.broker.member_view import MASTER_ID
 from understudy.broker.twin import answers_as
-from understudy.remoting.client import RemotingClient
+from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.world import World
 
 QUESTION_TIMEOUT_MS = 1_000
 
@@ -56,18 +57,21 @@ def contradiction(claim: Claim, shown: Mapping[int, str] | None) -> str:
     return ""
 
 
-async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Identity, client: RemotingClient) -> str:
-    """Return why the slave *identity* does not believe *claim*, ``""`` when it does; at most two questions."""
+async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Identity, world: World) -> str:
+    """Return why the slave *identity* does not believe *claim*, ``""`` when it does; at most two questions.
+
+    They go over a connection of their own: one that is left from the master's former life may be dead.
+    """
     found = contradiction(claim, shown)
     if found or claim.address is None:
         return found
-    if not await answers_as(claim.address, client, identity, MASTER_ID):
-        return f"{claim.address} does not answer as the master of {identity.name}"
-    try:
-        answer = await client.invoke(
-            claim.address, request(RequestCode.EXCHANGE_BROKER_HA_INFO, {}), QUESTION_TIMEOUT_MS
-        )
-    except RemotingError as error:
-        return str(error)
+    async with open_client(world) as client:
+        if not await answers_as(claim.address, client, identity, MASTER_ID):
+            return f"{claim.address} does not answer as the master of {identity.name}"
+        question = request(RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+        try:
+            answer = await client.invoke(claim.address, question, QUESTION_TIMEOUT_MS)
+        except RemotingError as error:
+            return str(error)
     said = (answer.ext or {}).get("masterHaAddress") if answer.code == ResponseCode.SUCCESS else None
     return "" if said == claim.ha_address else f"{claim.address} says that its log is at {said}, not {claim.ha_address}"

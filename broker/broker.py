@@ -19,13 +19,13 @@ from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
-from understudy.broker.heartbeats import Heartbeats
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
+from understudy.broker.name_server_heartbeats import NameServerHeartbeats
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts
 from understudy.broker.persistence import Persistence
@@ -170,7 +170,7 @@ class Broker:
             self.presence,
             lambda: self.persistence.changed("members"),
         )
-        self.heartbeats = Heartbeats(
+        self.heartbeats = NameServerHeartbeats(
             world.clock, options, self.identity, self.registration, client, self.member_group.not_known
         )
         self.slave_sync = SlaveSync(

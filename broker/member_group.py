@@ -173,9 +173,11 @@ class MemberGroup:
         """
         return await self._ask_all(tuple(self._registration.name_servers), QUESTION_TIMEOUT_MS)
 
-    def pushed(self, notice: Notice) -> None:
-        """Take NOTIFY_MIN_BROKER_ID_CHANGE into the view."""
-        event = Noticed(notice, len(self._registration.name_servers), self._following())
+    def pushed(self, notice: Notice, host: str) -> None:
+        """Take NOTIFY_MIN_BROKER_ID_CHANGE into the view, or only ask at once when *host* is no name server's."""
+        servers = self._registration.name_servers
+        trusted = host in {address.rpartition(":")[0] for address in servers}
+        event = Noticed(notice, len(servers), trusted, self._following())
         actions = self._take(event)
         log.info(
             "smallest broker id changed",

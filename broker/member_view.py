@@ -151,10 +151,18 @@ class Notice:
 
 @attrs.frozen
 class Noticed:
-    """A name server pushed a notice; how many of them there are."""
+    """A notice was pushed.
+
+    Attributes:
+        notice: what it says.
+        servers: how many name servers there are.
+        trusted: it came from the host of one of them; anyone can send one.
+        following: see there.
+    """
 
     notice: Notice
     servers: int = 1
+    trusted: bool = True
     following: Following = Following()
 
 
@@ -398,7 +406,7 @@ def _noticed(state: State, event: Noticed, now: float) -> Outcome:
     found = after_notice(state.members, notice)
     if found is None:
         return state, ()
-    if event.servers > 1 and _misses_master(state, found):
+    if not event.trusted or (event.servers > 1 and _misses_master(state, found)):
         return state, (AskAgain(),)
     state, actions = _show(state, found, following, now)
     if notice.min_broker_id == MASTER_ID:

@@ -65,7 +65,7 @@ class ReplicationAdmin:
             optional(command, "offlineBrokerAddr"),
             optional(command, "haBrokerAddr"),
         )
-        self._broker.member_group.pushed(notice)
+        self._broker.member_group.pushed(notice, connection.peer[0])
         return response(command)
 
     async def exchange(self, connection: Connection, command: Command) -> Command:
@@ -87,7 +87,7 @@ class ReplicationAdmin:
         if ha_address:
             claim = Claim(optional(command, "masterAddress"), ha_address)
             shown = None if broker.presence.state.contact_lost else broker.member_group.members
-            why = await refusal(claim, shown, broker.identity, broker.client) if broker.role.is_slave else ""
+            why = await refusal(claim, shown, broker.identity, broker.world) if broker.role.is_slave else ""
             if why:
                 log.warning("a master that says it comes back is not believed", broker=broker.identity.name, why=why)
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"not believed: {why}")

@@ -64,6 +64,31 @@ def test_a_forged_return_does_not_end_the_acting_of_a_slave() -> None:
     run(scenario)
 
 
+def test_a_forged_notice_that_the_master_is_gone_is_only_a_reason_to_ask() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            sender = master.replication.master
+            assert sender is not None
+            asked = slave.member_group.state.seen_at
+            # when somebody who is no name server says that the master has left
+            ext = {
+                "minBrokerId": "1",
+                "minBrokerAddr": slave.identity.address,
+                "offlineBrokerAddr": master.identity.address,
+            }
+            assert (await ring.ask(slave, RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext)).code == 0
+            # then the slave neither acts nor leaves its master, not even for a moment
+            for _ in range(500):
+                assert slave not in acting(ring)
+                assert slave.replication.master_address == master.identity.address
+                await trio.sleep(0.001)
+            assert sender.connection_count == 2
+            assert slave.member_group.state.seen_at != asked
+
+    run(scenario)
+
+
 def test_what_name_servers_show_is_looked_at_first() -> None:
     claim = Claim("m:1", "m:2")
     assert contradiction(claim, None) == contradiction(claim, {1: "s:1"}) == contradiction(claim, {0: "m:1"}) == ""

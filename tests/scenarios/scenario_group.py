@@ -224,11 +224,13 @@ class Group:
         for broker_id in list(server.members):
             broker = self.brokers[broker_id]
             if broker.runs and self.linked(broker.name, server.name) and broker_id != notice.min_broker_id:
-                self._viewing(broker, member_view.Noticed(notice, len(self.servers), self._following(broker)))
+                self._viewing(broker, member_view.Noticed(notice, len(self.servers), following=self._following(broker)))
         if notice.offline_address is not None and notice.min_broker_id is not None:
             smallest = self.brokers[notice.min_broker_id]
             if smallest.runs and self.linked(smallest.name, server.name):
-                self._viewing(smallest, member_view.Noticed(notice, len(self.servers), self._following(smallest)))
+                self._viewing(
+                    smallest, member_view.Noticed(notice, len(self.servers), following=self._following(smallest))
+                )
 
     # --- the view of the group -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Light heartbeats, as brokers send them whose slaves may act for them.
+"""Light heartbeats to name servers, as brokers send them whose slaves may act for them.
 
 Source: BrokerController.java (sendHeartbeat), BrokerOuterAPI.java.
 """
@@ -21,7 +21,7 @@ from understudy.runtime.log import get_logger
 log = get_logger("broker.heartbeats")
 
 
-class Heartbeats:
+class NameServerHeartbeats:
     """The heartbeats of one broker.
 
     Args:
