@@ -35,6 +35,7 @@ from understudy.broker.member_view import (
     Noticed,
     Opinions,
     Own,
+    Registered,
     Remember,
     SettingsOf,
     Shown,
@@ -118,6 +119,7 @@ class MemberGroup:
         self._ask_again = trio.Event()
         self._unknown_somewhere = False
         self.state = member_view.State(self._own())
+        registration.on_taken.append(lambda: self._take(Registered()))
         self.on_view: list[Callable[[], None]] = []
 
     @property

@@ -167,6 +167,11 @@ class Noticed:
 
 
 @attrs.frozen
+class Registered:
+    """A name server took the registration of this broker: from now on it shows it, whatever the last view said."""
+
+
+@attrs.frozen
 class SettingsOf:
     """A member said what its settings are; ``None``: it did not say."""
 
@@ -175,7 +180,7 @@ class SettingsOf:
     acting_enabled: bool | None
 
 
-Event = Due | Answered | NoAnswer | Opinions | Noticed | SettingsOf
+Event = Due | Answered | NoAnswer | Opinions | Noticed | Registered | SettingsOf
 
 # --- actions -------------------------------------------------------------------------------------------------------
 
@@ -313,6 +318,11 @@ def step(state: State, event: Event, now: float) -> Outcome:
         )
     if isinstance(event, Noticed):
         return _noticed(state, event, now)
+    if isinstance(event, Registered):
+        if state.members is not None:
+            members = {**state.members, state.own.broker_id: state.own.address}
+            state = attrs.evolve(state, members=dict(sorted(members.items())))
+        return state, ()
     return _settings(state, event, now)
 
 

@@ -71,6 +71,7 @@ class Registration:
     Attributes:
         servers: where the name servers are.
         requests: what is said to them.
+        on_taken: called when a name server has taken everything.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Registration:
             lambda: broker.fetch_name_srv_addr_by_dns_lookup,
             lambda: broker.update_name_server_addr_period,
         )
+        self.on_taken: list[Callable[[], object]] = []
         self._state = registering.State()
         self._wake = trio.Event()
         self._settled = trio.Event()
@@ -283,6 +285,8 @@ class Registration:
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
             self._take_order_config(address, answer.body)
+        for listener in self.on_taken:
+            listener()
         return Outcome.TOOK
 
     async def _register_topic_at(self, address: str, row: TopicConfig) -> None:

@@ -204,7 +204,14 @@ class Rig:
             started_ms=clock.wall_ms(),
             role=ROLE,
             session=SimpleNamespace(
-                rules=SimpleNamespace(active=True, reason="master", summary="", warnings=(), give_back=no_report)
+                rules=SimpleNamespace(
+                    active=True,
+                    reason="master",
+                    summary="",
+                    warnings=(),
+                    give_back=no_report,
+                    finish_pre_online=lambda: False,
+                )
             ),
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),

@@ -187,6 +187,7 @@ class Group:
                     outcome = Outcome.MISSED if server is None else Outcome.TOOK
                     if server is not None:
                         self._list(server, broker)
+                        self._viewing(broker, member_view.Registered())
                         told.append(name)
                     self._registering(broker, registering.Answered(name, outcome))
                 if told:
