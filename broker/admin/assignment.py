@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from understudy.broker.admin.answers import body_object, json_answer, queue_value
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.clients import ConsumerTable
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect, names
+from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 
 if TYPE_CHECKING:
@@ -34,9 +43,43 @@ Queue = tuple[str, str, int]
 Strategy = Callable[[str, Sequence[Queue], Sequence[str]], list[Queue]]
 
 
+@attrs.frozen
+class AssignmentParts:
+    """What of a broker is needed to share queues among consumers.
+
+    Attributes:
+        identity: names, addresses and role.
+        config: read at each request.
+        clock: wall and monotonic time.
+        client: connections to name servers.
+        name_servers: returns their addresses.
+        topics, groups, consumers: the tables.
+    """
+
+    identity: Identity
+    config: BrokerConfig
+    clock: Clock
+    client: RemotingClient
+    name_servers: Callable[[], Sequence[str]]
+    topics: TopicTable
+    groups: GroupTable
+    consumers: ConsumerTable[Connection]
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer assignment requests of *broker* on *server*."""
-    handlers = AssignmentAdmin(broker)
+    handlers = AssignmentAdmin(
+        AssignmentParts(
+            identity=broker.identity,
+            config=broker.options.broker,
+            clock=broker.world.clock,
+            client=broker.client,
+            name_servers=lambda: broker.registration.name_servers,
+            topics=broker.topics,
+            groups=broker.groups,
+            consumers=broker.consumers,
+        )
+    )
     server.register_async(RequestCode.QUERY_ASSIGNMENT, handlers.query, kind="assignment")
     server.register(RequestCode.SET_MESSAGE_REQUEST_MODE, handlers.set_mode)
 
@@ -44,8 +87,8 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class AssignmentAdmin:
     """Handlers over one broker's members and the cluster's routes."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: AssignmentParts) -> None:
+        self._parts = parts
         self._routes: dict[str, tuple[float, list[Queue]]] = {}
 
     async def query(self, connection: Connection, command: Command) -> Command:
@@ -70,9 +113,9 @@ class AssignmentAdmin:
         topic, group = str(body.get("topic") or ""), str(body.get("consumerGroup") or "")
         if topic.startswith(names.RETRY_PREFIX):
             raise CommandError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-        if self._broker.topics.get(topic) is None:
+        if self._parts.topics.get(topic) is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        if self._broker.groups.get(group) is None:
+        if self._parts.groups.get(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         if body.get("mode") == POP:
             remark = f"group {group} cannot consume {topic} by POP on this broker, use mode PULL"
@@ -80,16 +123,16 @@ class AssignmentAdmin:
         return response(command)
 
     def _share(self, queues: list[Queue], group: str, client_id: str, strategy_name: str) -> list[Queue] | None:
-        if not self._broker.options.broker.server_load_balancer_enable:
+        if not self._parts.config.server_load_balancer_enable:
             return queues
-        info, strategy = self._broker.consumers.get(group), STRATEGIES.get(strategy_name)
+        info, strategy = self._parts.consumers.get(group), STRATEGIES.get(strategy_name)
         if info is None or strategy is None or not client_id:
             return None
         return strategy(client_id, sorted(queues), sorted(info.client_ids()))
 
     async def _queues(self, topic: str) -> list[Queue] | None:
         """Return the readable queues of *topic* in the whole cluster, ``None`` when nobody knows it."""
-        broker, now = self._broker, self._broker.world.clock.monotonic()
+        parts, now = self._parts, self._parts.clock.monotonic()
         known = self._routes.get(topic)
         if known is not None and now < known[0]:
             return known[1]
@@ -98,22 +141,22 @@ class AssignmentAdmin:
             queues = readable_queues(topic, route)
             if len(self._routes) >= ROUTE_LIMIT:
                 self._routes.clear()
-            self._routes[topic] = (now + broker.options.broker.load_balance_poll_name_server_interval / 1000, queues)
+            self._routes[topic] = (now + parts.config.load_balance_poll_name_server_interval / 1000, queues)
             return queues
         if known is not None:
             return known[1]
-        row = broker.topics.get(topic)
+        row = parts.topics.get(topic)
         if row is None or not row.perm & names.PERM_READ:
             return None
-        return [(topic, broker.identity.name, queue_id) for queue_id in range(row.read_queue_nums)]
+        return [(topic, parts.identity.name, queue_id) for queue_id in range(row.read_queue_nums)]
 
     async def _route(self, topic: str) -> dict[str, Any] | None:
         """Return the route of *topic* from the first name server that has it."""
-        broker = self._broker
-        for address in broker.registration.name_servers:
+        parts = self._parts
+        for address in parts.name_servers():
             question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"})
             try:
-                answer = await broker.client.invoke(address, question, ROUTE_TIMEOUT_MS)
+                answer = await parts.client.invoke(address, question, ROUTE_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS:
                     route = json_dialect.loads(answer.body)
                     return route if isinstance(route, dict) else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker.admin.answers import json_answer
+from understudy.broker.broker_config import BrokerConfig
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -18,6 +19,7 @@ from understudy.remoting.fields import CommandError, optional
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import ConfigError, parse_properties
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -32,7 +34,7 @@ _MODES = {"0": True, "1": False}
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer requests about old data of *broker* on *server*."""
-    handlers = ColdDataAdmin(broker)
+    handlers = ColdDataAdmin(broker.options.broker, broker.store)
     server.register(RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG, handlers.update)
     server.register(RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG, handlers.remove)
     server.register(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, handlers.show)
@@ -42,8 +44,9 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class ColdDataAdmin:
     """Handlers over one broker's limits."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, config: BrokerConfig, store: MessageStore) -> None:
+        self._config = config
+        self._store = store
         self._limits: dict[str, int] = {}
 
     def update(self, connection: Connection, command: Command) -> Command:
@@ -71,7 +74,7 @@ class ColdDataAdmin:
 
     def show(self, connection: Connection, command: Command) -> Command:
         """Return the limits; nothing is counted while nobody is held back (2003)."""
-        config = self._broker.options.broker
+        config = self._config
         body = {
             "runtimeTable": {},
             "configTable": self._limits,
@@ -89,6 +92,6 @@ class ColdDataAdmin:
         if mode not in _MODES:
             remark = "set commitlog readahead mode param value error, it is 0 (normal) or 1 (random)"
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
-        self._broker.store.read_ahead(_MODES[mode])
+        self._store.read_ahead(_MODES[mode])
         log.info("read-ahead of the log changed", on=_MODES[mode], peer=connection.address)
         return response(command, 0, f"set commitlog readahead mode success, mode: {mode}")

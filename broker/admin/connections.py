@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import json_answer
-from understudy.broker.clients import ClientChannel
+from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer membership questions of *broker* on *server*."""
-    handlers = ConnectionAdmin(broker)
+    handlers = ConnectionAdmin(broker.consumers, broker.producers)
     server.register(RequestCode.GET_CONSUMER_CONNECTION_LIST, handlers.consumers)
     server.register(RequestCode.GET_PRODUCER_CONNECTION_LIST, handlers.producers)
     server.register(RequestCode.GET_ALL_PRODUCER_INFO, handlers.all_producers)
@@ -27,13 +27,14 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class ConnectionAdmin:
     """Handlers over one broker's client tables."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, consumers: ConsumerTable[Connection], producers: ProducerTable[Connection]) -> None:
+        self._consumers = consumers
+        self._producers = producers
 
     def consumers(self, connection: Connection, command: Command) -> Command:
         """List members and subscriptions of a consumer group (203)."""
         group = required(command, "consumerGroup")
-        info = self._broker.consumers.get(group)
+        info = self._consumers.get(group)
         if info is None:
             remark = f"the consumer group[{group}] not online"
             raise CommandError(ResponseCode.CONSUMER_NOT_ONLINE, remark)
@@ -49,7 +50,7 @@ class ConnectionAdmin:
     def producers(self, connection: Connection, command: Command) -> Command:
         """List members of a producer group (204)."""
         group = required(command, "producerGroup")
-        channels = self._broker.producers.groups.get(group)
+        channels = self._producers.groups.get(group)
         if channels is None:
             remark = f"the producer group[{group}] not exist"
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
@@ -68,7 +69,7 @@ class ConnectionAdmin:
                 }
                 for channel in channels.values()
             ]
-            for group, channels in self._broker.producers.groups.items()
+            for group, channels in self._producers.groups.items()
         }
         return json_answer(command, {"data": groups})
 

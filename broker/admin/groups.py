@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import body_list, body_object, json_answer, long_json_answer
 from understudy.broker.admin.paging import page
 from understudy.broker.admin.topics import QUEUE_LIMIT
-from understudy.broker.groups import GroupConfig
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.groups import GroupConfig, GroupTable
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.persistence import Persistence
+from understudy.broker.statistics import BrokerStatistics
 from understudy.format import names
 from understudy.format.json_dialect import Rows
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -17,14 +23,44 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
 
 
+@attrs.frozen
+class GroupAdminParts:
+    """What of a broker is needed to administrate groups.
+
+    Attributes:
+        world: clock and threads.
+        config: read at each request.
+        groups, offsets: the tables.
+        persistence: saves the tables.
+        stats: counts.
+    """
+
+    world: World
+    config: BrokerConfig
+    groups: GroupTable
+    offsets: OffsetTable
+    persistence: Persistence
+    stats: BrokerStatistics
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer group requests of *broker* on *server*."""
-    handlers = GroupAdmin(broker)
+    handlers = GroupAdmin(
+        GroupAdminParts(
+            world=broker.world,
+            config=broker.options.broker,
+            groups=broker.groups,
+            offsets=broker.offsets,
+            persistence=broker.persistence,
+            stats=broker.stats,
+        )
+    )
     server.register_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, handlers.update)
     server.register_async(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, handlers.update_list)
     server.register_async(RequestCode.DELETE_SUBSCRIPTIONGROUP, handlers.delete)
@@ -36,8 +72,8 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class GroupAdmin:
     """Handlers over one broker's group table."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: GroupAdminParts) -> None:
+        self._parts = parts
 
     async def update(self, connection: Connection, command: Command) -> Command:
         """Create or change one group (200). An empty request changes nothing, as in the reference."""
@@ -52,21 +88,21 @@ class GroupAdmin:
 
     async def delete(self, connection: Connection, command: Command) -> Command:
         """Delete a group, with its offsets when the request says so (207)."""
-        group, broker = required(command, "groupName"), self._broker
-        broker.groups.delete(group)
+        group, parts = required(command, "groupName"), self._parts
+        parts.groups.delete(group)
         if optional_bool(command, "cleanOffset"):
-            broker.offsets.remove_group(group)
-        if broker.options.broker.auto_delete_unused_stats:
-            broker.stats.group_deleted(group)
-        await broker.persistence.save("groups")
-        await broker.persistence.save("offsets")
+            parts.offsets.remove_group(group)
+        if parts.config.auto_delete_unused_stats:
+            parts.stats.group_deleted(group)
+        await parts.persistence.save("groups")
+        await parts.persistence.save("offsets")
         return response(command)
 
     async def get_all(self, connection: Connection, command: Command) -> Command:
         """List groups, whole or by pages (201)."""
-        groups, config = self._broker.groups, self._broker.options.broker
+        groups, config = self._parts.groups, self._parts.config
         size = config.split_metadata_size if config.enable_split_metadata else 0
-        async with Pace(self._broker.world) as pace:
+        async with Pace(self._parts.world) as pace:
             rows = page(command, groups.rows, groups.version, "groupSeq", "maxGroupNum", size)
             body = {
                 "dataVersion": groups.version.to_json(),
@@ -78,7 +114,7 @@ class GroupAdmin:
 
     def get(self, connection: Connection, command: Command) -> Command:
         """Return one group, made on first use when groups are (352)."""
-        row = self._broker.groups.get(required(command, "group"))
+        row = self._parts.groups.get(required(command, "group"))
         if row is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
         return json_answer(command, row.to_json())
@@ -91,13 +127,13 @@ class GroupAdmin:
             raise CommandError(ResponseCode.INVALID_PARAMETER, refusal)
         readable = optional_bool(command, "readable")
         if readable is not None:
-            self._broker.groups.forbid(group, topic, not readable)
-            await self._broker.persistence.save("groups")
-        body = {"group": group, "readable": not self._broker.groups.is_forbidden(group, topic), "topic": topic}
+            self._parts.groups.forbid(group, topic, not readable)
+            await self._parts.persistence.save("groups")
+        body = {"group": group, "readable": not self._parts.groups.is_forbidden(group, topic), "topic": topic}
         return json_answer(command, body, remark="")
 
     async def _put(self, values: list[dict[str, Any]]) -> None:
-        groups, rows = self._broker.groups, []
+        groups, rows = self._parts.groups, []
         for value in values:
             name = value.get("groupName")
             refusal = names.group_name_error(name if isinstance(name, str) else None)
@@ -124,4 +160,4 @@ class GroupAdmin:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
             rows.append(row)
         groups.update(rows)
-        await self._broker.persistence.save("groups")
+        await self._parts.persistence.save("groups")

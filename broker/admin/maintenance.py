@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
+from understudy.broker.topics import TopicTable
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -26,7 +28,7 @@ CONFIG_TYPES = ("topics", "subscriptionGroups", "consumerOffsets")
 
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer clean-up requests of *broker* on *server*."""
-    handlers = MaintenanceAdmin(broker)
+    handlers = MaintenanceAdmin(broker.store, broker.topics)
     server.register(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, handlers.clean_queues)
     server.register_async(RequestCode.CLEAN_UNUSED_TOPIC, handlers.clean_topics)
     server.register(RequestCode.DELETE_EXPIRED_COMMITLOG, handlers.delete_expired)
@@ -38,8 +40,9 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class MaintenanceAdmin:
     """Handlers over one broker's store."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, store: MessageStore, topics: TopicTable) -> None:
+        self._store = store
+        self._topics = topics
 
     def clean_queues(self, connection: Connection, command: Command) -> Command:
         """Agree (306): queue files are deleted together with the log files they point into, none is left to clean."""
@@ -47,15 +50,15 @@ class MaintenanceAdmin:
 
     async def clean_topics(self, connection: Connection, command: Command) -> Command:
         """Delete the queues of topics that no longer exist (316)."""
-        cleaned = self._broker.store.clean_unused(set(self._broker.topics.rows))
+        cleaned = self._store.clean_unused(set(self._topics.rows))
         if cleaned:
             log.info("queues of unknown topics deleted", topics=",".join(cleaned))
-            await self._broker.store.save_deletions()
+            await self._store.save_deletions()
         return response(command)
 
     def delete_expired(self, connection: Connection, command: Command) -> Command:
         """Delete log files beyond their reserved time now instead of at the configured hour (329)."""
-        self._broker.store.delete_expired_files()
+        self._store.delete_expired_files()
         return response(command)
 
     def scrub(self, connection: Connection, command: Command) -> Command:
@@ -63,7 +66,7 @@ class MaintenanceAdmin:
 
         With ``start=true`` a comparison begins unless one runs. The answer has what the last one has found so far.
         """
-        store = self._broker.store
+        store = self._store
         report = store.start_scrub() if optional_bool(command, "start") else store.scrub_report
         if report is None:
             raise CommandError(ResponseCode.QUERY_NOT_FOUND, "nothing was compared since the start of this broker")

@@ -5,13 +5,19 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from understudy.broker.admin.answers import UNSET_REMARK, long_json_answer
+from understudy.broker.clients import ConsumerTable
+from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional, required, required_int
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
 if TYPE_CHECKING:
@@ -26,9 +32,30 @@ _PAGE_BYTES = 4 << 20
 _ENTRIES_IN_A_STEP = 256
 
 
+@attrs.frozen
+class MessageParts:
+    """What of a broker is needed to find messages.
+
+    Attributes:
+        world: clock and threads.
+        store: the messages.
+        store_config: read at each request.
+        consumers: the table.
+    """
+
+    world: World
+    store: MessageStore
+    store_config: MessageStoreConfig
+    consumers: ConsumerTable[Connection]
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer message queries of *broker* on *server*."""
-    handlers = MessageAdmin(broker)
+    handlers = MessageAdmin(
+        MessageParts(
+            world=broker.world, store=broker.store, store_config=broker.options.store, consumers=broker.consumers
+        )
+    )
     server.register_async(RequestCode.QUERY_MESSAGE, handlers.query)
     server.register(RequestCode.VIEW_MESSAGE_BY_ID, handlers.view)
     server.register_async(RequestCode.QUERY_CONSUME_QUEUE, handlers.queue_entries)
@@ -37,12 +64,12 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class MessageAdmin:
     """Handlers over one broker's store."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: MessageParts) -> None:
+        self._parts = parts
 
     async def query(self, connection: Connection, command: Command) -> Command:
         """Return the records that have a key (12)."""
-        store, config = self._broker.store, self._broker.options.store
+        store, config = self._parts.store, self._parts.store_config
         topic, key = required(command, "topic"), required(command, "key")
         count = required_int(command, "maxNum")
         if optional(command, "_UNIQUE_KEY_QUERY") == "true":
@@ -50,7 +77,7 @@ class MessageAdmin:
         begin_ms, end_ms = required_int(command, "beginTimestamp"), required_int(command, "endTimestamp")
         index_type = optional(command, "indexType")
         count = max(min(count, config.max_msgs_num_batch), 0)
-        async with Pace(self._broker.world) as pace:
+        async with Pace(self._parts.world) as pace:
             found = await pace.run(store.query_in_steps(topic, key, count, begin_ms, end_ms, index_type))
         if not found.records:
             remark = "can not find message, maybe time range not correct"
@@ -65,14 +92,14 @@ class MessageAdmin:
     def view(self, connection: Connection, command: Command) -> Command:
         """Return the record at a physical offset (33)."""
         offset = required_int(command, "offset")
-        record = self._broker.store.read(offset) if offset >= 0 else None
+        record = self._parts.store.read(offset) if offset >= 0 else None
         if record is None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return response(command, body=bytes(record))
 
     async def queue_entries(self, connection: Connection, command: Command) -> Command:
         """Return entries of a consume queue with the filter of a group beside them (321)."""
-        store = self._broker.store
+        store = self._parts.store
         topic, queue_id = required(command, "topic"), required_int(command, "queueId")
         index, count = required_int(command, "index"), min(required_int(command, "count"), ENTRY_LIMIT)
         if not store.has_queue(topic, queue_id):
@@ -81,13 +108,13 @@ class MessageAdmin:
         body: dict[str, Any] = {}
         group = optional(command, "consumerGroup")
         if group is not None:
-            subscription = self._broker.consumers.find_subscription(group, topic)
+            subscription = self._parts.consumers.find_subscription(group, topic)
             body["filterData"] = "null" if subscription is not None else f"{group}@{topic} is not online!"
             if subscription is not None:
                 body["subscriptionData"] = subscription.to_json()
         if not low <= index < high:
             return response(command, 0, f"Index {index} of {queue_id}@{topic} is not exist!")
-        async with Pace(self._broker.world) as pace:
+        async with Pace(self._parts.world) as pace:
             entries = await self._entries(topic, queue_id, index, count, pace)
             body |= {"maxQueueIndex": high, "minQueueIndex": low, "queueData": entries}
             return await long_json_answer(command, dict(sorted(body.items())), pace, remark=UNSET_REMARK)
@@ -103,7 +130,7 @@ class MessageAdmin:
                 return True
 
             wanted = min(count - len(entries), _ENTRIES_IN_A_STEP)
-            result = self._broker.store.get(topic, queue_id, index, wanted, _PAGE_BYTES, take)
+            result = self._parts.store.get(topic, queue_id, index, wanted, _PAGE_BYTES, take)
             if result.status is not GetStatus.FOUND or not result.count:
                 break
             for code, (physical, size) in zip(codes, _places(result.parts), strict=False):

@@ -9,8 +9,16 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from understudy.broker.admin.answers import json_answer, long_json_answer, queue_key, queue_value, unknown_topic
-from understudy.broker.topics import TopicConfig
+from understudy.broker.clients import ConsumerTable
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.persistence import Persistence
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format.json_dialect import ObjectKey, Rows
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, response
@@ -18,6 +26,8 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.fields import optional, optional_bool, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -25,9 +35,45 @@ if TYPE_CHECKING:
 _NEVER = 2**63 - 1
 
 
+@attrs.frozen
+class ProgressParts:
+    """What of a broker is needed to tell how far its groups are.
+
+    Attributes:
+        identity: names, addresses and role.
+        world: clock and threads.
+        store: the messages.
+        topics, groups, offsets, consumers: the tables.
+        persistence: saves the tables.
+        stats: counts.
+    """
+
+    identity: Identity
+    world: World
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    consumers: ConsumerTable[Connection]
+    persistence: Persistence
+    stats: BrokerStatistics
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer questions about progress of *broker* on *server*."""
-    handlers = ProgressAdmin(broker)
+    handlers = ProgressAdmin(
+        ProgressParts(
+            identity=broker.identity,
+            world=broker.world,
+            store=broker.store,
+            topics=broker.topics,
+            groups=broker.groups,
+            offsets=broker.offsets,
+            consumers=broker.consumers,
+            persistence=broker.persistence,
+            stats=broker.stats,
+        )
+    )
     server.register_async(RequestCode.GET_CONSUME_STATS, handlers.group)
     server.register_async(RequestCode.GET_BROKER_CONSUME_STATS, handlers.every_group)
     server.register_async(RequestCode.QUERY_CONSUME_TIME_SPAN, handlers.time_span)
@@ -41,8 +87,8 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class ProgressAdmin:
     """Handlers over one broker's offsets and store."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: ProgressParts) -> None:
+        self._parts = parts
 
     async def group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of one group (208)."""
@@ -51,30 +97,30 @@ class ProgressAdmin:
         if listed:
             topics: Iterable[str] = dict.fromkeys(listed)
         else:
-            wanted = [topic] if topic and topic.strip() else self._broker.offsets.topics_of(group)
+            wanted = [topic] if topic and topic.strip() else self._parts.offsets.topics_of(group)
             topics = self._subscribed(group, wanted)
-        rows = [row for row in map(self._broker.topics.get, topics) if row is not None]
-        rate = sum((self._broker.stats.group_get_rate(group, row.name) for row in rows), 0.0)
+        rows = [row for row in map(self._parts.topics.get, topics) if row is not None]
+        rate = sum((self._parts.stats.group_get_rate(group, row.name) for row in rows), 0.0)
         table = Rows(
             self._offsets(group, row, queue_id, with_pulls=True)
             for row in rows
             for queue_id in range(row.read_queue_nums)
         )
-        async with Pace(self._broker.world) as pace:
+        async with Pace(self._parts.world) as pace:
             return await long_json_answer(command, {"consumeTps": rate, "offsetTable": table}, pace)
 
     async def every_group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of every group (317)."""
         only_order = optional_bool(command, "isOrder") or False
-        body: dict[str, Any] = {"brokerAddr": self._broker.identity.address}
-        async with Pace(self._broker.world) as pace:
-            topics_of = self._broker.offsets.topics_by_group()
+        body: dict[str, Any] = {"brokerAddr": self._parts.identity.address}
+        async with Pace(self._parts.world) as pace:
+            topics_of = self._parts.offsets.topics_by_group()
             behind = in_flight = 0
             listed: list[dict[str, list[dict[str, Any]]]] = []
-            for group in list(self._broker.groups.rows):
+            for group in list(self._parts.groups.rows):
                 stats = []
                 for name in self._subscribed(group, topics_of.get(group, ())):
-                    row = self._broker.topics.get(name)
+                    row = self._parts.topics.get(name)
                     if row is None or (only_order and not row.order):
                         continue
                     table = {}
@@ -84,7 +130,7 @@ class ProgressAdmin:
                         behind += offsets["brokerOffset"] - offsets["consumerOffset"]
                         in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
                         await pace.breathe()
-                    rate = self._broker.stats.group_get_rate(group, name)
+                    rate = self._parts.stats.group_get_rate(group, name)
                     stats.append({"consumeTps": rate, "offsetTable": table})
                 listed.append({group: stats})
             body |= {"consumeStatsList": listed, "totalDiff": behind, "totalInflightDiff": in_flight}
@@ -93,15 +139,15 @@ class ProgressAdmin:
     async def time_span(self, connection: Connection, command: Command) -> Command:
         """Return first, last and consumed store time of each queue (303)."""
         topic, group = required(command, "topic"), required(command, "group")
-        row = self._broker.topics.get(topic)
+        row = self._parts.topics.get(topic)
         if row is None:
             raise unknown_topic(topic, "topic[{topic}] not exist")
-        store, now_ms = self._broker.store, self._broker.world.clock.wall_ms()
+        store, now_ms = self._parts.store, self._parts.world.clock.wall_ms()
 
         def span(queue_id: int) -> dict[str, Any]:
             first_ms = store.earliest_store_time(topic, queue_id)
             high = store.max_queue_offset(topic, queue_id)
-            consumed = self._broker.offsets.query(group, topic, queue_id)
+            consumed = self._parts.offsets.query(group, topic, queue_id)
             waiting = max(consumed, store.min_queue_offset(topic, queue_id))
             consumed_ms = store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else first_ms
             last_ms = store.store_time_of(topic, queue_id, high - 1) if high > 0 else -1
@@ -111,32 +157,32 @@ class ProgressAdmin:
                 "delayTime": now_ms - store.store_time_of(topic, queue_id, waiting) if waiting < high else 0,
                 "maxTimeStamp": last_ms,
                 "maxTimeStampStr": time_text(last_ms),
-                "messageQueue": queue_value(topic, self._broker.identity.name, queue_id),
+                "messageQueue": queue_value(topic, self._parts.identity.name, queue_id),
                 "minTimeStamp": first_ms,
                 "minTimeStampStr": time_text(first_ms),
             }
 
-        async with Pace(self._broker.world) as pace:
+        async with Pace(self._parts.world) as pace:
             spans = map(span, range(row.write_queue_nums))
             return await long_json_answer(command, {"consumeTimeSpanSet": spans}, pace)
 
     def groups_of_topic(self, connection: Connection, command: Command) -> Command:
         """List groups that consume or have consumed a topic (300)."""
         topic = required(command, "topic")
-        groups = dict.fromkeys(self._broker.consumers.groups_of_topic(topic))
-        groups |= dict.fromkeys(self._broker.offsets.groups_of(topic))
+        groups = dict.fromkeys(self._parts.consumers.groups_of_topic(topic))
+        groups |= dict.fromkeys(self._parts.offsets.groups_of(topic))
         return json_answer(command, {"groupList": list(groups)})
 
     def topics_of_group(self, connection: Connection, command: Command) -> Command:
         """List topics in which a group has offsets (343)."""
-        topics = self._broker.offsets.topics_of(required(command, "group"))
-        return json_answer(command, {"brokerAddr": self._broker.identity.address, "topicList": topics})
+        topics = self._parts.offsets.topics_of(required(command, "group"))
+        return json_answer(command, {"brokerAddr": self._parts.identity.address, "topicList": topics})
 
     def subscription(self, connection: Connection, command: Command) -> Command:
         """Return what an online group wants of a topic (345)."""
         group, topic = required(command, "group"), required(command, "topic")
         body: dict[str, Any] = {"group": group}
-        found = self._broker.consumers.find_subscription(group, topic)
+        found = self._parts.consumers.find_subscription(group, topic)
         if found is not None:
             body["subscriptionData"] = found.to_json()
         body["topic"] = topic
@@ -149,7 +195,7 @@ class ProgressAdmin:
         """
         topic, compare = required(command, "topic"), required(command, "compareGroup")
         left_out = set((optional(command, "filterGroups") or "").split(","))
-        offsets, store = self._broker.offsets, self._broker.store
+        offsets, store = self._parts.offsets, self._parts.store
         smallest: dict[int, int] = {}
         for group in offsets.groups_of(topic):
             if group in left_out:
@@ -168,19 +214,19 @@ class ProgressAdmin:
         Differs from the reference, which answers success but does nothing when no topic is named.
         """
         source, target = required(command, "srcGroup"), required(command, "destGroup")
-        topic, offsets = optional(command, "topic"), self._broker.offsets
+        topic, offsets = optional(command, "topic"), self._parts.offsets
         wanted = [topic] if topic and topic.strip() else offsets.topics_of(source)
         if not optional_bool(command, "offline"):
             wanted = self._subscribed(source, wanted)
         for name in wanted:
-            if self._broker.topics.get(name) is not None:
+            if self._parts.topics.get(name) is not None:
                 offsets.clone(source, target, name)
-        await self._broker.persistence.save("offsets")
+        await self._parts.persistence.save("offsets")
         return response(command)
 
     def _subscribed(self, group: str, topics: Iterable[str]) -> list[str]:
         """Leave out topics an online group no longer subscribes to; an offline group keeps all."""
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         if info is None or not info.subscriptions:
             return list(topics)
         return [topic for topic in topics if topic in info.subscriptions]
@@ -188,11 +234,11 @@ class ProgressAdmin:
     def _offsets(
         self, group: str, row: TopicConfig, queue_id: int, *, with_pulls: bool
     ) -> tuple[ObjectKey, dict[str, int]]:
-        offsets, store = self._broker.offsets, self._broker.store
+        offsets, store = self._parts.offsets, self._parts.store
         consumed = max(offsets.query(group, row.name, queue_id), 0)
         pulled = max(consumed, offsets.query_pull(group, row.name, queue_id)) if with_pulls else 0
         last_ms = store.store_time_of(row.name, queue_id, consumed - 1) if consumed > 0 else 0
-        return queue_key(row.name, self._broker.identity.name, queue_id), {
+        return queue_key(row.name, self._parts.identity.name, queue_id), {
             "brokerOffset": max(store.max_queue_offset(row.name, queue_id), 0),
             "consumerOffset": consumed,
             "lastTimestamp": max(last_ms, 0),

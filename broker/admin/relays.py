@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import trio
 
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer
-from understudy.broker.clients import ClientChannel
+from understudy.broker.clients import ClientChannel, ConsumerTable
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect
 from understudy.format.json_dialect import ObjectKey
 from understudy.remoting.bodies import json_value
@@ -21,6 +25,8 @@ from understudy.remoting.errors import InvokeTimeoutError, RemotingError
 from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -33,9 +39,37 @@ RELAY_TIMEOUT_MS = 10_000
 STATUS_TIMEOUT_MS = 5_000
 
 
+@attrs.frozen
+class RelayParts:
+    """What of a broker is needed to pass questions on to its clients.
+
+    Attributes:
+        identity: names, addresses and role.
+        world: clock and threads.
+        store: the messages.
+        topics, groups, consumers: the tables.
+    """
+
+    identity: Identity
+    world: World
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    consumers: ConsumerTable[Connection]
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Hand questions to the consumers of *broker* that come in on *server*."""
-    handlers = RelayAdmin(broker)
+    handlers = RelayAdmin(
+        RelayParts(
+            identity=broker.identity,
+            world=broker.world,
+            store=broker.store,
+            topics=broker.topics,
+            groups=broker.groups,
+            consumers=broker.consumers,
+        )
+    )
     server.register_async(RequestCode.GET_CONSUMER_RUNNING_INFO, handlers.running_info, kind="relay")
     server.register_async(RequestCode.CONSUME_MESSAGE_DIRECTLY, handlers.consume, kind="relay")
     server.register_async(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, handlers.status, kind="relay")
@@ -44,8 +78,8 @@ def register(broker: Broker, server: RemotingServer) -> None:
 class RelayAdmin:
     """Handlers over one broker's online consumers."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: RelayParts) -> None:
+        self._parts = parts
 
     async def running_info(self, connection: Connection, command: Command) -> Command:
         """Ask a consumer what it does (307)."""
@@ -54,17 +88,17 @@ class RelayAdmin:
     async def consume(self, connection: Connection, command: Command) -> Command:
         """Have a consumer process one stored message now (309)."""
         group, ext = required(command, "consumerGroup"), dict(command.ext or {})
-        ext["brokerName"] = self._broker.identity.name
-        topic = self._broker.topics.get(optional(command, "topic") or "")
+        ext["brokerName"] = self._parts.identity.name
+        topic = self._parts.topics.get(optional(command, "topic") or "")
         if topic is not None:
             ext["topicSysFlag"] = str(topic.sys_flag)
-        row = self._broker.groups.get(group)
+        row = self._parts.groups.get(group)
         if row is not None:
             ext["groupSysFlag"] = str(row.sys_flag)
         message_id = optional(command, "msgId")
         record = None
         if message_id:
-            record = self._broker.store.read(physical_offset_of(message_id))
+            record = self._parts.store.read(physical_offset_of(message_id))
             if record is None:
                 remark = f"message {message_id} is not in this broker's log, it may have been deleted"
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
@@ -74,7 +108,7 @@ class RelayAdmin:
         """Ask the members of a group for their offsets (223)."""
         topic, group = required(command, "topic"), required(command, "group")
         wanted = (optional(command, "clientAddr") or "").strip()
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         if info is None:
             remark = f"No Any Consumer online in the consumer group: [{group}]"
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
@@ -92,7 +126,7 @@ class RelayAdmin:
 
     async def _call(self, command: Command, ext: dict[str, str], body: bytes) -> Command:
         group, client_id = required(command, "consumerGroup"), optional(command, "clientId") or ""
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         channel = info.channel_of(client_id) if info is not None else None
         if channel is None:
             remark = f"The Consumer <{group}> <{client_id}> not online"
@@ -122,7 +156,7 @@ class RelayAdmin:
         if answer.code != ResponseCode.SUCCESS or not answer.body:
             return
         try:
-            value = await json_value(self._broker.world.threads, answer.body)
+            value = await json_value(self._parts.world.threads, answer.body)
             queues = value.get("messageQueueTable") or {}
             table[channel.client_id] = {ObjectKey(json_dialect.loads(key)): queues[key] for key in queues}
         except (json_dialect.JsonError, AttributeError, TypeError) as error:

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from understudy.broker.admin.answers import UNSET_REMARK, json_answer, queue_key, queue_value
-from understudy.broker.topics import TopicConfig
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.clients import ConsumerTable
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.persistence import Persistence
+from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -22,35 +31,71 @@ if TYPE_CHECKING:
 PUSH_VERSION = 28  # V3_0_7_SNAPSHOT: clients that understand a pushed reset
 
 
+@attrs.frozen
+class ResetParts:
+    """What of a broker is needed to reset offsets.
+
+    Attributes:
+        identity: names, addresses and role.
+        config: read at each request.
+        store: the messages.
+        topics, groups, offsets, consumers: the tables.
+        persistence: saves the tables.
+    """
+
+    identity: Identity
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    consumers: ConsumerTable[Connection]
+    persistence: Persistence
+
+
 def register(broker: Broker, server: RemotingServer) -> None:
     """Answer offset resets of *broker* on *server*."""
-    server.register_async(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetAdmin(broker).reset)
+    server.register_async(
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        ResetAdmin(
+            ResetParts(
+                identity=broker.identity,
+                config=broker.options.broker,
+                store=broker.store,
+                topics=broker.topics,
+                groups=broker.groups,
+                offsets=broker.offsets,
+                consumers=broker.consumers,
+                persistence=broker.persistence,
+            )
+        ).reset,
+    )
 
 
 class ResetAdmin:
     """Handler over one broker's offsets."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, parts: ResetParts) -> None:
+        self._parts = parts
 
     async def reset(self, connection: Connection, command: Command) -> Command:
         """Move a group in all queues of a topic, or in one (222)."""
         topic, group = required(command, "topic"), required(command, "group")
         timestamp_ms = required_int(command, "timestamp")
-        if self._broker.options.broker.use_server_side_reset_offset:
+        if self._parts.config.use_server_side_reset_offset:
             targets = self._targets(command, topic, group, timestamp_ms)
             for queue_id, offset in targets.items():
-                self._broker.offsets.assign_reset(group, topic, queue_id, offset)
-            await self._broker.persistence.save("offsets")
+                self._parts.offsets.assign_reset(group, topic, queue_id, offset)
+            await self._parts.persistence.save("offsets")
             return json_answer(command, self._body(topic, targets))
         targets = self._push(command, topic, group, timestamp_ms)
         return json_answer(command, self._body(topic, targets), remark=UNSET_REMARK)
 
     def _targets(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
-        if self._broker.role.is_slave:
+        if self._parts.identity.role.is_slave:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         row = self._row(topic, f"Topic {topic} does not exist")
-        if self._broker.groups.find(group) is None:
+        if self._parts.groups.find(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         queue_id, offset = optional_int(command, "queueId"), optional_int(command, "offset")
         if queue_id is None or queue_id < 0:
@@ -63,7 +108,7 @@ class ResetAdmin:
             raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
         if offset is None or offset == -1:
             return {queue_id: self._offset_at(topic, queue_id, timestamp_ms)}
-        store = self._broker.store
+        store = self._parts.store
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
         if not low <= offset <= high + 1:
             remark = f"Target offset {offset} not in consume queue range [{low}-{high}]"
@@ -76,12 +121,12 @@ class ResetAdmin:
         force = optional_bool(command, "isForce") or False
         targets = {}
         for queue_id in range(row.write_queue_nums):
-            consumed = self._broker.offsets.query(group, topic, queue_id)
+            consumed = self._parts.offsets.query(group, topic, queue_id)
             if consumed == -1:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             target = max(self._offset_at(topic, queue_id, timestamp_ms), 0)
             targets[queue_id] = target if force or target < consumed else consumed
-        info = self._broker.consumers.get(group)
+        info = self._parts.consumers.get(group)
         if info is None:
             remark = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
             raise CommandError(ResponseCode.CONSUMER_NOT_ONLINE, f"{remark} Timestamp: {timestamp_ms}")
@@ -91,7 +136,7 @@ class ResetAdmin:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         if command.language == "CPP":
             queues = [
-                queue_value(topic, self._broker.identity.name, each) | {"offset": targets[each]} for each in targets
+                queue_value(topic, self._parts.identity.name, each) | {"offset": targets[each]} for each in targets
             ]
             body = json_dialect.dumps(
                 {"offsetTable": [dict(sorted(queue.items())) for queue in queues]}, bare_keys=True
@@ -104,17 +149,17 @@ class ResetAdmin:
         return targets
 
     def _row(self, topic: str, remark: str) -> TopicConfig:
-        row = self._broker.topics.get(topic)
+        row = self._parts.topics.get(topic)
         if row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, remark)
         return row
 
     def _offset_at(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
-        store = self._broker.store
+        store = self._parts.store
         if timestamp_ms < 0:
             return store.max_queue_offset(topic, queue_id)
         return store.offset_by_time(topic, queue_id, timestamp_ms)
 
     def _body(self, topic: str, targets: dict[int, int]) -> dict[str, object]:
-        name = self._broker.identity.name
+        name = self._parts.identity.name
         return {"offsetTable": {queue_key(topic, name, queue_id): offset for queue_id, offset in targets.items()}}

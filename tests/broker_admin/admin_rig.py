@@ -172,7 +172,7 @@ async def no_report() -> None:
 class Rig:
     """One broker without network and disk."""
 
-    def __init__(self, keys: dict[str, str] | None = None) -> None:
+    def __init__(self, keys: dict[str, str] | None = None, client: Any = None) -> None:
         clock = SystemClock()
         options, _ = BrokerOptions.from_properties({"brokerName": "broker-a", **(keys or {})}, machine=MACHINE)
         self.store = NumberStore()
@@ -200,7 +200,7 @@ class Rig:
             registration=Registered(),
             schedule_progress=ScheduleProgress(clock.wall_ms),
             queue_mappings=QueueMappings(clock.wall_ms),
-            client=None,
+            client=client,
             started_ms=clock.wall_ms(),
             role=ROLE,
             session=SimpleNamespace(

@@ -38,9 +38,9 @@ class Router:
 
 
 async def test_assignment_spans_the_cluster_and_remembers_routes() -> None:
-    rig = Rig()
+    router = Router()
+    rig = Rig(client=router)
     rig.broker.registration.name_servers = ["down:1", "up:1"]
-    rig.broker.client = router = Router()
     rig.consumer("g", "c2", Peer("c:2"))
     rig.consumer("g", "c1", Peer("c:1"))
     body = b'{"topic":"T","consumerGroup":"g","clientId":"c2","messageModel":"CLUSTERING","strategyName":"AVG"}'
