@@ -15,9 +15,10 @@ import attrs
 from understudy.broker.lag import lags
 from understudy.broker.storage import BrokerStartError
 from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
+from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family, Sample, counter, gauge
-from understudy.runtime.metrics_endpoint import MetricsEndpoint, read_metrics_settings
+from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.properties import ConfigError
 
 if TYPE_CHECKING:

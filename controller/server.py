@@ -21,10 +21,11 @@ from understudy.remoting.access import ranges_of
 from understudy.remoting.client import open_client
 from understudy.remoting.connection import Connection
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
-from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint, read_metrics_settings
+from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import first_cause
 from understudy.runtime.stored_settings import SettingsInForce

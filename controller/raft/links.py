@@ -30,9 +30,10 @@ from understudy.controller.raft.messages import (
     decode_peer_message,
     encode_frame,
 )
-from understudy.controller.raft.security import MemberSecurity, SecurityError, TlsStream
+from understudy.controller.raft.security import MemberSecurity, SecurityError
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, accept_loop
+from understudy.runtime.tls import TlsStream
 from understudy.runtime.world import World
 
 log = get_logger("controller.raft.links")

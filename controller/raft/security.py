@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
 
 import attrs
 import trio
 
 from understudy.runtime.network import ByteStream
+from understudy.runtime.tls import TlsStream, Transport
 
 
 class SecurityError(Exception):
@@ -56,14 +56,14 @@ class MemberSecurity:
     async def dial(self, stream: ByteStream, member: str) -> TlsStream:
         """Secure an outgoing connection; the other side must hold *member*'s certificate."""
         return await self._handshake(
-            trio.SSLStream(_Transport(stream), self._dialling, server_hostname=member), stream, member
+            trio.SSLStream(Transport(stream), self._dialling, server_hostname=member), stream, member
         )
 
     async def accept(self, stream: ByteStream) -> TlsStream:
         """Secure an incoming connection; ask the result for the names in the other side's certificate."""
-        return await self._handshake(trio.SSLStream(_Transport(stream), self._accepting, server_side=True), stream, "")
+        return await self._handshake(trio.SSLStream(Transport(stream), self._accepting, server_side=True), stream, "")
 
-    async def _handshake(self, secured: trio.SSLStream[_Transport], stream: ByteStream, member: str) -> TlsStream:
+    async def _handshake(self, secured: trio.SSLStream[Transport], stream: ByteStream, member: str) -> TlsStream:
         try:
             await secured.do_handshake()
         except trio.BrokenResourceError as error:
@@ -80,53 +80,3 @@ def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return f"it is damaged, not in PEM format, or does not fit ({error.reason or error})"
     return error.strerror or str(error)
-
-
-class TlsStream:
-    """A byte stream under TLS."""
-
-    def __init__(self, secured: trio.SSLStream[_Transport], stream: ByteStream) -> None:
-        self._secured = secured
-        self._stream = stream
-        self.local: tuple[str, int] = stream.local
-        self.peer: tuple[str, int] = stream.peer
-
-    def names(self) -> frozenset[str]:
-        """Return the DNS names in the other side's certificate."""
-        certificate = self._secured.getpeercert()
-        return frozenset(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")
-
-    async def receive_some(self, max_bytes: int) -> bytes:
-        try:
-            return bytes(await self._secured.receive_some(max_bytes))
-        except ssl.SSLError as error:
-            raise trio.BrokenResourceError(str(error)) from error
-
-    def send_nowait(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Take nothing: encryption hands its records to :meth:`send_all` of the connection below."""
-        return 0
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._secured.send_all(bytes(data))
-
-    async def aclose(self) -> None:
-        await trio.aclose_forcefully(self._secured)
-
-
-class _Transport(trio.abc.Stream):
-    """Shows a byte stream of ours to trio's TLS."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        return await self._stream.receive_some(max_bytes or 65_536)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.metrics import Family, Histogram, Sample, counter, exposition, gauge, read_labels
 from understudy.runtime.metrics_endpoint import (
     MAX_CONNECTIONS,
@@ -20,7 +21,6 @@ from understudy.runtime.metrics_endpoint import (
     REQUEST_SECONDS,
     MetricsEndpoint,
     MetricsSettings,
-    read_metrics_settings,
 )
 from understudy.runtime.network import ListenError
 from understudy.runtime.properties import ConfigError
