@@ -129,7 +129,8 @@ class TopicTable:
 
     def of_groups(self, group_names: Mapping[str, object]) -> list[str]:
         """Return the topics that have queues on any of *group_names*."""
-        return [topic for topic, by_group in self.queues.items() if any(name in group_names for name in by_group)]
+        wanted = group_names.keys()
+        return [topic for topic, by_group in self.queues.items() if not wanted.isdisjoint(by_group)]
 
     def of_units(self) -> list[str]:
         """Return unit topics. As in the reference a topic's first group decides."""

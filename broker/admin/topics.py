@@ -77,17 +77,19 @@ class TopicAdmin:
     async def update_list(self, connection: Connection, command: Command) -> Command:
         """Create or change several topics, all or none (18)."""
         wanted = []
-        for value in body_list(command, "topicConfigList", "topic configurations"):
-            self._check_name(str(value.get("topicName") or ""))
-            try:
-                row = TopicConfig.from_json(value)
-            except ValueError as error:
-                raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            row.attributes = {}
-            signed = value.get("attributes") or {}
-            wanted.append(
-                (row, {str(key): str(text) for key, text in signed.items()} if isinstance(signed, dict) else {})
-            )
+        async with Pace(self._broker.world) as pace:
+            for value in body_list(command, "topicConfigList", "topic configurations"):
+                self._check_name(str(value.get("topicName") or ""))
+                try:
+                    row = TopicConfig.from_json(value)
+                except ValueError as error:
+                    raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+                row.attributes = {}
+                signed = value.get("attributes") or {}
+                wanted.append(
+                    (row, {str(key): str(text) for key, text in signed.items()} if isinstance(signed, dict) else {})
+                )
+                await pace.breathe()
         self._check_not_slave()
         await self._put(wanted)
         return response(command, ResponseCode.SUCCESS, UNSET_REMARK)
