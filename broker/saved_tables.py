@@ -13,7 +13,7 @@ from understudy.broker import group_memory, history_keeper
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
-from understudy.broker.replicated.table import FilePlan, ReplicatedTable
+from understudy.broker.replicated.table import KeptTable
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
 from understudy.runtime.durable import make_folder_durably
@@ -52,9 +52,8 @@ async def load_tables(broker: Broker) -> None:
     _install(broker)
     keys, disk = broker.options.store, broker.world.disk
     absent = False
-    for table in broker.tables:
-        if table.file is not None:
-            absent |= not await _load(broker, table, table.file)
+    for table in broker.tables.kept:
+        absent |= not await _load(broker, table)
     path = config_path(keys, history_keeper.FILE_NAME)
     await load(disk, path, broker.history.load)
     broker.persistence.add(SavedTable(history_keeper.NAME, path, broker.history.snapshot, lambda: 0))
@@ -68,9 +67,8 @@ async def load_tables(broker: Broker) -> None:
     if absent:
         await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
         await broker.persistence.save_all()
-    for table in broker.tables:
-        if table.file is not None:
-            table.watch(partial(broker.persistence.changed, table.name))
+    for table in broker.tables.kept:
+        table.watch(partial(broker.persistence.changed, table.name))
     if not broker.role.is_slave:
         _find_lost_topics(broker)
         await broker.history.begin()
@@ -108,8 +106,9 @@ def _install(broker: Broker) -> None:
     broker.groups.install()
 
 
-async def _load(broker: Broker, table: ReplicatedTable, file: FilePlan) -> bool:
+async def _load(broker: Broker, table: KeptTable) -> bool:
     """Load one table and have it saved; return whether its file was there."""
+    file = table.file
     path = config_path(broker.options.store, file.file_name)
     there = await load(broker.world.disk, path, table.load)
     end = broker.store.max_physical_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from understudy.mqadmin.command import Context, command
@@ -59,7 +60,7 @@ async def pre_online_report(context: Context) -> Any:
             f"#Broker\t{report['broker']}",
             f"#Cause\t{report['cause']}",
             f"#Began\t{millis_text(report['beganAt'])}",
-            f"#Ended\t{millis_text(report['endedAt'])} ({report['endedAt'] - report['beganAt']} ms)",
+            f"#Ended\t{_ended(report)}",
             f"#Compared\t{report['compared']} places, {report['changed']} changed",
         ]
     )
@@ -87,3 +88,10 @@ async def finish_pre_online(context: Context) -> Any:
     await cluster.finish_pre_online(context.session, address)
     context.output.line(f"The broker at {address} goes online now; see its log and `preOnlineReport`.")
     return {"broker": address, "finished": True}
+
+
+def _ended(report: Mapping[str, Any]) -> str:
+    """Return when a return ended and how long it took; one that a stop or a crash broke off has no end."""
+    if report["endedAt"] is None:
+        return "not: it was broken off"
+    return f"{millis_text(report['endedAt'])} ({report['endedAt'] - report['beganAt']} ms)"

@@ -73,7 +73,6 @@ class Recovery:
         """Recover everything; afterwards the log can be written to."""
         core = self._core
         unclean = core.disk.exists(core.path("abort"))
-        core.kept_all = not unclean
         core.segments.load()
         core.consume_queues.load()
         core.batch_queues.load()
@@ -82,12 +81,13 @@ class Recovery:
         core.hole = load_hole(core.disk, core.path(HOLE_FILE))
         core.deletions = load_deletions(core.disk, core.path(DELETIONS_FILE))
         started = core.clock.wall_ms()
+        newest, durable, intact = core.marks.best()
+        core.kept_all = intact or not unclean
         if not core.segments.items:
+            core.kept_all &= newest is None or newest.physical_offset == 0
             self._start_empty()
             return
         # A process of this boot wrote here last: then nothing it wrote is lost, not even what was never synced.
-        newest, durable, intact = core.marks.best()
-        core.kept_all = intact or not unclean
         if newest is not None and self._restore(newest, intact or not unclean):
             start, index_from, compare = newest.physical_offset, newest.physical_offset, False
             self._mark = newest

@@ -87,7 +87,8 @@ class RoleAdmin:
         kinds = [table.kind for table in self._broker.tables.progress]
         rows = _rows(found, kinds)
         slaves = [{name: each[name] for name in each if name not in kinds} for each in found["slaves"]]
-        body = {**found, "slaves": slaves, "rows": rows[begin : begin + PAGE_ROWS]}
+        former = [{name: each[name] for name in each if name != "slaves"} for each in found.get("former", ())]
+        body = {**found, "slaves": slaves, "former": former, "rows": rows[begin : begin + PAGE_ROWS]}
         return json_answer(command, body, ext={"totalRowNum": str(len(rows))})
 
 

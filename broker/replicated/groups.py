@@ -8,14 +8,14 @@ from typing import Any
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.replicated.pages import PagedCopying, PageNames, Rows
 from understudy.broker.replicated.rules import read_forbidden, takeover, tell_older
-from understudy.broker.replicated.table import Copying, FilePlan, ReplicatedTable, Source
+from understudy.broker.replicated.table import Copying, FilePlan, KeptTable, Source
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
 
 _PAGES = PageNames("groupSeq", "maxGroupNum", "totalGroupNum", "subscriptionGroupTable")
 
 
-class ReplicatedGroups(ReplicatedTable):
+class ReplicatedGroups(KeptTable):
     """Every consumer group.
 
     Args:
@@ -30,23 +30,23 @@ class ReplicatedGroups(ReplicatedTable):
         self.table = groups
 
     def snapshot(self) -> dict[str, Any]:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         return self.table.to_json(later=True)
 
     def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self.table.merge_json(content)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self.table.on_change.append(changed)
 
     def follow(self, following: bool) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self.table.following = following
 
     def copying(self, source: Source) -> Copying:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         return _Groups(self.table, source)
 
 

@@ -34,19 +34,19 @@ class ReplicatedLevels(ProgressTable):
         self.file = file
 
     def snapshot(self) -> dict[str, Any]:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         return self.table.to_json()
 
     def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self.table.merge_json(content)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self.table.on_change.append(changed)
 
     def copying(self, source: Source) -> Copying:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         return _Levels(self.table)
 
     def asking(self) -> dict[str, str]:

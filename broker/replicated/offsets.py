@@ -53,26 +53,26 @@ class ReplicatedOffsets(ProgressTable):
         self._copying: _Offsets | None = None
 
     def snapshot(self) -> dict[str, Any]:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         return self.table.to_json()
 
     def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self.table.merge_json(content)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self.table.on_change.append(changed)
 
     def follow(self, following: bool) -> None:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self.table.following = following
         if not following:
             self._told.clear()  # a source that comes back takes over everything
             self._copying = None
 
     def copying(self, source: Source) -> Copying:
-        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
         self._told.begin_anew()
         self._copying = _Offsets(self.table, source, self._told)
         return self._copying

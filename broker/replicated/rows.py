@@ -17,7 +17,7 @@ from understudy.broker.replicated.groups import ReplicatedGroups
 from understudy.broker.replicated.levels import ReplicatedLevels
 from understudy.broker.replicated.offsets import ReplicatedOffsets
 from understudy.broker.replicated.passed_on import RequestModes, TimerCheckpoint, TimerMetrics
-from understudy.broker.replicated.table import FilePlan, ProgressTable, ReplicatedTable
+from understudy.broker.replicated.table import FilePlan, KeptTable, ProgressTable, ReplicatedTable
 from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
 from understudy.broker.topics import TopicTable
 
@@ -46,6 +46,11 @@ class ReplicatedTables:
     def __iter__(self) -> Iterator[ReplicatedTable]:
         """Return each table, progress first."""
         return (getattr(self, field.name) for field in attrs.fields(type(self)))
+
+    @property
+    def kept(self) -> tuple[KeptTable, ...]:
+        """The tables that are saved."""
+        return tuple(table for table in self if isinstance(table, KeptTable))
 
     @property
     def progress(self) -> tuple[ProgressTable, ...]:

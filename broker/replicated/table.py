@@ -128,14 +128,12 @@ class ReplicatedTable(ABC):
         code: asks for it.
         pace: how often.
         optional: a source that refuses to answer has no such table, and nothing is wrong.
-        file: how it is saved, ``None`` when it is not.
     """
 
     name: ClassVar[str]
     code: ClassVar[RequestCode]
     pace: ClassVar[Pace] = Pace.SELDOM
     optional: ClassVar[bool] = False
-    file: FilePlan | None = None
 
     def copying(self, source: Source) -> Copying | None:
         """Return how it is copied from *source*; ``None`` for a table that travels in the answer of another one."""
@@ -144,17 +142,27 @@ class ReplicatedTable(ABC):
     def follow(self, following: bool) -> None:  # noqa: B027 - most tables need not know
         """Learn whether the table follows another replica's from now on: own changes do not move its version then."""
 
+
+class KeptTable(ReplicatedTable):
+    """A table that is saved.
+
+    Attributes:
+        file: how.
+    """
+
+    file: FilePlan
+
+    @abstractmethod
     def snapshot(self) -> dict[str, Any]:
         """Return the content of the file, to be written once; shares no mutable part with the table."""
-        raise NotImplementedError(self.name)
 
+    @abstractmethod
     def load(self, content: Mapping[str, Any]) -> None:
         """Put the content of the file over what is there. Raises ``ValueError`` naming an entry that is none."""
-        raise NotImplementedError(self.name)
 
+    @abstractmethod
     def watch(self, changed: Callable[[], None]) -> None:
         """Have *changed* called after each change of what :meth:`snapshot` returns."""
-        raise NotImplementedError(self.name)
 
 
 @attrs.frozen
@@ -177,7 +185,7 @@ class Merged:
         return any(row.changed for row in self.rows)
 
 
-class ProgressTable(ReplicatedTable):
+class ProgressTable(KeptTable):
     """A table of places in queues, which goes on at the slave that acts and is given back afterwards.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import Any
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.replicated.pages import PagedCopying, PageNames, Rows
 from understudy.broker.replicated.rules import ReplicaTableError, read_deletions, takeover, tell_older
-from understudy.broker.replicated.table import Copying, FilePlan, ReplicatedTable, Source
+from understudy.broker.replicated.table import Copying, FilePlan, KeptTable, Source
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
@@ -17,7 +17,7 @@ from understudy.store.deletions import Deletion
 _PAGES = PageNames("topicSeq", "maxTopicNum", "totalTopicNum", "topicConfigTable")
 
 
-class ReplicatedMappings(ReplicatedTable):
+class ReplicatedMappings(KeptTable):
     """Which queues of static topics lie where; it travels in the answer about topics.
 
     Args:
@@ -32,15 +32,15 @@ class ReplicatedMappings(ReplicatedTable):
         self._mappings = mappings
 
     def snapshot(self) -> dict[str, Any]:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         return self._mappings.to_json()
 
     def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self._mappings.merge_json(content)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self._mappings.on_change.append(changed)
 
     def take(self, answer: Mapping[str, Any], source: Source) -> None:
@@ -59,7 +59,7 @@ class ReplicatedMappings(ReplicatedTable):
             tell_older(self.name, source, self._mappings.version, version)
 
 
-class ReplicatedTopics(ReplicatedTable):
+class ReplicatedTopics(KeptTable):
     """Every topic.
 
     Args:
@@ -82,23 +82,23 @@ class ReplicatedTopics(ReplicatedTable):
         self.on_deletions: list[Callable[[Mapping[str, Deletion]], None]] = []
 
     def snapshot(self) -> dict[str, Any]:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         return self.table.to_json(later=True)
 
     def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self.table.merge_json(content)
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self.table.on_change.append(lambda rows: changed())
 
     def follow(self, following: bool) -> None:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         self.table.following = following
 
     def copying(self, source: Source) -> Copying:
-        """See :class:`ReplicatedTable`."""
+        """See :class:`KeptTable`."""
         return _Topics(self, source)
 
 

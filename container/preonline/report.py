@@ -11,6 +11,8 @@ import attrs
 from understudy.broker.merge import Place, Reason, Row
 
 FILE_NAME = "preOnline.json"
+FORMER_MAX = 5
+"""Reports before the newest one that are kept, those only that changed something."""
 
 
 @attrs.frozen
@@ -33,6 +35,15 @@ class TakenOver:
         """The rows of all tables."""
         return [row for rows in self.tables.values() for row in rows]
 
+    def again(self, later: TakenOver) -> TakenOver:
+        """Return what came of this comparison and a *later* one with the same slave.
+
+        What was taken the first time is the master's own the second time, and nobody would hear of it any more.
+        """
+        kinds = {**self.tables, **later.tables}
+        tables = {kind: _again(self.tables.get(kind, ()), later.tables.get(kind, ())) for kind in kinds}
+        return attrs.evolve(later, tables=tables)
+
 
 @attrs.frozen
 class Report:
@@ -41,17 +52,20 @@ class Report:
     Attributes:
         broker: its canonical name.
         cause: why it was not online.
-        began_ms, ended_ms: wall time in milliseconds.
+        began_ms, ended_ms: wall time in milliseconds; no end as long as it is under way. A report without one in the
+            file tells of a return that was broken off.
         slaves: what was compared.
         trouble: what went wrong on the way, ``""`` when nothing did.
+        former: contents of the reports before this one, the newest first.
     """
 
     broker: str
     cause: str
     began_ms: int
-    ended_ms: int
+    ended_ms: int | None
     slaves: Sequence[TakenOver]
     trouble: str
+    former: Sequence[Mapping[str, Any]] = ()
 
     @property
     def compared(self) -> int:
@@ -66,9 +80,9 @@ class Report:
     def line(self) -> str:
         """Return the report in one line."""
         slaves = ", ".join(each.address for each in self.slaves) or "no slave"
-        return (
-            f"{self.cause}; compared {self.compared} places with {slaves} in {self.ended_ms - self.began_ms} ms, "
-            f"{self.changed} changed" + (f"; {self.trouble}" if self.trouble else "")
+        took = "under way" if self.ended_ms is None else f"in {self.ended_ms - self.began_ms} ms"
+        return f"{self.cause}; compared {self.compared} places with {slaves} {took}, {self.changed} changed" + (
+            f"; {self.trouble}" if self.trouble else ""
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -94,7 +108,29 @@ class Report:
                 }
                 for each in self.slaves
             ],
+            "former": list(self.former),
         }
+
+
+def former_of(content: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...]:
+    """Return the reports that a new one must keep, from the *content* of the file (``None``: there is none)."""
+    if content is None:
+        return ()
+    former = content.get("former")
+    last = {name: value for name, value in content.items() if name != "former"}
+    reports = [last, *(former if isinstance(former, list) else [])]
+    return tuple(each for each in reports if isinstance(each, Mapping) and each.get("changed"))[:FORMER_MAX]
+
+
+def _again(before: Sequence[Row], now: Sequence[Row]) -> list[Row]:
+    first = {(row.key, row.queue_id): row for row in before if row.changed}
+    rows = []
+    for row in now:
+        old = first.pop((row.key, row.queue_id), None)
+        if old is not None:
+            row = row._replace(own=old.own, reason=row.reason if row.changed else old.reason)
+        rows.append(row)
+    return sorted([*rows, *first.values()], key=lambda row: (row.key, row.queue_id))
 
 
 def _row(row: Row) -> dict[str, Any]:

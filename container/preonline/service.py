@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import trio
@@ -27,7 +28,7 @@ from understudy.container.preonline.handshake import (
 )
 from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import compare, keep
+from understudy.container.preonline.tables import compare, former, keep
 from understudy.ha.slave import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
@@ -55,7 +56,9 @@ class PreOnline:
         self._broker = broker
         self._clock = broker.world.clock
         self._cause = cause
-        self._taken: list[TakenOver] = []
+        self._taken: dict[Member, TakenOver] = {}
+        self._began_ms = 0
+        self._former: Sequence[Mapping[str, Any]] = ()
         self._steps = trio.CancelScope()
         identity, remembered = broker.identity, broker.member_group.memory.members
         self.state = handshake.begin(
@@ -80,7 +83,8 @@ class PreOnline:
 
     async def run(self) -> Report:
         """Go through the handshake; return when the broker may register."""
-        began_ms = self._clock.wall_ms()
+        self._began_ms = self._clock.wall_ms()
+        self._former = await former(self._broker)
         with self._steps:
             while self.state.phase is not Phase.ONLINE:
                 self._next(await self._do(self.state))
@@ -93,18 +97,15 @@ class PreOnline:
                 slaves=", ".join(map(str, self.state.given_up)),
                 why=self.state.trouble,
             )
-        report = Report(
-            self._broker.identity.canonical_name,
-            self._cause,
-            began_ms,
-            self._clock.wall_ms(),
-            tuple(self._taken),
-            self.state.trouble,
-        )
+        report = self._report(self._clock.wall_ms())
         if self._taken:
             await keep(self._broker, report)
         log.info("pre-online done", broker=report.broker, report=report.line())
         return report
+
+    def _report(self, ended_ms: int | None) -> Report:
+        name, taken = self._broker.identity.canonical_name, tuple(self._taken.values())
+        return Report(name, self._cause, self._began_ms, ended_ms, taken, self.state.trouble, self._former)
 
     def _next(self, event: Event) -> None:
         before = self.state
@@ -139,8 +140,6 @@ class PreOnline:
             return Failed(str(error))
 
     async def _ask_members(self) -> Event:
-        if not self.state.finished:  # a round begins
-            self._taken.clear()
         if not self._broker.registration.name_servers:
             return Members(())
         views = await self._broker.member_group.views()
@@ -218,8 +217,10 @@ class PreOnline:
             }
         for table, each in merged.items():
             table.put(each)
-        taken = {table.kind: each.rows for table, each in merged.items()}
-        self._taken.append(TakenOver(member.broker_id, member.address, ahead, taken))
+        rows = {table.kind: each.rows for table, each in merged.items()}
+        taken, before = TakenOver(member.broker_id, member.address, ahead, rows), self._taken.get(member)
+        self._taken[member] = taken if before is None else before.again(taken)
+        await keep(broker, self._report(None))  # first, so that nothing is taken that no report will tell of
         for table, each in merged.items():
             if each.changed:
                 await broker.persistence.save(table.name)

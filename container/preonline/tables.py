@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import history_of
 from understudy.broker.merge import unlimited
@@ -10,9 +13,9 @@ from understudy.broker.storage import config_path
 from understudy.container.preonline.asking import ask
 from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.report import FILE_NAME, Report
+from understudy.container.preonline.report import FILE_NAME, Report, former_of
 from understudy.runtime.log import get_logger
-from understudy.runtime.table import save_table
+from understudy.runtime.table import TableDamagedError, load_table, save_table
 
 log = get_logger("container.preonline")
 
@@ -43,6 +46,16 @@ async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]
             limit = history.limit(table, parting.at)
         found[table] = table.merge(Answer(answer.ext or {}, answer.body), limit)
     return found
+
+
+async def former(broker: Broker) -> tuple[Mapping[str, Any], ...]:
+    """Return the reports of former returns of *broker*; a file that cannot be read is told in the log."""
+    disk, path = broker.world.disk, config_path(broker.options.store, FILE_NAME)
+    try:
+        return former_of((await disk.in_thread(lambda: load_table(disk, path))).data)
+    except (OSError, TableDamagedError) as error:
+        log.error("former reports not read, they are given up", path=path, why=error)
+        return ()
 
 
 async def keep(broker: Broker, report: Report) -> None:
