@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from understudy.format import record
+from understudy.format.properties import NAME_END, PAIR_END, format_properties
 from understudy.mqclient.errors import InvalidMessageError
 from understudy.mqclient.queue import MessageQueue
-
-NAME_SEPARATOR = "\x01"
-PROPERTY_SEPARATOR = "\x02"
 
 # Names of MessageConst.java that the client itself reads or writes.
 KEYS = "KEYS"
@@ -172,32 +171,18 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     Raises:
         InvalidMessageError: a name or value holds a separator character.
     """
-    parts: list[str] = []
-    for name, value in properties.items():
-        if not value:
-            continue
-        parts.append(f"{name}{NAME_SEPARATOR}{value}{PROPERTY_SEPARATOR}")
-    joined = "".join(parts)
-    count = len(parts)
-    if joined.count(NAME_SEPARATOR) != count or joined.count(PROPERTY_SEPARATOR) != count:
+    kept = {name: value for name, value in properties.items() if value}
+    joined = format_properties(kept)
+    if joined.count(NAME_END) != len(kept) or joined.count(PAIR_END) != len(kept):
         raise InvalidMessageError("a property name or value holds the character \\x01 or \\x02; remove it")
     return joined
-
-
-def decode_properties(text: str) -> dict[str, str]:
-    """Split a stored properties string; damaged entries are left out as the reference's reader does."""
-    properties: dict[str, str] = {}
-    for entry in text.split(PROPERTY_SEPARATOR):
-        name, separator, value = entry.partition(NAME_SEPARATOR)
-        if separator and name and value:
-            properties[name] = value
-    return properties
 
 
 def offset_message_id(store_host: str, commit_log_offset: int) -> str:
     """Return the id of the record at *commit_log_offset* of the broker at *store_host* (``host:port``)."""
     host, _, port = store_host.rpartition(":")
-    return (address_bytes(host) + int(port).to_bytes(4, "big") + commit_log_offset.to_bytes(8, "big")).hex().upper()
+    numeric = host.strip("[]").partition("%")[0]
+    return record.offset_message_id(record.encode_host(numeric, int(port)), commit_log_offset)
 
 
 def split_offset_message_id(message_id: str) -> tuple[str, int]:
@@ -206,17 +191,8 @@ def split_offset_message_id(message_id: str) -> tuple[str, int]:
     Raises:
         ValueError: *message_id* is no such id (32 hexadecimal digits, 56 with an IPv6 address).
     """
-    if len(message_id) not in (32, 56):
-        raise ValueError(f"{message_id!r} is no offset message id: it needs 32 or 56 hexadecimal digits")
-    data = bytes.fromhex(message_id)
-    return f"{address_text(data[:-12])}:{int.from_bytes(data[-12:-8], 'big')}", int.from_bytes(data[-8:], "big")
-
-
-def address_bytes(host: str) -> bytes:
-    """Return the 4 or 16 bytes of a numeric *host*. Raises ``ValueError`` for a name."""
-    import ipaddress  # 4 ms of start-up time, needed by tools only
-
-    return ipaddress.ip_address(host.strip("[]").partition("%")[0]).packed
+    address, port, log_offset = record.decode_offset_message_id(message_id)
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}", log_offset
 
 
 def address_text(packed: bytes | memoryview) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from understudy.format import batch
 from understudy.format.names import RETRY_PREFIX
+from understudy.format.properties import parse_properties
 from understudy.format.record import (
     CRC_MASK,
     FLAG_BORN_HOST_V6,
@@ -25,14 +26,7 @@ from understudy.format.record import (
     SMALLEST_RECORD_BYTES,
 )
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
-from understudy.mqclient.message import (
-    RETRY_TOPIC,
-    Message,
-    ReceivedMessage,
-    address_text,
-    decode_properties,
-    encode_properties,
-)
+from understudy.mqclient.message import RETRY_TOPIC, Message, ReceivedMessage, address_text, encode_properties
 
 LZ4, ZSTD, ZLIB = FLAG_COMPRESSION_LZ4, FLAG_COMPRESSION_ZSTD, FLAG_COMPRESSION_ZLIB
 
@@ -98,7 +92,7 @@ def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
     topic = str(record[at : at + topic_bytes], "utf-8")
     at += topic_bytes
     (properties_bytes,) = _SHORT.unpack_from(record, at)
-    properties = decode_properties(str(record[at + 2 : at + 2 + properties_bytes], "utf-8"))
+    properties = parse_properties(str(record[at + 2 : at + 2 + properties_bytes], "utf-8"))
     content = bytes(body)
     if sys_flag & FLAG_COMPRESSED:
         content = decompress(content, sys_flag)

@@ -17,6 +17,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect
 from understudy.format.json_dialect import ObjectKey
+from understudy.format.record import decode_offset_message_id
 from understudy.remoting.bodies import json_value
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
@@ -173,10 +174,7 @@ def physical_offset_of(message_id: str) -> int:
         CommandError (1): it is no such id (for example a unique key, which the index must be asked for).
     """
     try:
-        data = bytes.fromhex(message_id)
+        return decode_offset_message_id(message_id)[2]
     except ValueError:
-        data = b""
-    if len(data) not in (16, 28):
         remark = f"msgId {message_id[:64]!r} is not an offset message id of 32 or 56 hexadecimal digits"
-        raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
-    return int.from_bytes(data[-8:], "big")
+        raise CommandError(ResponseCode.SYSTEM_ERROR, remark) from None

@@ -11,6 +11,7 @@ import pytest
 import trio
 from mqclient_fake import FakeBroker, open_fake, stored
 
+from understudy.format.properties import parse_properties
 from understudy.mqclient.errors import (
     BrokerError,
     InvalidMessageError,
@@ -18,7 +19,7 @@ from understudy.mqclient.errors import (
     RouteNotFoundError,
     SendFailedError,
 )
-from understudy.mqclient.message import decode_properties, message
+from understudy.mqclient.message import message
 from understudy.mqclient.producer import ProducerOptions, SendStatus, open_producer
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
@@ -36,7 +37,7 @@ def refuse(code: int, remark: str = "no") -> Any:
 async def test_a_send_has_the_fields_of_the_real_client(recorded: dict[str, Any]) -> None:
     # Given a message as the real client sent it
     header = recorded["header"]
-    properties = decode_properties(header["i"])
+    properties = parse_properties(header["i"])
     broker = FakeBroker("broker-a")
     async with (
         open_fake(broker, topics=(header["b"],)) as cluster,
@@ -49,7 +50,7 @@ async def test_a_send_has_the_fields_of_the_real_client(recorded: dict[str, Any]
         result = await producer.send(wanted, queue=queue)
     # Then header and body are the same, but for the time and the order of properties
     sent = dict(broker.sends[0].ext or {})
-    assert decode_properties(sent.pop("i")) == properties
+    assert parse_properties(sent.pop("i")) == properties
     assert {**sent, "g": header["g"]} == {name: text for name, text in header.items() if name != "i"}
     assert broker.sends[0].body == recorded["body"].encode()
     assert (result.status, result.queue, result.queue_offset) == (SendStatus.OK, queue, 9)

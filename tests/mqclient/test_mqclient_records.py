@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.format.properties import parse_properties
 from understudy.format.record import FLAG_COMPRESSED
 from understudy.mqclient.errors import InvalidMessageError, RecordDamagedError
 from understudy.mqclient.message import (
     Message,
     ReceivedMessage,
-    decode_properties,
     encode_properties,
     message,
     offset_message_id,
@@ -64,13 +64,13 @@ def test_decodes_what_the_real_broker_sent(recorded: dict[str, Any]) -> None:
         assert (got.born_host, got.store_host) == (wanted["bornHost"], wanted["storeHost"])
         assert (got.born_timestamp_ms, got.store_timestamp_ms) == (wanted["bornTimestamp"], wanted["storeTimestamp"])
         assert (got.body.decode(), got.body_crc) == (wanted["body"], wanted["crc"])
-        assert got.properties == decode_properties(wanted["properties"])
+        assert got.properties == parse_properties(wanted["properties"])
 
 
 @pytest.mark.parametrize("recorded", RECORDED["batches"])
 def test_encodes_batches_as_the_real_client(recorded: dict[str, Any]) -> None:
     messages = [
-        Message("T", entry["body"].encode(), decode_properties(entry["properties"]), entry["flag"])
+        Message("T", entry["body"].encode(), parse_properties(entry["properties"]), entry["flag"])
         for entry in recorded["messages"]
     ]
     assert bytes.fromhex(recorded["body"]) == encode_batch(messages)
@@ -150,7 +150,7 @@ def test_cut_or_changed_records_never_crash(data: st.DataObject) -> None:
 
 @given(st.dictionaries(names, names, max_size=8))
 def test_properties_come_back(properties: dict[str, str]) -> None:
-    assert properties == decode_properties(encode_properties(properties))
+    assert properties == parse_properties(encode_properties(properties))
 
 
 def test_separators_in_properties_are_refused() -> None:
