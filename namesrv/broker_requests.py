@@ -19,6 +19,7 @@ from understudy.namesrv.registration_body import (
     read_registration,
 )
 from understudy.namesrv.route_table import RegistrationResult, RouteTable
+from understudy.namesrv.trust import is_its_own
 from understudy.namesrv.zone import ZONE_NAME
 from understudy.remoting.bodies import Reading, body_of, is_large
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -98,10 +99,18 @@ class BrokerRequests:
             event,
             connection,
             self._liveness.now_ms(),
+            host=connection.source,
             delete_missing_topics=settings.delete_topic_with_broker_registration,
         )
         self._tell(result.notices)
         self._log(event, result, known)
+        if result.owner is not None:
+            owner, silence_ms = result.owner, self._liveness.now_ms() - result.owner.seen_ms
+            remark = (
+                f"register broker failed: {owner.name} with id {owner.broker_id} is registered at {owner.address} and "
+                f"was heard of {silence_ms} ms ago from another host; stop it first, or try again when it is silent"
+            )
+            return response(command, ResponseCode.SYSTEM_ERROR, remark, {})
         if result.refused:
             return response(command, ResponseCode.SYSTEM_ERROR, "register broker failed", {})
         member = self._table.live.get((cluster, address))
@@ -116,7 +125,17 @@ class BrokerRequests:
         return response(command, 0, None, ext, b"" if order is None else bodies.key_values(order))
 
     def _log(self, event: Registration, result: RegistrationResult, known: bool) -> None:
-        if result.refused:
+        if result.owner is not None:
+            log.warning(
+                "registration refused, a living broker of another host is registered there",
+                broker=event.name,
+                id=event.broker_id,
+                address=event.address,
+                owner=f"{result.owner.name}:{result.owner.broker_id}",
+                owner_address=result.owner.address,
+                owner_host=result.owner.host,
+            )
+        elif result.refused:
             log.warning(
                 "registration refused, the full topic table must come first", broker=event.name, id=event.broker_id
             )
@@ -149,7 +168,16 @@ class BrokerRequests:
         """104: a broker that leaves; answered before it is gone."""
         key = (optional(command, "clusterName") or "", optional(command, "brokerAddr") or "")
         broker_id = optional_int(command, "brokerId")
-        member = self._table.to_unregister(key, optional(command, "brokerName"), broker_id, connection)
+        member = self._table.to_unregister(
+            key,
+            optional(command, "brokerName"),
+            broker_id,
+            connection,
+            self._liveness.now_ms(),
+            host=connection.source,
+        )
+        if member is None and key in self._table.live:
+            log.warning("unregistration ignored, it is not the broker's", address=key[1], peer=connection.address)
         capacity = self._settings.current.un_register_broker_queue_capacity
         if member is not None and not self._liveness.unregister(member, capacity):
             remark = f"{capacity} unregistrations are waiting already, try again"
@@ -159,7 +187,7 @@ class BrokerRequests:
     def heartbeat(self, connection: Connection, command: Command) -> Command:
         """904: alive, nothing more; answered with success whether the broker is known or not."""
         key = (required(command, "clusterName"), required(command, "brokerAddr"))
-        self._table.heartbeat(key, connection, self._liveness.now_ms())
+        self._table.heartbeat(key, connection, self._liveness.now_ms(), host=connection.source)
         return response(command)
 
     def query_data_version(self, connection: Connection, command: Command) -> Command:
@@ -169,7 +197,9 @@ class BrokerRequests:
             version = read_data_version(command)
         except BodyError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"DataVersion: {error}") from None
-        changed, registered = self._table.data_version(key, version, connection, self._liveness.now_ms())
+        changed, registered = self._table.data_version(
+            key, version, connection, self._liveness.now_ms(), host=connection.source
+        )
         body = b"" if registered is None else bodies.data_version(registered)
         return response(command, 0, None, {"changed": "true" if changed else "false"}, body)
 
@@ -188,6 +218,13 @@ class BrokerRequests:
             queues = read_queues(command)
         except BodyError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"TopicRouteData: {error}") from None
+        for name in {each.broker_name for each in queues}:
+            group = self._table.groups.get(name)
+            if group and not any(is_its_own(each, connection, connection.source) for each in group.members.values()):
+                log.warning(
+                    "queues refused, they are not of this broker", broker=name, topic=topic, peer=connection.address
+                )
+                raise CommandError(ResponseCode.NO_PERMISSION, f"broker {name} is registered from another host")
         if topic:
             self._table.topics.register(topic, queues, self._table.groups)
         return response(command)

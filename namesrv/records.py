@@ -65,6 +65,7 @@ class Member:
         seen_ms: monotonic time of its last registration or heartbeat.
         connection: the connection it registered over; losing it drops the member.
         heartbeat_connection: another, still open connection its heartbeats came over, if any.
+        host: the host at the other end of *connection*.
     """
 
     cluster: str
@@ -77,6 +78,7 @@ class Member:
     seen_ms: int
     connection: object = attrs.field(default=None, repr=False)
     heartbeat_connection: object = attrs.field(default=None, repr=False)
+    host: str = ""
 
     @property
     def key(self) -> MemberKey:

@@ -30,6 +30,7 @@ from understudy.namesrv.records import (
     min_broker_id_notice,
 )
 from understudy.namesrv.topic_table import TopicTable, without_write
+from understudy.namesrv.trust import defended, is_its_own, may_replace
 
 
 @attrs.frozen
@@ -38,6 +39,7 @@ class RegistrationResult:
 
     Attributes:
         refused: the broker must send its full topic table first; answered as an error.
+        owner: the living member that this broker would have ended; nothing was changed, answered as an error.
         stale: a member with a newer state version holds this id; answered as success without addresses.
         ha_address: replication address of the live master, for a slave.
         master_address: address of the live master, for a slave.
@@ -46,6 +48,7 @@ class RegistrationResult:
     """
 
     refused: bool = False
+    owner: Member | None = None
     stale: bool = False
     ha_address: str | None = None
     master_address: str | None = None
@@ -76,7 +79,13 @@ class RouteTable:
     # -- registration -------------------------------------------------------------------------------------------
 
     def register(
-        self, event: Registration, connection: object, now_ms: int, *, delete_missing_topics: bool = False
+        self,
+        event: Registration,
+        connection: object,
+        now_ms: int,
+        *,
+        host: str = "",
+        delete_missing_topics: bool = False,
     ) -> RegistrationResult:
         """Take a full or incremental registration.
 
@@ -84,9 +93,13 @@ class RouteTable:
             event: what the broker said.
             connection: what it said it over; compared by identity only.
             now_ms: monotonic time.
+            host: the host at the other end of *connection*.
             delete_missing_topics: forget topics of this group that a registration does not name (the setting
                 ``deleteTopicWithBrokerRegistration``; only safe with brokers that register single topics by 217).
         """
+        owner = defended(event, self.live, self.groups.get(event.name), connection, host, now_ms)
+        if owner is not None:
+            return RegistrationResult(owner=owner)
         notices = list(self._leave_other_group(event))
         group, created = self._group(event)
         self._describe(group, event)
@@ -106,7 +119,7 @@ class RouteTable:
         first = created or holder is None
         known = self.live.get((event.cluster, event.address))
         changed = known is None or known.version != event.version
-        self._enter(group, event, connection, now_ms)
+        self._enter(group, event, connection, host, now_ms)
         self._take_topics(group, event, first, changed, delete_missing_topics)
         self._take_filter_servers(event)
 
@@ -116,7 +129,9 @@ class RouteTable:
             ha_address, master_address = master.ha_address, master.address
         if event.broker_id < smallest_before:
             notices.append(min_broker_id_notice(group, ha_address=event.ha_address))
-        return RegistrationResult(False, False, ha_address, master_address, displaced, tuple(notices))
+        return RegistrationResult(
+            ha_address=ha_address, master_address=master_address, displaced=displaced, notices=tuple(notices)
+        )
 
     def _leave_other_group(self, event: Registration) -> tuple[MinBrokerIdNotice, ...]:
         # Differs: a broker that comes back under another name leaves its old group now; the reference keeps both.
@@ -148,7 +163,7 @@ class RouteTable:
             if same_address and (member.broker_id != event.broker_id or member.cluster != event.cluster):
                 self._forget(group, member)
 
-    def _enter(self, group: BrokerGroup, event: Registration, connection: object, now_ms: int) -> None:
+    def _enter(self, group: BrokerGroup, event: Registration, connection: object, host: str, now_ms: int) -> None:
         holder = group.members.get(event.broker_id)
         if holder is None or holder.address != event.address:
             self._member_revision += 1
@@ -168,6 +183,7 @@ class RouteTable:
             timeout_ms,
             now_ms,
             connection,
+            host=host,
         )
         group.members[event.broker_id] = member
         self.live[member.key] = member
@@ -202,23 +218,23 @@ class RouteTable:
 
     # -- liveness -----------------------------------------------------------------------------------------------
 
-    def heartbeat(self, key: MemberKey, connection: object, now_ms: int) -> bool:
-        """Refresh a member; return whether it is known. Never creates one."""
+    def heartbeat(self, key: MemberKey, connection: object, now_ms: int, *, host: str = "") -> bool:
+        """Refresh a member; return whether it is known and this is from its own host. Never creates one."""
         member = self.live.get(key)
-        if member is None:
+        if member is None or not is_its_own(member, connection, host):
             return False
         member.seen_ms = now_ms
         member.heartbeat_connection = None if connection is member.connection else connection
         return True
 
     def data_version(
-        self, key: MemberKey, version: DataVersion | None, connection: object, now_ms: int
+        self, key: MemberKey, version: DataVersion | None, connection: object, now_ms: int, *, host: str = ""
     ) -> tuple[bool, DataVersion | None]:
         """Return whether *version* differs from the registered one, and the registered one; refreshes the member."""
         member = self.live.get(key)
         if member is None:
             return True, None
-        self.heartbeat(key, connection, now_ms)
+        self.heartbeat(key, connection, now_ms, host=host)
         return member.version != version, member.version
 
     def next_deadline_ms(self) -> int | None:
@@ -247,15 +263,22 @@ class RouteTable:
         return lost
 
     def to_unregister(
-        self, key: MemberKey, name: str | None, broker_id: int | None, connection: object
+        self,
+        key: MemberKey,
+        name: str | None,
+        broker_id: int | None,
+        connection: object,
+        now_ms: int = 0,
+        *,
+        host: str = "",
     ) -> Member | None:
         """Return the member an unregistration means, or ``None`` when it speaks of one that is not there.
 
         Differs: the reference goes by the address alone. Here the group must match, and the id as well unless the
-        request came over the very connection the member registered over.
+        request came over the very connection the member registered over; and others may not sign a living member off.
         """
         member = self.live.get(key)
-        if member is None or member.name != name:
+        if member is None or member.name != name or not may_replace(member, connection, host, now_ms):
             return None
         return member if member.broker_id == broker_id or member.connection is connection else None
 

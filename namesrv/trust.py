@@ -1,0 +1,69 @@
+"""Who may speak for a broker that is registered.
+
+Nothing that a peer says proves who it is, so these are the laws until brokers sign what they send:
+
+* The connections over which a broker registered and sent heartbeats may speak for it, and every connection from the
+  host of that connection: a broker that restarts in its place, the other brokers of its container, a second connection.
+* Others may register in its place, or sign it off, when it was silent for as long as it may be, or longer than any
+  broker is between two registrations: it moved, and its old host is gone without a word. When a broker ends, its
+  connection ends, and nothing is left to be spoken for.
+* Others may take its id with a newer state version in a group that a controller leads: they were elected.
+* Heartbeats of others never count: they would keep a dead broker in the routes.
+
+The host is the other end of the wire, whatever a PROXY preamble says; behind one proxy all peers are one host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from understudy.namesrv.records import BrokerGroup, Member, MemberKey, Registration
+
+SILENCE_MS = 65_000
+"""Brokers register at least once a minute (``registerNameServerPeriod``)."""
+
+
+def is_its_own(member: Member, connection: object, host: str) -> bool:
+    """Return whether *connection*, from *host*, is one of *member*'s own."""
+    return connection is member.connection or connection is member.heartbeat_connection or host == member.host
+
+
+def is_silent(member: Member, now_ms: int) -> bool:
+    """Return whether *member* was silent for so long that it may have moved."""
+    return now_ms - member.seen_ms > min(member.timeout_ms, SILENCE_MS)
+
+
+def may_replace(member: Member, connection: object, host: str, now_ms: int) -> bool:
+    """Return whether what comes over *connection*, from *host*, may end *member*'s registration."""
+    return is_its_own(member, connection, host) or is_silent(member, now_ms)
+
+
+def defended(
+    event: Registration,
+    live: Mapping[MemberKey, Member],
+    group: BrokerGroup | None,
+    connection: object,
+    host: str,
+    now_ms: int,
+) -> Member | None:
+    """Return the member that a registration would end without being allowed to, or ``None``.
+
+    Args:
+        event: the registration.
+        live: every member.
+        group: the group of the name that is registered, if there is one.
+        connection, host: what it came over, and from where.
+        now_ms: monotonic time.
+    """
+    at_address = [member for member in (group.members.values() if group else ()) if member.address == event.address]
+    known = live.get((event.cluster, event.address))
+    if known is not None:
+        at_address.append(known)
+    for member in at_address:
+        if not may_replace(member, connection, host, now_ms):
+            return member
+    holder = group.members.get(event.broker_id) if group is not None else None
+    if holder is None or holder.address == event.address or may_replace(holder, connection, host, now_ms):
+        return None
+    elected = 0 < holder.version.state_version < event.version.state_version
+    return None if elected else holder

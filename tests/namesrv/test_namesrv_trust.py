@@ -1,0 +1,124 @@
+"""Who may speak for a registered broker: itself and its host, and others when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from namesrv_wire import Peer, config_in, connected, running
+
+from understudy.format.data_version import DataVersion
+from understudy.namesrv.records import QueueData, Registration
+from understudy.namesrv.route_table import RouteTable
+from understudy.namesrv.server import NameServer
+from understudy.namesrv.trust import SILENCE_MS
+
+KEY = ("c", "10.0.0.1:10911")
+OWN, OTHER = object(), object()
+
+
+def said(
+    broker_id: int = 0, name: str = "a", address: str = KEY[1], state: int = 0, cluster: str = "c"
+) -> Registration:
+    topics = {"T": QueueData(name, 6, 4, 0, 4), "U": QueueData(name, 6, 4, 0, 4)}
+    return Registration(cluster, name, broker_id, address, version=DataVersion(state, 1, 1), topics=topics)
+
+
+def table(state: int = 0) -> RouteTable:
+    made = RouteTable()
+    made.register(said(state=state), OWN, 0, host="h1")
+    return made
+
+
+HOSTILE = {
+    "the name with another address": said(address="6.6.6.6:1"),
+    "the address under another name": said(name="b"),
+    "the address under another id": said(broker_id=3),
+    "the address in another cluster": said(cluster="d"),
+    "the same broker": said(),
+    "a state version nobody gave": said(address="6.6.6.6:1", state=2**62),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_another_host_takes_nothing_from_a_living_broker(what: str) -> None:
+    routes = table()
+    before = (routes.revision, routes.live[KEY], dict(routes.groups["a"].members))
+    result = routes.register(HOSTILE[what], OTHER, 1000, host="h2")
+    assert result.owner is routes.live[KEY]
+    assert before == (routes.revision, routes.live[KEY], dict(routes.groups["a"].members))
+
+
+@pytest.mark.parametrize("event", [said(), said(address="10.0.0.1:20911"), said(broker_id=3), said(name="b")])
+@pytest.mark.parametrize(
+    ("connection", "host", "now_ms"), [(OWN, "h1", 1), (OTHER, "h1", 1), (OTHER, "h2", SILENCE_MS + 1)]
+)
+def test_what_legitimate_brokers_do_goes_on(event: Registration, connection: object, host: str, now_ms: int) -> None:
+    routes = table()
+    assert routes.register(event, connection, now_ms, host=host).owner is None
+    assert routes.live[("c", event.address)].name == event.name
+
+
+def test_a_broker_that_left_or_whose_connection_ended_may_come_back_anywhere() -> None:
+    routes = table()
+    routes.remove(routes.lost_with(OWN))
+    assert routes.register(said(address="10.0.0.2:10911"), OTHER, 1, host="h2").owner is None
+
+
+def test_another_member_of_the_group_comes_from_any_host() -> None:
+    routes = table()
+    result = routes.register(said(broker_id=1, address="10.0.0.2:10911"), OTHER, 1, host="h2")
+    assert (result.owner, result.master_address) == (None, KEY[1])
+
+
+def test_an_elected_master_takes_the_id_in_a_group_that_a_controller_leads() -> None:
+    routes = table(state=1)
+    assert routes.register(said(address="10.0.0.2:1", state=1), OTHER, 1, host="h2").owner is not None
+    result = routes.register(said(address="10.0.0.2:1", state=2), OTHER, 1, host="h2")
+    assert (result.owner, result.displaced) == (None, KEY[1])
+
+
+def test_heartbeats_and_goodbyes_of_another_host_do_not_count() -> None:
+    routes = table()
+    member = routes.live[KEY]
+    assert routes.heartbeat(KEY, OTHER, 500, host="h2") is False
+    routes.data_version(KEY, None, OTHER, 500, host="h2")
+    assert (member.seen_ms, member.heartbeat_connection) == (0, None)
+    assert routes.to_unregister(KEY, "a", 0, OTHER, 500, host="h2") is None
+    assert routes.to_unregister(KEY, "a", 0, OTHER, 500, host="h1") is member
+    assert routes.heartbeat(KEY, OTHER, 500, host="h1") is True
+
+
+@asynccontextmanager
+async def connected_from(source: str, server: NameServer) -> AsyncIterator[Peer]:
+    async with await trio.open_tcp_stream(*server.address, local_address=source) as stream:
+        yield Peer(stream)
+
+
+async def test_a_peer_on_another_host_is_told_why_and_the_route_stays(tmp_path: Path) -> None:
+    async with (
+        running(config_in(tmp_path)) as server,
+        connected(server) as broker,
+        connected_from("127.0.0.2", server) as stranger,
+    ):
+        assert (await broker.register("a", 0, "10.0.0.1:10911", {"T": 6, "U": 6})).code == 0
+        before = await broker.route("T")
+
+        taken = await stranger.register("a", 0, "6.6.6.6:10911", {"T": 6, "U": 6})
+        moved = await stranger.register("b", 0, "10.0.0.1:10911", {"T": 6, "U": 6})
+        off = {"brokerName": "a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C", "brokerId": "0"}
+        signed_off = await stranger.ask(104, off)
+        queues = b'{"queueDatas":[{"brokerName":"a","perm":0,"readQueueNums":0,"writeQueueNums":0}]}'
+        emptied = await stranger.ask(217, {"topic": "T"}, queues)
+
+        assert [1, 1, 0, 16] == [taken.code, moved.code, signed_off.code, emptied.code]
+        assert "a with id 0 is registered at 10.0.0.1:10911" in (taken.remark or "")
+        assert "from another host" in (emptied.remark or "")
+        assert before == await broker.route("T")
+        # and the broker itself goes on as ever, over another connection too
+        async with connected(server) as again:
+            assert (await again.register("a", 0, "10.0.0.1:20911", {"T": 6, "U": 6})).code == 0
+            assert (await again.ask(104, {**off, "brokerAddr": "10.0.0.1:20911"})).code == 0
