@@ -264,11 +264,6 @@ def _long(fields: dict[str, Any], name: str, default: int) -> int:
 
 
 def _text(value: Any, what: str) -> str:
-    """Return *value* if it is text that can be written again; a lone surrogate would spoil every list it is in."""
     if not isinstance(value, str) or not value:
         raise BodyError(f"{what} is missing or no text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BodyError(f"{what} holds half of a surrogate pair") from None
     return value

@@ -111,7 +111,6 @@ JSON_BODIES = frozenset(
         RequestCode.QUERY_DATA_VERSION,
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
-        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
     }
 )
 """Requests whose body is JSON; their handlers call :func:`json_of`."""

@@ -14,6 +14,7 @@ from understudy.remoting.command import Command
 from understudy.remoting.fields import optional, optional_int
 
 Row = TypeVar("Row")
+_VERSION_LIMIT = 1024  # characters; a version has some eighty
 
 
 def page(
@@ -39,6 +40,8 @@ def page(
 
 
 def _version(text: str) -> DataVersion | None:
+    if len(text) > _VERSION_LIMIT:
+        return None
     try:
         return DataVersion.from_json(json_dialect.loads(text))
     except json_dialect.JsonError:
