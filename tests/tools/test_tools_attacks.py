@@ -39,6 +39,14 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:
     assert [] == verdict.faults, verdict.line()
 
 
+def test_a_message_that_rots_on_the_disk_costs_itself_alone() -> None:
+    from bench import chaos
+    from bench.load.attacks import Strength
+
+    verdict = chaos.rotten_disk(Strength(0.5, 100, 1), LENIENT_MS)
+    assert ([], 1) == (verdict.faults, verdict.lost), verdict.line()
+
+
 def test_the_judge_sees_lost_messages_and_slowness() -> None:
     from bench import chaos
     from bench.load.attacks import Strength
