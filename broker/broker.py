@@ -212,7 +212,7 @@ class Broker:
         """Have the running broker take *role*; connections of clients live on. See :class:`Roles` for the laws.
 
         Args:
-            role: with the epoch of whoever commands it, and the reason that people read.
+            role: with the epoch of its controller, and the reason that people read.
 
         *Errors*: :class:`~understudy.broker.role_change.RoleChangeError`: the role stays as it is.
         """

@@ -306,7 +306,7 @@ class Replication:
             self.master.log_grew()
 
     def _slaves_changed(self) -> None:
-        # Appends tell of each message only while somebody wants to know: a master without slaves pays nothing.
+        # Appends tell of each message only while a slave is connected: a master without slaves pays nothing.
         assert self.master is not None and self._store is not None
         wanted = self.master.connection_count > 0
         if wanted and not self._listening:

@@ -141,7 +141,7 @@ class Roles:
             broker.slave_sync.synced |= not before.is_slave
             save_replica_state(broker)
             broker.persistence.changed("replica")
-        # Shown to whoever asks for the configuration, as the reference does; nothing here reads it.
+        # The configuration shows the role in force, as the reference does; nothing here reads it from there.
         broker.options.broker.broker_id, broker.options.store.broker_role = broker.role.broker_id, broker.role.kind
         self.session = RoleSession(broker, self._open_rules)
         broker.schedule.target = self.session.rules

@@ -81,8 +81,11 @@ class RosterLine:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
+_ALWAYS_ON = Decision(True, "always on")
+
+
 def _always(decisions: Decisions) -> Decision:
-    return Decision(True, "always on")
+    return _ALWAYS_ON
 
 
 def _because(reason: str) -> Callable[[Decisions], Decision]:
@@ -173,6 +176,8 @@ class ServiceKeeper:
     def _tell(self, before: Mapping[str, Decision]) -> None:
         for name, new in self._decided.items():
             old = before.get(name)
+            if new is _ALWAYS_ON:
+                continue  # the roster has it; nothing was decided
             if (old.run if old is not None else False) != new.run:
                 log.info("service on" if new.run else "service off", broker=self._owner, service=name, why=new.reason)
             elif old is not None and old.reason != new.reason and name == Service.SCHEDULE.value:

@@ -16,7 +16,7 @@ The rules of the room:
   two brokers act at once for one timeout at most, whatever part of the network is cut.
 * A master that has heard neither a name server nor one of its slaves for longer than that is **cut off**: a slave may
   act for it. It leaves what is stored to that slave, and its heartbeats cease so that name servers that only hear it
-  let the slave act; it goes on to take the sends of whoever still reaches it. As long as it hears all slaves that it
+  let the slave act; it goes on to take the sends that still reach it. As long as it hears all slaves that it
   knows of, none of them acts, and it goes on without any name server.
 * A slave stops acting when its master says that it comes back, before the master reads the slave's progress.
 
@@ -111,7 +111,7 @@ def _why_master(situation: Situation) -> str:
 def told(situation: Situation) -> Decision:
     """Return whether others may be told of this broker."""
     isolated = situation.isolated
-    return Decision(not isolated, "isolated: nobody may find this broker yet" if isolated else "always on")
+    return Decision(not isolated, "isolated: not to be found yet" if isolated else "always on")
 
 
 def services(situation: Situation) -> dict[Service, Decision]:
@@ -123,7 +123,7 @@ def services(situation: Situation) -> dict[Service, Decision]:
         stored = Decision(acting.run, f"acting: {acting.reason}" if acting.run else acting.reason)
     else:
         stored = Decision(not (isolated or situation.cut_off), "isolated" if isolated else _why_master(situation))
-    copying = Decision(slave and not acting.run, role if not acting.run else "acting: nobody to copy")
+    copying = Decision(slave and not acting.run, role if not acting.run else "acting: there is no master to copy")
     heard = told(situation) if not situation.cut_off else Decision(False, _why_master(situation))
     enabled = f"enableSlaveActingMaster={str(watched).lower()}"
     return {

@@ -39,7 +39,7 @@ async def host_broker(
     *,
     task_status: trio.TaskStatus[Broker] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run a broker whose role is looked after, whoever hosts it; see :func:`~understudy.broker.life.run_broker`.
+    """Run a broker whose role is looked after; see :func:`~understudy.broker.life.run_broker`.
 
     Args:
         world, options, client, task_status: of the broker.

@@ -173,7 +173,7 @@ class RoleServices:
         acting = acts(situation).run
         if not acting and self.acting_since_ms is not None:
             self.acting_since_ms = None
-            broker.hold.wake_all()  # whoever waits here hears that the master serves again
+            broker.hold.wake_all()  # pulls that wait here learn that the master serves again
         elif acting and self.acting_since_ms is None:
             self.acting_since_ms = self._clock.wall_ms()
             self._topics_missing = bool(self._log_topics.missing())

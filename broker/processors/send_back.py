@@ -52,7 +52,7 @@ class SendBackParts:
         config: read at each request.
         groups, topics: how often a group retries, and where.
         store: has the originals, and the copies of a master.
-        acknowledgements: answers when a copy is durable; ``None`` when nobody waits for the disk.
+        acknowledgements: answers when a copy is durable; ``None`` when no send waits for the disk.
         stats: counts.
         delay_levels: how many there are.
         random: draws a queue.

@@ -93,7 +93,7 @@ def test_the_roster_tells_what_runs_what_does_not_and_why() -> None:
             assert services["schedule"]["state"] == "running"
             assert services["schedule"]["reason"] == "acting: no master, and the smallest id of the group"
             assert services["metadata sync"]["state"] != "running"
-            assert services["metadata sync"]["reason"] == "acting: nobody to copy"
+            assert services["metadata sync"]["reason"] == "acting: there is no master to copy"
             assert services["pre-online"]["state"] == "ended"
             assert roster["members"].keys() == {"1", "2"}
             # and the other slave says whom it leaves the work to
