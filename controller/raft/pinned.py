@@ -1,13 +1,19 @@
-"""pysyncobj, accepted only with the sources whose internals were audited.
+"""pysyncobj, accepted only with the sources whose internals were audited, in an instance of our own.
 
 The core is driven through name-mangled internals, so another version is not "probably fine": it is refused at import.
+
+Clock and pickle of its module are replaced. So its modules are loaded once more, under names of ours: a program that
+embeds a controller and uses pysyncobj itself has the library as it is.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 VERSION = "0.3.17"
@@ -47,13 +53,22 @@ def _folder() -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-check_sources(_folder(), SOURCE_SHA256)
+def _own_instance(folder: Path) -> str:
+    """Make a package of our own of the library's folder, without its ``__init__``; return its name."""
+    name = f"{__package__}.pysyncobj"
+    package = ModuleType(name, "Modules of pysyncobj that belong to the quorum alone.")
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
+    return name
 
-import pysyncobj.config as _config  # noqa: E402
-import pysyncobj.journal as _journal  # noqa: E402
-import pysyncobj.node as _node  # noqa: E402
-import pysyncobj.syncobj as _syncobj  # noqa: E402
-import pysyncobj.transport as _transport  # noqa: E402
+
+check_sources(_folder(), SOURCE_SHA256)
+_name = _own_instance(_folder())
+_syncobj: Any = importlib.import_module(f"{_name}.syncobj")
+_config: Any = importlib.import_module(f"{_name}.config")
+_journal: Any = importlib.import_module(f"{_name}.journal")
+_node: Any = importlib.import_module(f"{_name}.node")
+_transport: Any = importlib.import_module(f"{_name}.transport")
 
 
 class _Refused:
