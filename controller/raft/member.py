@@ -73,6 +73,7 @@ class QuorumMember:
         self._inputs = Inputs()
         self._activating_term = -1
         self._admission = Admission(settings)
+        self._hangs = False
 
     # -- lifetime ------------------------------------------------------------------------------------------------
 
@@ -145,7 +146,7 @@ class QuorumMember:
 
     async def _take_turns(self, consensus: Consensus) -> None:
         clock = self.world.clock
-        durability = Durability(self.world, self.settings, consensus.journal, consensus.snapshots)
+        durability = Durability(self.world, self.settings, consensus.journal, consensus.snapshots, self._disk_hangs)
         while True:
             self._inputs.begin_turn()
             self.turn_count += 1
@@ -162,6 +163,11 @@ class QuorumMember:
                 await trio.lowlevel.checkpoint()
                 continue
             await self._inputs.wait(consensus.next_deadline())
+
+    def _disk_hangs(self, hangs: bool) -> None:
+        self._hangs = hangs
+        self._changed.set()
+        self._changed = trio.Event()
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         assert self.links is not None
@@ -300,8 +306,8 @@ class QuorumMember:
         return await self.in_turn(forget)
 
     def leads(self) -> bool:
-        """Whether this member leads and has applied everything of earlier terms."""
-        return self._consensus is not None and self._consensus.leads()
+        """Whether this member leads and has applied everything of earlier terms; not while its disk does not answer."""
+        return self._consensus is not None and not self._hangs and self._consensus.leads()
 
     def leader(self) -> str | None:
         """Return the member believed to lead, or ``None``."""

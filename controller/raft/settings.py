@@ -7,6 +7,8 @@ import attrs
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
 
+INLINE_SYNC_SECONDS = 0.002
+
 
 @attrs.frozen
 class QuorumSettings:
@@ -36,4 +38,4 @@ class QuorumSettings:
     compaction_entries: int = 5000
     features: int = 1
     tls: TlsFiles | None = None
-    inline_sync_seconds: float = 0.002
+    inline_sync_seconds: float = INLINE_SYNC_SECONDS

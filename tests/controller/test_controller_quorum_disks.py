@@ -115,3 +115,30 @@ async def test_two_processes_cannot_share_a_folder(autojump_clock: MockClock) ->
         second = QuorumMember(host.world, quorum.settings("n0"), CounterMachine())
         with pytest.raises(Exception, match="held by another process"):
             await second.run()
+
+
+async def test_a_disk_that_hangs_is_said_and_another_member_leads(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with quorum_of() as quorum:
+        leader = await leader_of(quorum)
+        in_thread, released = leader.disk.in_thread, trio.Event()
+
+        async def hanging(function: object) -> object:
+            await released.wait()
+            return await in_thread(function)  # type: ignore[arg-type]
+
+        # given a leader whose disk does not answer any more
+        leader.disk.in_thread = hanging  # type: ignore[assignment, method-assign]
+        with pytest.raises(Exception, match=r".*"), trio.fail_after(5):
+            await running(leader).propose("client", 1, b"x")
+        # then it says so, and another one leads and takes commands
+        assert "the disk has not finished a sync for" in caplog.text
+        assert not running(leader).leads()
+        await until(lambda: any(host is not leader and running(host).leads() for host in quorum.hosts.values()), 10)
+        other = next(host for host in quorum.hosts.values() if host is not leader and running(host).leads())
+        await running(other).propose("client", 2, b"y")
+        # and when the disk answers again, it follows
+        released.set()
+        await until(lambda: counters(leader).get("y") == 1, 10)
+        assert not running(leader).leads()
