@@ -54,17 +54,20 @@ class HistoryKeeper:
         """Take the content of the file. Raises ``ValueError``."""
         self.value = LogHistory.from_json(content.get("lives", []))
 
-    async def begin(self) -> None:
-        """Begin a new life when this master may go on with other messages than its slaves have.
+    async def begin(self, *, promoted: bool = False) -> None:
+        """Begin a new life when this master may go on with other messages than its group has.
 
-        Progress beyond the ends of its queues is cut then: it was made in messages that are lost.
+        Progress beyond the ends of its queues is cut then: it was made in messages that are not here.
+
+        Args:
+            promoted: it was a slave until now, and its former master may have had more.
 
         Errors: ``OSError``: it could not be made durable; the master must not serve.
         """
-        if self.value.lives and self._store.kept_all:
+        if self.value.lives and self._store.kept_all and not promoted:
             return
-        if not self._store.kept_all:
-            await self._cut("the end of the log was lost", self._end_of)
+        if promoted or not self._store.kept_all:
+            await self._cut("the log of this master ends before it", self._end_of)
         self.value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)
         await self._persistence.save(NAME)
 

@@ -129,9 +129,11 @@ class Roles:
         error = None
         broker.replication.end()
         try:
+            if before.is_slave and not change.role.is_slave:
+                await broker.history.begin(promoted=True)
             await broker.replication.bind(change.role)
             broker.identity.role = change.role
-        except ListenError as refused:
+        except (ListenError, OSError) as refused:
             error = RoleChangeError(f"{refused}; the role stays {before}")
             await broker.replication.bind(before)
         broker.replication.begin()

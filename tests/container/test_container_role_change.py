@@ -12,6 +12,7 @@ import trio
 from container_ring import records, run
 
 from understudy.broker.broker import Broker
+from understudy.broker.log_history import LogHistory
 from understudy.broker.role import Role
 from understudy.broker.role_change import RoleChangeError
 from understudy.format.json_dialect import loads
@@ -315,3 +316,20 @@ def test_a_change_that_waits_ends_with_its_broker() -> None:
 async def _ignore_answer(pair: Pair) -> None:
     with pytest.raises(RemotingError):
         await pair.send(pair.one, b"waits")
+
+
+def test_a_slave_that_becomes_the_master_begins_a_new_life_of_its_log() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, {}) as pair:
+            one, two = pair.one, pair.two
+            await until(lambda: two.history.value == one.history.value != LogHistory(), 10)
+            # given an offset of messages that only the former master has
+            await one.change_role(Role("SLAVE", 2, 1, "test"))
+            two.offsets.commit("readers", TOPIC, 0, 50)
+            end = two.store.max_queue_offset(TOPIC, 0)
+            await two.change_role(Role("ASYNC_MASTER", 0, 1, "test"))
+            # then it counts no more, and what is made from now on is known to be of another life
+            assert two.offsets.query("readers", TOPIC, 0) == end < 50
+            assert len(two.history.value.lives) == 1 + (two.store.max_physical_offset > 0)
+
+    run(scenario)
