@@ -42,11 +42,15 @@ class ObjectKey:
         return f"ObjectKey({self.text})"
 
 
-def loads(data: bytes | bytearray | memoryview | str) -> Any:
+def loads(data: bytes | bytearray | memoryview | str, steps_limit: int | None = None) -> Any:
     """Read standard JSON or the dialect, in a time that grows with the length of *data* and with nothing else.
 
     Accepts unquoted numeric and identifier keys, objects as keys (the key becomes the object's compact standard JSON
     text), single-quoted strings and stray commas. Keys are always ``str``; a repeated key keeps its last value.
+
+    Args:
+        data: the text.
+        steps_limit: largest cost of a text that is not standard JSON, as of :func:`loads_in_steps`.
 
     Raises:
         JsonError: the text cannot be read, is nested deeper than 64 levels, or holds what could not be written again:
@@ -55,7 +59,7 @@ def loads(data: bytes | bytearray | memoryview | str) -> Any:
     try:
         value = _STANDARD.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return Reader(text_of(data)).read()
+        return Reader(text_of(data), steps_limit).read()
     check(value)
     return value
 

@@ -24,6 +24,9 @@ from understudy.runtime.threads import Threads
 LARGE_BODY_BYTES = 32 * 1024
 """Bodies from this size on are read in a thread."""
 
+SMALL_BODY_STEPS = 100_000
+"""Largest cost of a small body that is no standard JSON: it is read in place."""
+
 LARGE_BODY_LANE = LaneLimits(running=2, waiting=256)
 """Bounds of the lane in which large bodies are read; two threads, for they share one interpreter."""
 
@@ -91,7 +94,7 @@ def _done(command: Command, read: Read) -> _Done:
 
 
 def _read_json(command: Command) -> Any:
-    return loads_in_steps(command.body) if is_large(command) else loads_at_once(command.body)
+    return loads_in_steps(command.body) if is_large(command) else loads_at_once(command.body, SMALL_BODY_STEPS)
 
 
 JSON = Reading(_read_json)

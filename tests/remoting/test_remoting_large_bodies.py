@@ -119,6 +119,13 @@ async def test_a_small_request_overtakes_a_large_body_and_the_reader_runs_once()
     assert sorted(seen) == [5, LARGE_BODY_BYTES + 1]
 
 
+def test_a_small_body_of_odd_forms_is_refused_before_it_takes_long() -> None:
+    odd = b"[" + b"{a:1}," * (LARGE_BODY_BYTES // 6 - 10) + b"]"
+    with pytest.raises(JsonError, match="too many values"):
+        json_of(Command(code=46, opaque=1, body=odd))
+    assert len(json_of(Command(code=46, opaque=1, body=b"[" + b"{a:1}," * 500 + b"]"))) == 500
+
+
 async def test_what_reading_a_large_body_refuses_is_refused_by_the_handler() -> None:
     command = Command(code=46, opaque=1, body=b"[" + b" " * LARGE_BODY_BYTES)
     await bodies.read_ahead(real_world().threads, command, bodies.JSON.read)
