@@ -104,7 +104,9 @@ def reconcile(spark: SparkSession, options: Namespace, say: Say) -> int:
     codes = []
     for name, stores in sets.items():
         out = options.out if len(sets) == 1 else os.path.join(options.out, name.replace("/", "__"))
-        codes.append(_reconcile_set(spark, options, name, stores, out, say))
+        # by name: the order on the command line leaves no trace in a plan
+        in_order = sorted(stores, key=lambda store: store.name)
+        codes.append(_reconcile_set(spark, options, name, in_order, out, say))
     return max(codes, key=[exits.AGREE, exits.DIFFER, exits.DAMAGED].index)
 
 

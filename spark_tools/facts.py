@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.kernels import consumequeue
 from understudy.spark_tools.kernels.consumequeue import BATCH_UNIT, UNIT, Units
+from understudy.spark_tools.kernels.divergence import first_divergence
 from understudy.spark_tools.layout import LogFile, Queue, Store
 from understudy.spark_tools.storage import join, list_directory, map_range
 
@@ -102,7 +102,7 @@ def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueR
         if queue is not None:
             held[store.name] = read_units(queue, part.start, part.stop)
             starts[store.name] = queue.files[0].start_offset // held[store.name][0].itemsize
-    diverged = _first_difference(list(held.values()), batched=part.batched)
+    diverged = first_divergence(list(held.values()), batched=part.batched)
     result = []
     for store in stores:
         units, first = held.get(store.name, (None, 0))
@@ -138,26 +138,6 @@ def queue_of(store: Store, part: QueueRange) -> Queue | None:
     path = join(store.path, base, part.topic, str(part.queue_id))
     files = layouts.log_files(list_directory(path)[0], "a consume queue", [])
     return Queue(part.topic, part.queue_id, part.batched, tuple(files)) if files else None
-
-
-def _first_difference(held: list[tuple[Units, int]], *, batched: bool) -> int:
-    """Smallest queue offset at which two replicas hold different units, -1 when they agree where both have units."""
-    diverged = -1
-    for (left, left_first), (right, right_first) in pairwise(held):
-        low = max(left_first, right_first)
-        high = min(left_first + len(left), right_first + len(right))
-        if low >= high:
-            continue
-        one = left[low - left_first : high - left_first]
-        other = right[low - right_first : high - right_first]
-        different = (one["physical_offset"] != other["physical_offset"]) | (one["size"] != other["size"])
-        # units in front of the first real one are fillers on a replica that started later
-        different &= ~consumequeue.is_filler(one) & ~consumequeue.is_filler(other)
-        if different.any():
-            row = int(different.argmax())
-            at = int(one["base_offset"][row]) if batched else low + row
-            diverged = at if diverged < 0 else min(diverged, at)
-    return diverged
 
 
 def log_file_of(files: Sequence[LogFile], physical_offset: int) -> LogFile | None:

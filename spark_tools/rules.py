@@ -101,10 +101,11 @@ class Verdict:
 
 
 def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
-    """The verdict on one group, topic and queue over all replicas of one broker.
+    """The verdict on one group, topic and queue over all replicas of one broker, in whatever order they are given.
 
     Errors: ValueError when no replica has an entry.
     """
+    replicas = sorted(replicas, key=lambda replica: replica.name)
     held = [replica for replica in replicas if replica.offset is not None]
     if not held:
         raise ValueError("no replica has an entry for this key")
@@ -169,8 +170,9 @@ def _target(replicas: Sequence[Replica], held: Sequence[Replica], context: Conte
         if any(r.offset != target for r in replicas):
             return RESET, target, f"a reset to {reset.offset} is recorded, the furthest commit after it is {target}"
         return EQUAL, target, "all replicas hold the recorded reset"
-    furthest = max(held, key=lambda r: r.offset or 0)
-    top = furthest.offset or 0
+    top = max(r.offset or 0 for r in held)
+    # of several at the top the oldest table: any other one may be compared with it and win
+    furthest = min((r for r in held if r.offset == top), key=lambda r: r.version)
     went_back = [r for r in held if r.previous_offset is not None and r.previous_offset > (r.offset or 0)]
     on_purpose = [r for r in went_back if not _taken_over(r, replicas)]
     if on_purpose:

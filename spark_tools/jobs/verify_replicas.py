@@ -98,22 +98,27 @@ def compare_range(work: tuple[str, LogFile, str, LogFile, int, int]) -> Iterable
 
 
 def comparisons(facts: Sequence[StoreFacts], to: int | None) -> list[tuple[str, LogFile, str, LogFile, int, int]]:
-    """Ranges to compare: every store with the first one, file by file where both have the file."""
+    """Ranges to compare: what each store holds with the first store that holds it too.
+
+    A store that is short or begins late leaves the rest to the next one: every byte that two stores have is compared.
+    """
     work = []
-    left = facts[0]
-    for right in facts[1:]:
-        end = min(left.log.end or 0, right.log.end or 0)
-        end = end if to is None else min(end, to)
-        others = {file.start_offset: file for file in right.layout.commit_log}
-        for file in left.layout.commit_log:
-            twin = others.get(file.start_offset)
-            if twin is None:
-                continue
-            stop_at = min(file.size_bytes, twin.size_bytes, end - file.start_offset)
-            used = max(data_end(file.path, file.size_bytes), data_end(twin.path, twin.size_bytes))
-            for start in range(0, min(stop_at, used), SPLIT_BYTES):
-                stop = min(start + SPLIT_BYTES, stop_at)
-                work.append((left.store.name, file, right.store.name, twin, start, stop))
+    files = [{file.start_offset: file for file in item.layout.commit_log} for item in facts]
+    for number, right in enumerate(facts):
+        for file in right.layout.commit_log:
+            compared = 0
+            for left, held in zip(facts[:number], files[:number], strict=True):
+                twin = held.get(file.start_offset)
+                if twin is None:
+                    continue
+                end = min(left.log.end or 0, right.log.end or 0)
+                end = end if to is None else min(end, to)
+                stop_at = min(file.size_bytes, twin.size_bytes, end - file.start_offset)
+                used = max(data_end(file.path, file.size_bytes), data_end(twin.path, twin.size_bytes))
+                for start in range(compared, min(stop_at, used), SPLIT_BYTES):
+                    stop = min(start + SPLIT_BYTES, stop_at)
+                    work.append((left.store.name, twin, right.store.name, file, start, stop))
+                compared = max(compared, stop_at)
     return work
 
 
@@ -130,11 +135,13 @@ def verify(
     work = comparisons(facts, to)
     rows = spread(spark, work, compare_range, DIFFERENCE_SCHEMA, DIFFERENCE_DDL).collect() if work else []
     divergences = []
+    by_name = {item.store.name: item for item in facts}
     for right in facts[1:]:
         mine = [row for row in rows if row.right == right.store.name]
         if mine:
             first = min(mine, key=lambda row: row.record)
-            divergences.append(_divergence(facts[0], right, first.record, first.byte, confirm_offset(facts)))
+            left = by_name[first.left]
+            divergences.append(_divergence(left, right, first.record, first.byte, confirm_offset(facts)))
     findings = check_derived(spark, facts)
     return Verification(facts, divergences, findings, repairs(facts, divergences, findings))
 
@@ -189,7 +196,7 @@ def repairs(
             reason = f"epoch {min(item.left_epoch, item.right_epoch)} was overtaken by the other's"
         else:
             loser = item.right
-            reason = "the first store of the command line is taken as the right one"
+            reason = "of stores that hold the record the first one of the command line is taken as the right one"
         what = f"cut its log at {item.record_offset} and replicate again from there"
         steps.append(Repair(loser, "truncate", what, reason))
     queues = sorted(

@@ -1,0 +1,53 @@
+"""Where the queues of replicas part: every unit against the first real one any replica has at its position.
+
+Whichever replica that is, two units that differ cannot both be equal to it, so the answer does not depend on the order
+of the replicas, nor on which of them is short, begins late or has no queue at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from understudy.spark_tools.kernels.consumequeue import Units, is_filler
+
+NOWHERE = -1
+
+
+def first_divergence(held: Sequence[tuple[Units, int]], *, batched: bool) -> int:
+    """Smallest queue offset at which any two replicas hold different messages.
+
+    Fillers in front of the first real unit say nothing about a message and are left aside.
+
+    Args:
+        held: units of each replica and the position of the first one.
+        batched: units of batches, which say their queue offset themselves.
+
+    Returns:
+        The queue offset, `NOWHERE` when all agree wherever two of them have units.
+    """
+    filled = [(units, first) for units, first in held if len(units)]
+    if len(filled) < 2:
+        return NOWHERE
+    low = min(first for _, first in filled)
+    rows = max(first + len(units) for units, first in filled) - low
+    physical, size = np.zeros(rows, np.int64), np.zeros(rows, np.int32)
+    known = np.zeros(rows, bool)
+    different = np.zeros(rows, bool)
+    for units, first in filled:
+        mine = slice(first - low, first - low + len(units))
+        real = ~is_filler(units)
+        unlike = (units["physical_offset"] != physical[mine]) | (units["size"] != size[mine])
+        different[mine] |= real & known[mine] & unlike
+        fresh = real & ~known[mine]
+        physical[mine][fresh] = units["physical_offset"][fresh]
+        size[mine][fresh] = units["size"][fresh]
+        known[mine] |= real
+    if not different.any():
+        return NOWHERE
+    position = low + int(different.argmax())
+    if not batched:
+        return position
+    there = [units[position - first] for units, first in filled if first <= position < first + len(units)]
+    return min(int(unit["base_offset"]) for unit in there)
