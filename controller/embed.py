@@ -42,7 +42,8 @@ class EmbeddedController:
 
         So does one whose disk cannot be read or written.
 
-        *Errors*: ``ListenError`` and ``DiskLockedError``, which are mistakes of whoever starts the process.
+        Raises:
+            ListenError, DiskLockedError: mistakes of the operator who starts the process.
         """
         try:
             async with open_log_file(self._world.disk, self._world.clock, self.controller.settings.current):
@@ -67,7 +68,8 @@ def open_controller(world: World, values: Properties) -> EmbeddedController:
         world: the outside world.
         values: what stands in the file.
 
-    *Errors*: ``ConfigError`` for settings that cannot be used.
+    Raises:
+        ConfigError: for settings that cannot be used.
     """
     config = read_config(values)
     try:

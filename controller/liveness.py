@@ -78,7 +78,8 @@ class Liveness:
     def heartbeat(self, key: BrokerKey, heartbeat: Heartbeat) -> bool:
         """Take a heartbeat; returns whether the broker was not alive before.
 
-        *Errors*: :class:`TooManyBrokersError` when it is of one broker more than can be watched.
+        Raises:
+            TooManyBrokersError: when it is of one broker more than can be watched.
         """
         group = self._records.setdefault(key.broker_name, {})
         self._expected.pop((key.broker_name, key.broker_id), None)

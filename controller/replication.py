@@ -42,8 +42,9 @@ class ReplicatedMetadata:
     async def run(self, command: Command) -> Outcome:
         """Replicate *command* and return what it did.
 
-        *Errors*: :class:`CommandError`: 2007 surely not done here, 1 the outcome is unknown, 2 too many wait, 2005 it
-        is too large or its numbers are.
+        Raises:
+            CommandError: 2007 surely not done here, 1 the outcome is unknown, 2 too many wait, 2005 it is too large or
+                its numbers are.
         """
         payload = _payload(command)
         if self.meter is not None:
@@ -82,7 +83,8 @@ class ReplicatedMetadata:
     async def fresh(self) -> None:
         """Return once the metadata here is at least as new as this call.
 
-        *Errors*: :class:`CommandError` 2007 when this member does not lead, or could not prove it.
+        Raises:
+            CommandError: 2007 when this member does not lead, or could not prove it.
         """
         try:
             await self._member.read_barrier()

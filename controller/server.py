@@ -49,7 +49,8 @@ class Controller:
         requests: the API; set once :meth:`run` runs.
         more_metrics: of others in this process, served beside its own.
 
-    *Errors*: ``ConfigError`` for settings that cannot be used.
+    Raises:
+        ConfigError: for settings that cannot be used.
     """
 
     def __init__(self, world: World, config: ControllerConfig, *, embedded: bool = False) -> None:
@@ -95,7 +96,9 @@ class Controller:
     async def run(self, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports :attr:`address` when requests are answered.
 
-        *Errors*: ``FatalError`` when this member must not go on, ``ListenError`` and ``DiskLockedError`` at the start.
+        Raises:
+            FatalError: when this member must not go on.
+            ListenError, DiskLockedError: at the start.
         """
         config = self.settings.current
         limits = ConnectionLimits(idle_seconds=float(config.server_channel_max_idle_time_seconds))

@@ -23,7 +23,8 @@ def iter_batch(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
 
     The properties length (2 bytes) and the properties lie between the end of the body and the end of the item.
 
-    *Errors*: :class:`BatchError`, possibly after some items were yielded.
+    Raises:
+        BatchError: possibly after some items were yielded.
     """
     at, end = 0, len(body)
     while at < end:

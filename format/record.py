@@ -93,7 +93,8 @@ def decode_offset_message_id(message_id: str) -> tuple[str, int, int]:
 def topic_field(topic: str) -> tuple[int, bytes]:
     """Return (magic, length field and topic) for a topic: V2 when it has more than 127 characters.
 
-    *Errors*: :class:`RecordError` when the topic has no length that fits.
+    Raises:
+        RecordError: when the topic has no length that fits.
     """
     raw = topic.encode()
     if len(topic) > 127:
@@ -185,8 +186,9 @@ def encode_record(
 def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
     """Decode the record that starts at byte *at* of *data*.
 
-    *Errors*: :class:`RecordError` for anything but a whole record whose lengths add up (and, with *check_crc*, whose
-    body has its checksum).
+    Raises:
+        RecordError: for anything but a whole record whose lengths add up (and, with *check_crc*, whose body has its
+            checksum).
     """
     left = len(data) - at
     if left < HEAD.size:

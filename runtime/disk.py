@@ -135,7 +135,7 @@ class Disk(Protocol):
         """Take the space of *length* bytes from *offset* of a mapped file, whose content does not change.
 
         A write through a mapping ends the process when the disk has no space for it; after this it has. Does nothing
-        where the file system cannot. *Errors*: ``OSError`` naming the path when there is no space.
+        where the file system cannot. Raises ``OSError`` naming the path when there is no space.
         """
         ...
 

@@ -60,7 +60,7 @@ class MetricsEndpoint:
         self.address = (settings.host, settings.port)
 
     async def bind(self) -> None:
-        """Take the port. *Errors*: ``ListenError``."""
+        """Take the port. Raises ``ListenError``."""
         self._listener = await self._world.network.listen(self._settings.host, self._settings.port)
         self.address = self._listener.address
         log.info("metrics served", address="http://{}:{}/metrics".format(*self.address))

@@ -54,7 +54,8 @@ class Supervisor:
             essential: a failure of this service ends the lifetime (the exception leaves the ``async with``); otherwise
                 it is logged and entered in the roster.
 
-        *Errors*: ``ValueError`` when a service of that name is running.
+        Raises:
+            ValueError: when a service of that name is running.
         """
         current = self._services.get(name)
         if current is not None and not current.done.is_set():

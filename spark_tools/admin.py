@@ -45,7 +45,8 @@ class AdminClient:
     def call(self, code: int, ext: dict[str, Any] | None = None) -> Command:
         """Sends one request and waits for its answer.
 
-        Errors: AdminError when the connection breaks or nothing comes in time.
+        Raises:
+            AdminError: when the connection breaks or nothing comes in time.
         """
         fields = None if ext is None else {key: _text(value) for key, value in ext.items()}
         command = request(code, fields)
@@ -66,7 +67,8 @@ class AdminClient:
     def demand(self, code: int, ext: dict[str, Any] | None = None) -> Command:
         """As `call`, for requests that must succeed.
 
-        Errors: AdminError also when the answer is not SUCCESS.
+        Raises:
+            AdminError: also when the answer is not SUCCESS.
         """
         answer = self.call(code, ext)
         if answer.code != SUCCESS:

@@ -28,7 +28,9 @@ _systems: dict[tuple[int, str, str], fs.FileSystem] = {}
 def connect(scheme: str, authority: str) -> fs.FileSystem:
     """This process's file system for `hdfs://authority` or `viewfs://authority`; the default one without an authority.
 
-    Errors: ModuleNotFoundError without the package hdfs-native; OSError in one line when the address has no meaning.
+    Raises:
+        ModuleNotFoundError: without the package hdfs-native.
+        OSError: in one line, when the address has no meaning.
     """
     from hdfs_native import Client
 

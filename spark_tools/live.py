@@ -41,7 +41,8 @@ class Outcome:
 def check_same_log(plan: Plan, client: AdminClient) -> int:
     """Compares records of the plan's log with those of the live broker and returns how many were found equal.
 
-    Errors: PlanError when a record differs or none could be compared: another cluster, or a log that was replaced.
+    Raises:
+        PlanError: when a record differs or none could be compared: another cluster, or a log that was replaced.
     """
     equal = 0
     wanted = {item["physical_offset"]: item for store in plan.stores.values() for item in store["anchors"]}

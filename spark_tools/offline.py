@@ -47,7 +47,8 @@ class Target:
 def store_path(plan: Plan, name: str, moved: dict[str, str]) -> str:
     """Where a store of the plan lies now.
 
-    Errors: PlanError when it is not on this machine.
+    Raises:
+        PlanError: when it is not on this machine.
     """
     path = moved.get(name, plan.stores[name]["path"])
     local = local_path(path)
@@ -59,7 +60,8 @@ def store_path(plan: Plan, name: str, moved: dict[str, str]) -> str:
 def check_stopped(path: str) -> None:
     """Makes sure that no broker has the store open.
 
-    Errors: PlanError when one holds its lock.
+    Raises:
+        PlanError: when one holds its lock.
     """
     lock = os.path.join(path, "lock")
     if not os.path.exists(lock):
@@ -193,7 +195,8 @@ class OfflineApply:
     def begin(self, now_ms: int) -> list[Target]:
         """Checks that the plan may be applied, saves copies of the tables, and returns what is to be written.
 
-        Errors: PlanError when inputs changed, a broker runs, or the plan was applied and undone already.
+        Raises:
+            PlanError: when inputs changed, a broker runs, or the plan was applied and undone already.
         """
         state = self._state()
         if state in ("undo", "undone"):
@@ -241,7 +244,8 @@ class OfflineApply:
     def undo(self) -> list[tuple[Target, str]]:
         """Puts the saved bytes back; returns each table with DONE or CHANGED (then it is left alone).
 
-        Errors: PlanError when nothing was applied, or a broker runs.
+        Raises:
+            PlanError: when nothing was applied, or a broker runs.
         """
         state = self._state()
         if not state:

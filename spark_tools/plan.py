@@ -194,7 +194,8 @@ def write_plan(
 def load_plan(path: str, key: bytes | None = None) -> Plan:
     """Reads and checks a plan.
 
-    Errors: PlanError when it is no plan, was changed after it was written, or lacks the HMAC that `key` asks for.
+    Raises:
+        PlanError: when it is no plan, was changed after it was written, or lacks the HMAC that `key` asks for.
     """
     try:
         lines = read_file(path).splitlines(keepends=True)

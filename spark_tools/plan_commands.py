@@ -39,7 +39,8 @@ def show(options: Namespace, say: Say) -> int:
 def broker_address(options: Namespace, plan: Plan) -> str | None:
     """Address of the live broker the command is about, None for offline stores.
 
-    Errors: PlanError when the name server does not know the broker.
+    Raises:
+        PlanError: when the name server does not know the broker.
     """
     if options.broker:
         return str(options.broker)

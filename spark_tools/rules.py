@@ -103,7 +103,8 @@ class Verdict:
 def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
     """The verdict on one group, topic and queue over all replicas of one broker, in whatever order they are given.
 
-    Errors: ValueError when no replica has an entry.
+    Raises:
+        ValueError: when no replica has an entry.
     """
     replicas = sorted(replicas, key=lambda replica: replica.name)
     held = [replica for replica in replicas if replica.offset is not None]

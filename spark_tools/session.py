@@ -42,7 +42,7 @@ class MissingRequirement(RuntimeError):
 def check_environment() -> None:
     """Fails with one clear line when the [spark] extra or Java is missing.
 
-    Errors: MissingRequirement.
+    Raises :class:`MissingRequirement`.
     """
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
     if missing:
@@ -70,7 +70,8 @@ def start(
         with_sources: register the data sources, which takes Spark seconds.
         brief: no work is done in the JVM itself, so that it need not compile its code well.
 
-    Errors: MissingRequirement when Java or a package is missing.
+    Raises:
+        MissingRequirement: when Java or a package is missing.
     """
     check_environment()
     # workers must run the interpreter that has our packages; spark-submit --py-files sets its own

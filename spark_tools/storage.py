@@ -40,7 +40,8 @@ def local_path(path: str) -> str | None:
 def remote(path: str) -> tuple[Any, str]:
     """Arrow's file system for a URI, and the path in it.
 
-    Errors: OSError in one line, also where a package is missing.
+    Raises:
+        OSError: in one line, also where a package is missing.
     """
     from pyarrow import fs
 
@@ -103,7 +104,9 @@ def list_directory(path: str) -> tuple[list[Entry], list[str]]:
 def read_file(path: str, limit_bytes: int | None = None) -> bytes:
     """The file's bytes, at most `limit_bytes` of them.
 
-    Errors: FileNotFoundError, and OSError of the file system.
+    Raises:
+        FileNotFoundError: there is no such file.
+        OSError: of the file system.
     """
     local = local_path(path)
     if local is not None:

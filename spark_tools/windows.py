@@ -19,7 +19,8 @@ _MADV_POPULATE_READ = 22
 def open_window(file: LogFile, start: int, stop: int) -> Window:
     """Maps (or reads) the bytes of a file that the records of [start, stop) can touch.
 
-    Errors: OSError when the file cannot be read any more.
+    Raises:
+        OSError: when the file cannot be read any more.
     """
     end = data_end(file.path, file.size_bytes)
     begin = max(0, start - LOOK_BACK_BYTES)

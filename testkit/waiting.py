@@ -18,7 +18,8 @@ async def until(condition: Callable[[], object], seconds: float = 20.0, pause_se
     Returns:
         How many seconds it took.
 
-    Errors: ``trio.TooSlowError`` after *seconds*.
+    Raises:
+        trio.TooSlowError: after *seconds*.
     """
 
     async def asked() -> object:

@@ -23,7 +23,7 @@ def _told(members: Iterable[str]) -> str:
 def check_members(journal: Journal, members: Iterable[str]) -> None:
     """Refuse to start with a list that leaves out members this disk has met: two majorities must always share one.
 
-    *Errors*: :class:`FatalError`.
+    Raises :class:`FatalError`.
     """
     missing = sorted(set(journal.peers).difference(members))
     if missing:

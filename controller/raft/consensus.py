@@ -306,7 +306,7 @@ class Consensus:
     # -- messages ------------------------------------------------------------------------------------------------
 
     def receive(self, peer: str, message: PeerMessage) -> None:
-        """Take one message of member *peer*. *Errors*: :class:`FatalError` when going on would be unsafe."""
+        """Take one message of member *peer*. Raises :class:`FatalError` when going on would be unsafe."""
         if peer not in self.core.nodes:
             return
         if isinstance(message, Append | SnapshotChunk | SnapshotPending):

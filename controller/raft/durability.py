@@ -45,7 +45,7 @@ class Durability:
         self._hangs = False
 
     async def make_durable(self) -> None:
-        """Return when all that was written is on the disk. *Errors*: :class:`FatalError` when it cannot be."""
+        """Return when all that was written is on the disk. Raises :class:`FatalError` when it cannot be."""
         if not self._journal.dirty and not self._snapshots.pending:
             return
         began = self._world.clock.monotonic()

@@ -160,7 +160,7 @@ class Links:
             outgoing.more.set()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen and dial until cancelled. *Errors*: ``ListenError`` when the port cannot be had."""
+        """Listen and dial until cancelled. Raises ``ListenError`` when the port cannot be had."""
         port = self._addresses[self._member][1]
         listener = await self._world.network.listen(self._listen_host, port)
         try:

@@ -80,8 +80,10 @@ class QuorumMember:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take part in the quorum until cancelled.
 
-        *Errors*: :class:`FatalError` (with :class:`DamagedFileError`) when this member must not go on,
-        ``DiskLockedError`` when another process holds the folder, ``ListenError`` when the port cannot be had.
+        Raises:
+            FatalError: (with :class:`DamagedFileError`) this member must not go on.
+            DiskLockedError: another process holds the folder.
+            ListenError: the port cannot be had.
         """
         settings, disk = self.settings, self.world.disk
         security = MemberSecurity(settings.tls) if settings.tls is not None else None
@@ -226,8 +228,11 @@ class QuorumMember:
             payload: the command, at most 60 000 bytes with its envelope.
             timeout_seconds: how long to wait.
 
-        *Errors*: :class:`NotLeaderError` (surely not applied), :class:`OutcomeUnknownError` (repeat with the same
-        client and sequence), :class:`CommandRefusedError` (refused alike by every member), :class:`QuorumBusyError`.
+        Raises:
+            NotLeaderError: it was surely not applied.
+            OutcomeUnknownError: it may have been; repeat it with the same client and sequence.
+            CommandRefusedError: it was refused, alike by every member.
+            QuorumBusyError: too many commands wait.
         """
         consensus = self._running()
         if consensus.core.role() != LEADER:
@@ -253,7 +258,8 @@ class QuorumMember:
     async def read_barrier(self, timeout_seconds: float = 2.0) -> int:
         """Return once the state here holds everything committed anywhere before the call.
 
-        *Errors*: :class:`NotLeaderError` when this member does not lead or could not prove it in time.
+        Raises:
+            NotLeaderError: when this member does not lead or could not prove it in time.
         """
         self._running()
         ticket: Answer[int] = Answer()

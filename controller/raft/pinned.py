@@ -34,7 +34,8 @@ class ConsensusLibraryError(ImportError):
 def check_sources(folder: Path, expected: dict[str, str]) -> None:
     """Compare the library's files with their audited digests.
 
-    *Errors*: :class:`ConsensusLibraryError` naming the first file that differs.
+    Raises:
+        ConsensusLibraryError: naming the first file that differs.
     """
     for name, digest in expected.items():
         path = folder / name

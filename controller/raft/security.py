@@ -33,7 +33,8 @@ class TlsFiles:
 class MemberSecurity:
     """The two sides of mutual TLS, built once from :class:`TlsFiles`.
 
-    *Errors*: :class:`SecurityError` naming the files when they cannot be loaded.
+    Raises:
+        SecurityError: naming the files when they cannot be loaded.
     """
 
     def __init__(self, files: TlsFiles) -> None:

@@ -28,7 +28,8 @@ class Machine(Protocol):
             features: feature version every member can apply.
             payload: the command.
 
-        *Errors*: :class:`CommandRefusedError` refuses the command on every member; the state must be unchanged then.
+        Raises:
+            CommandRefusedError: the command is refused on every member; the state must be unchanged then.
         """
         ...
 
@@ -95,7 +96,7 @@ class ReplicatedState:
         self._rows: OrderedDict[str, _SessionRow] = OrderedDict()
 
     def apply(self, index: int, raw: bytes) -> tuple[int, bytes]:
-        """Apply one log entry. *Errors*: :class:`FatalError` for an entry this program cannot apply faithfully."""
+        """Apply one log entry. Raises :class:`FatalError` for an entry this program cannot apply faithfully."""
         try:
             envelope = _envelope_decoder.decode(raw)
         except msgspec.DecodeError as error:

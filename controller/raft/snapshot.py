@@ -72,7 +72,7 @@ class SnapshotStore:
 
         Returns: the entry the state ends with and the one before it, or ``None`` when there is no file.
 
-        *Errors*: :class:`DamagedFileError`.
+        Raises :class:`DamagedFileError`.
         """
         if not self._disk.exists(self.path):
             return None
@@ -94,7 +94,9 @@ class SnapshotStore:
     def install(self, data: bytes) -> None:
         """Verify and durably store a file received from the leader. Blocking.
 
-        *Errors*: ``ValueError`` when it is damaged, :class:`CannotWriteError`.
+        Raises:
+            ValueError: when it is damaged.
+            CannotWriteError: when the disk refuses it.
         """
         _parse(data)
         self._pending = None

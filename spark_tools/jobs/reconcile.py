@@ -23,7 +23,9 @@ from understudy.spark_tools.storage import empty_directory, join, new_file, read
 def load_resets(path: str | None) -> dict[tuple[str, str, int], tuple[Reset, ...]]:
     """Recorded resets: JSON lines with topic, group, queue_id (-1: all queues), offset and time_ms.
 
-    Errors: ValueError naming the line that is not such a record; OSError when the file cannot be read.
+    Raises:
+        ValueError: naming the line that is not such a record.
+        OSError: when the file cannot be read.
     """
     found: dict[tuple[str, str, int], list[Reset]] = {}
     if path is not None:
@@ -92,7 +94,8 @@ def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], pl
 
     A task that is repeated replaces its own file.
 
-    Errors: OSError when offsets kept on an executor were lost and their table has changed since.
+    Raises:
+        OSError: when offsets kept on an executor were lost and their table has changed since.
     """
     try:
         empty_directory(place)

@@ -63,7 +63,8 @@ class OffsetTable:
 def read_offset_table(data: bytes) -> OffsetTable:
     """Reads a table in fastjson's dialect.
 
-    Errors: TableError with the byte offset of the first character that fits no rule.
+    Raises:
+        TableError: with the byte offset of the first character that fits no rule.
     """
     found = _by_pattern(data)
     return found if found is not None else _by_parser(data)

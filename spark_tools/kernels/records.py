@@ -173,7 +173,8 @@ def _integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
 def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> pa.RecordBatch:
     """One record batch with the named columns of `SCHEMA`, in the order given.
 
-    Errors: KeyError for a column that `SCHEMA` does not have.
+    Raises:
+        KeyError: for a column that `SCHEMA` does not have.
     """
     count = len(chunk.positions)
     header = chunk.header

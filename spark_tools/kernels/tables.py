@@ -33,7 +33,8 @@ def _repair(match: re.Match[str]) -> str:
 def loads(data: bytes | str) -> Any:
     """Parses a table.
 
-    Errors: TableError with the byte offset, in the original data, of the first character that fits no rule.
+    Raises:
+        TableError: with the byte offset, in the original data, of the first character that fits no rule.
     """
     if isinstance(data, bytes):
         try:

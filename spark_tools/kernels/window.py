@@ -78,7 +78,8 @@ class Window:
 def gather(array: Bytes, positions: Int64, kind: str | np.dtype[np.void]) -> npt.NDArray[Any]:
     """Reads one value of the given dtype at each position, whatever its alignment.
 
-    Errors: IndexError when a position (plus the width) lies outside the array.
+    Raises:
+        IndexError: when a position (plus the width) lies outside the array.
     """
     dtype = np.dtype(kind)
     count = array.shape[0] - dtype.itemsize + 1
