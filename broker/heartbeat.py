@@ -10,12 +10,24 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.clients import CLUSTERING, CONSUME_PASSIVELY
+from understudy.broker.clients import BROADCASTING, CLUSTERING, CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
 from understudy.broker.filters import Subscription
 from understudy.format.json_values import name_of
 from understudy.format.numbers import whole_number
 from understudy.remoting.bodies import JsonError, Reading, json_of
 from understudy.remoting.command import Command
+
+CONSUME_TYPES = (CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP)
+MESSAGE_MODELS = (BROADCASTING, CLUSTERING)
+CONSUME_FROM_WHERE = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+    "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+"""In the order of the reference's enumerations (ConsumeType.java, MessageModel.java, ConsumeFromWhere.java)."""
 
 
 class HeartbeatError(ValueError):
@@ -82,14 +94,24 @@ def _consumer(item: Mapping[str, Any]) -> ConsumerBeat:
     try:
         return ConsumerBeat(
             name_of(group, "groupName"),
-            name_of(item.get("consumeType") or CONSUME_PASSIVELY, "consumeType"),
-            name_of(item.get("messageModel") or CLUSTERING, "messageModel"),
-            name_of(item.get("consumeFromWhere") or "CONSUME_FROM_LAST_OFFSET", "consumeFromWhere"),
+            _word(item, "consumeType", CONSUME_TYPES, CONSUME_PASSIVELY),
+            _word(item, "messageModel", MESSAGE_MODELS, CLUSTERING),
+            _word(item, "consumeFromWhere", CONSUME_FROM_WHERE, CONSUME_FROM_WHERE[0]),
             tuple(Subscription.from_json(each) for each in _objects(item, "subscriptionDataSet")),
             _truth(item.get("unitMode")),
         )
     except ValueError as error:
         raise HeartbeatError(str(error)) from None
+
+
+def _word(item: Mapping[str, Any], name: str, words: tuple[str, ...], default: str) -> str:
+    """Return one of an enumeration's *words*; C++ clients send its number."""
+    value = item.get(name)
+    if value is None or value == "":
+        return default
+    if type(value) is int and 0 <= value < len(words):
+        return words[value]
+    return name_of(value, name)
 
 
 def _json_object(command: Command) -> Mapping[str, Any]:

@@ -126,6 +126,19 @@ async def test_silent_clients_are_disconnected(tmp_path: Path) -> None:
         assert rig.broker.consumers.expired(now + 121_000, 120_000) == [rig.peer]
 
 
+@pytest.mark.parametrize(("model", "expected"), [(0, True), (1, False), ("BROADCASTING", True), (None, False)])
+async def test_words_of_a_heartbeat_may_be_numbers_as_cpp_clients_send_them(
+    tmp_path: Path, model: object, expected: bool
+) -> None:
+    consumer = {"groupName": "cg", "consumeType": 1, "messageModel": model, "consumeFromWhere": 0}
+    async with open_rig(str(tmp_path)) as rig:
+        body = json.dumps({"clientID": "c@1", "consumerDataSet": [consumer]}).encode()
+        assert rig.ask(34, None, body).code == 0
+        info = rig.broker.consumers.get("cg")
+        assert info is not None
+        assert (info.consume_type, info.broadcasting) == ("CONSUME_PASSIVELY", expected)
+
+
 @pytest.mark.parametrize(
     ("body", "remark"),
     [

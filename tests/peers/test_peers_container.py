@@ -100,8 +100,9 @@ def test_the_real_mqadmin_adds_a_broker_that_serves_and_removes_it(container: Ru
 
 @pytest.mark.slow
 @pytest.mark.covers("CT-02")
-def test_a_missing_broker_file_is_refused_with_the_reference_text(container: RunningContainer, tmp_path: Path) -> None:
+def test_a_missing_broker_file_is_refused_with_the_reference_text(container: RunningContainer) -> None:
     # given a path where no file is; when mqadmin asks the container to add it
-    answer = container.tell(f"addBroker -c {container.address} -b {tmp_path / 'no-such.conf'}")
+    missing = container.files["broker-b"].with_name("no-such.conf")
+    answer = container.tell(f"addBroker -c {container.address} -b {missing}")
     # then the operator reads why
     assert "addBroker properties empty" in answer, answer
