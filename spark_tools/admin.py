@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from understudy.remoting import frame
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.spark_tools.kernels import tables
 
@@ -80,6 +80,19 @@ class AdminClient:
         answer = self.demand(RequestCode.GET_ALL_CONSUMER_OFFSET)
         rows, _ = tables.offset_rows(tables.loads(answer.body))
         return {(topic, group, queue_id): offset for topic, group, queue_id, offset in rows}
+
+    def offset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """One committed offset as it is now, None without an entry.
+
+        Errors: AdminError also when the broker answers neither with an offset nor that there is none.
+        """
+        fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "setZeroIfNotFound": False}
+        answer = self.call(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        if answer.code != SUCCESS:
+            raise AdminError(f"{self.address}: no offset of {group} on {topic}: {_first_line(answer.remark)}")
+        return int((answer.ext or {})["offset"] or 0)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Smallest and next queue offset."""

@@ -3,20 +3,26 @@
 Only a broker whose log holds the very records the plan was made from is touched. Each change is written to the journal
 before and after it is made, so that a killed run goes on where it was and an undo knows every former value. A group
 with connected consumers is left alone unless told otherwise: they would overwrite the value with their next commit.
+
+Groups go on while a plan is applied. Changes are made in small windows: at the start of each its groups are asked for
+consumers again, and right before each write the offset is read again; one that is not what the journal says was there
+is left alone. Brokers have no request that compares and sets, so a commit between that reading and the write is
+overwritten: how long that was at most is measured and said.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from typing import Any
 
 from understudy.spark_tools.admin import AdminClient, AdminError
 from understudy.spark_tools.durable import Journal, sha256
 from understudy.spark_tools.plan import Change, Plan, PlanError
 
-BATCH = 200
+WINDOW = 20
 
 PENDING = "pending"
 DONE = "done"
@@ -24,6 +30,7 @@ MOVED = "moved on"
 LOWER = "lower than planned"
 OUTSIDE = "outside of the log"
 ACTIVE = "has connected consumers"
+MEANWHILE = "committed meanwhile"
 FAILED = "failed"
 STAYS = "entry stays"
 
@@ -90,9 +97,35 @@ def assess(plan: Plan, client: AdminClient, allow_active: bool) -> Iterator[Outc
             if change.group not in active:
                 active[change.group] = client.members(change.group)
             if active[change.group]:
-                clients = ", ".join(active[change.group][:3])
-                status, detail = ACTIVE, f"{clients} would overwrite it; stop them or use --active reset"
+                status, detail = ACTIVE, overwritten_by(active[change.group])
         yield Outcome(change, status, live, detail)
+
+
+def overwritten_by(clients: list[str]) -> str:
+    """Why a change of a group with these connected consumers is not made."""
+    return f"{', '.join(clients[:3])} would overwrite it; stop them or use --active reset"
+
+
+def judge_again(change: Change, known: int | None, live: int | None) -> tuple[str, str]:
+    """Status of a pending change whose value is read again right before it is written.
+
+    PENDING: still what it was. MEANWHILE: another value the plan knows, which the journal does not.
+    """
+    status, detail = judge(change, live)
+    if status == PENDING and live != known:
+        return MEANWHILE, f"went from {known} to {live} while the plan was applied; apply it again"
+    return status, detail
+
+
+def last_writes(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The last write a journal has of each change, writes that were announced and then not made left aside."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for entry in entries:
+        if entry["event"] == "write":
+            found.setdefault(entry["number"], []).append(entry)
+        elif entry["event"] == "skipped":
+            found[entry["number"]].pop()
+    return {number: writes[-1] for number, writes in found.items() if writes}
 
 
 def judge(change: Change, live: int | None) -> tuple[str, str]:
@@ -107,28 +140,40 @@ def judge(change: Change, live: int | None) -> tuple[str, str]:
 
 
 class LiveApply:
-    """One plan, its journal and one live broker."""
+    """One plan, its journal and one live broker.
 
-    def __init__(self, plan: Plan, journal_directory: str, client: AdminClient, active: str = "refuse") -> None:
+    Args:
+        active: what to do with groups that have connected consumers: "refuse", "commit" or "reset".
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        journal_directory: str,
+        client: AdminClient,
+        active: str = "refuse",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.plan = plan
         self.client = client
         self.active = active
+        self.longest_unseen_s = 0.0
+        """Longest time between reading an offset and the answer to its write: a commit in it was not seen."""
+        self._clock = clock
         self.journal = Journal(os.path.join(journal_directory, "journal.jsonl"))
         begun = list(self.journal.of("begin"))
         if begun and (begun[-1]["plan"] != plan.digest or begun[-1]["mode"] != "live"):
             self.journal.close()
             raise PlanError(f"{journal_directory} is the journal of another plan or of an offline apply")
-        if any(entry["event"] == "undo" for entry in self.journal.entries):
-            self._undone = True
-        else:
-            self._undone = False
+        self._undone = any(entry["event"] == "undo" for entry in self.journal.entries)
 
     def close(self) -> None:
         """Releases the journal."""
         self.journal.close()
 
     def apply(self, now_ms: int) -> list[Outcome]:
-        """Makes every pending change, reads it back, and returns what became of each."""
+        """Makes every pending change that the broker still waits for, reads it back, returns what became of each."""
         if self._undone:
             raise PlanError("this plan was undone: make a new one with reconcile")
         check_same_log(self.plan, self.client)
@@ -136,80 +181,85 @@ class LiveApply:
             begin = {"event": "begin", "plan": self.plan.digest, "mode": "live", "now_ms": now_ms}
             self.journal.write({**begin, "broker": self.client.address})
         outcomes = list(assess(self.plan, self.client, self.active != "refuse"))
-        pending = iter([item for item in outcomes if item.status == PENDING])
+        pending = [item for item in outcomes if item.status == PENDING]
         settled = {item.change.number: item for item in outcomes if item.status != PENDING}
-        while batch := list(islice(pending, BATCH)):
-            self.journal.write(
-                *(
-                    {"event": "write", "number": o.change.number, "before": o.live, "after": o.change.proposed}
-                    for o in batch
-                )
-            )
-            results = [self._make(outcome) for outcome in batch]
-            self.journal.write(*({"event": "written", "number": o.change.number} for o in results if o.status == DONE))
+        for at in range(0, len(pending), WINDOW):
+            results = self._window(pending[at : at + WINDOW])
             settled.update({item.change.number: item for item in results})
         return [settled[change.number] for change in self.plan.changes]
 
-    def _make(self, outcome: Outcome) -> Outcome:
+    def _window(self, pending: list[Outcome]) -> list[Outcome]:
+        """Makes a few changes, announced together in the journal and confirmed together."""
+        active: dict[str, list[str]] = {}
+        if self.active == "refuse":
+            active = {group: self.client.members(group) for group in sorted({item.change.group for item in pending})}
+        left = [
+            Outcome(item.change, ACTIVE, item.live, overwritten_by(active[item.change.group]))
+            for item in pending
+            if active.get(item.change.group)
+        ]
+        chosen = [item for item in pending if not active.get(item.change.group)]
+        self.journal.write(
+            *(
+                {"event": "write", "number": item.change.number, "before": item.live, "after": item.change.proposed}
+                for item in chosen
+            )
+        )
+        made = [(self._make(item), item) for item in chosen]
+        self.journal.write(
+            *({"event": event, "number": item.change.number} for (_, event), item in made if event is not None)
+        )
+        return left + [outcome for (outcome, _), _ in made]
+
+    def _make(self, outcome: Outcome) -> tuple[Outcome, str | None]:
+        """What became of one change, and what the journal has to say of it (None: it may have been made or not)."""
         change = outcome.change
         try:
-            self._set(change, change.proposed)
-            held = self._read_back(change)
+            begun = self._clock()
+            live = self.client.offset(change.topic, change.group, change.queue_id)
+            status, detail = judge_again(change, outcome.live, live)
+            if status != PENDING:
+                return Outcome(change, status, live, detail), "skipped"
+            self._set(change, change.proposed, begun)
+            held = self.client.offset(change.topic, change.group, change.queue_id)
         except AdminError as error:
-            return Outcome(change, FAILED, outcome.live, str(error))
+            return Outcome(change, FAILED, outcome.live, str(error)), None
         if held != change.proposed:
-            return Outcome(change, FAILED, held, f"reads back as {held}: a consumer commits at the same time")
-        return Outcome(change, DONE, held, outcome.detail)
+            return Outcome(change, FAILED, held, f"reads back as {held}: a consumer commits at the same time"), None
+        return Outcome(change, DONE, held, outcome.detail), "written"
 
-    def _set(self, change: Change, offset: int) -> None:
+    def _set(self, change: Change, offset: int, read_at: float) -> None:
         if self.active == "reset":
             self.client.reset(change.topic, change.group, change.queue_id, offset)
         else:
             self.client.commit(change.topic, change.group, change.queue_id, offset)
-
-    def _read_back(self, change: Change) -> int | None:
-        answer = self.client.call(
-            14,
-            {
-                "consumerGroup": change.group,
-                "topic": change.topic,
-                "queueId": change.queue_id,
-                "setZeroIfNotFound": False,
-            },
-        )
-        return int((answer.ext or {})["offset"] or 0) if answer.code == 0 else None
+        self.longest_unseen_s = max(self.longest_unseen_s, self._clock() - read_at)
 
     def undo(self) -> list[Outcome]:
         """Puts back every value the journal knows, where the group has not moved on since."""
         check_same_log(self.plan, self.client)
-        written = list(self.journal.of("write"))
+        written = last_writes(self.journal.entries)
         if not written:
             raise PlanError("nothing to undo: the journal has no change")
         self.journal.write({"event": "undo", "plan": self.plan.digest})
         changes = {change.number: change for change in self.plan.changes}
-        offsets = self.client.all_offsets()
-        first: dict[int, dict[str, int | None]] = {}
-        for entry in written:
-            first.setdefault(entry["number"], entry)
-        results = []
-        for number, entry in sorted(first.items(), reverse=True):
-            change = changes[number]
-            live = offsets.get((change.topic, change.group, change.queue_id))
-            before = entry["before"]
+        return [self._take_back(changes[number], entry) for number, entry in sorted(written.items(), reverse=True)]
+
+    def _take_back(self, change: Change, entry: dict[str, Any]) -> Outcome:
+        before = entry["before"]
+        live: int | None = None
+        try:
+            begun = self._clock()
+            live = self.client.offset(change.topic, change.group, change.queue_id)
             if live == before:
-                results.append(Outcome(change, DONE, live, "holds its former offset"))
-            elif live != entry["after"]:
-                results.append(Outcome(change, MOVED, live, f"the group is at {live} by now"))
-            elif before is None:
+                return Outcome(change, DONE, live, "holds its former offset")
+            if live != entry["after"]:
+                return Outcome(change, MOVED, live, f"the group is at {live} by now")
+            if before is None:
                 detail = "there was no entry before; brokers have no request that removes one"
-                results.append(Outcome(change, STAYS, live, detail))
-            else:
-                try:
-                    self._set(change, before)
-                    held = self._read_back(change)
-                except AdminError as error:
-                    results.append(Outcome(change, FAILED, live, str(error)))
-                    continue
-                status = DONE if held == before else FAILED
-                results.append(Outcome(change, status, held, f"{live} -> {before}"))
-        return results
+                return Outcome(change, STAYS, live, detail)
+            self._set(change, before, begun)
+            held = self.client.offset(change.topic, change.group, change.queue_id)
+        except AdminError as error:
+            return Outcome(change, FAILED, live, str(error))
+        return Outcome(change, DONE if held == before else FAILED, held, f"{live} -> {before}")

@@ -105,7 +105,9 @@ def apply(options: Namespace, say: Say) -> int:
         with AdminClient(address) as client:
             online = LiveApply(plan, journal_directory(options), client, options.active)
             try:
-                return _summary(online.apply(options.now_ms), say, pending_is_fine=False)
+                code = _summary(online.apply(options.now_ms), say, pending_is_fine=False)
+                _say_unseen(online, say)
+                return code
             finally:
                 online.close()
     offline = OfflineApply(plan, journal_directory(options), moved_stores(options))
@@ -113,6 +115,15 @@ def apply(options: Namespace, say: Say) -> int:
         return _files(offline.apply(options.now_ms), say, "written")
     finally:
         offline.close()
+
+
+def _say_unseen(online: LiveApply, say: Say) -> None:
+    if online.longest_unseen_s:
+        longest_ms = online.longest_unseen_s * 1000
+        say(
+            "each offset was read again right before it was written; a commit in between, "
+            f"{longest_ms:.1f} ms at most, would have been overwritten unseen"
+        )
 
 
 def _files(results: list[tuple[Target, str]], say: Say, word: str) -> int:
@@ -150,7 +161,9 @@ def undo(options: Namespace, say: Say) -> int:
         with AdminClient(address) as client:
             online = LiveApply(plan, directory, client, options.active)
             try:
-                return _summary(online.undo(), say, pending_is_fine=False)
+                code = _summary(online.undo(), say, pending_is_fine=False)
+                _say_unseen(online, say)
+                return code
             finally:
                 online.close()
     offline = OfflineApply(plan, directory, moved_stores(options))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -16,7 +17,8 @@ from understudy.spark_tools.plan import record_at
 
 
 class SmallBroker:
-    """Answers admin requests from memory; `fail_after` breaks the connection after that many offset updates."""
+    """Answers admin requests from memory; `fail_after` breaks the connection after that many offset updates,
+    `before_read` is called with the key of each offset that is asked for."""
 
     def __init__(self, store: Path, offsets: dict[tuple[str, str, int], int], queue_end: int = 25) -> None:
         self.files = read_layout(Store("live", str(store))).commit_log
@@ -26,6 +28,7 @@ class SmallBroker:
         self.resets: list[tuple[str, str, int]] = []
         self.updates = 0
         self.fail_after: int | None = None
+        self.before_read: Callable[[tuple[str, str, int]], None] = lambda key: None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
@@ -84,6 +87,7 @@ class SmallBroker:
                 clients = self.members.get(fields["consumerGroup"], [])
                 code, body = (0, json.dumps({"consumerIdList": clients}).encode()) if clients else (1, b"")
             case RequestCode.QUERY_CONSUMER_OFFSET:
+                self.before_read(key)
                 code, ext = (0, {"offset": str(self.offsets[key])}) if key in self.offsets else (22, None)
             case RequestCode.UPDATE_CONSUMER_OFFSET:
                 if self.fail_after is not None and self.updates >= self.fail_after:

@@ -22,6 +22,7 @@ from spark_plans import Run, write_stores, write_test_plan
 from understudy.spark_tools import exits
 from understudy.spark_tools.admin import AdminClient
 from understudy.spark_tools.kernels import tables
+from understudy.spark_tools.live import WINDOW
 from understudy.spark_tools.plan import Change
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -114,7 +115,7 @@ def many(count: int) -> list[Change]:
     return [Change(n + 1, "T1", f"g{n}", 0, "behind", 15, {"a": 5, "b": 15}, "why", 0, 0, 10) for n in range(count)]
 
 
-@pytest.mark.parametrize("fail_after", [0, 1, 7, 199, 200, 201, 299])
+@pytest.mark.parametrize("fail_after", [0, 1, 7, 19, 20, 21, 299])
 def test_a_run_that_broke_off_goes_on_and_its_undo_knows_every_former_value(
     tmp_path: Path, stores: dict[str, Path], run: Run, fail_after: int
 ) -> None:
@@ -129,6 +130,66 @@ def test_a_run_that_broke_off_goes_on_and_its_undo_knows_every_former_value(
         assert set(broker.offsets.values()) == {15}
         assert run("plan", "undo", plan, "--broker", broker.address) == exits.AGREE
         assert broker.offsets == before
+
+
+@pytest.mark.parametrize(
+    ("committed", "code", "said"), [(22, exits.AGREE, "1 moved on"), (2, exits.DIFFER, "lower than planned: 2 is none")]
+)
+def test_a_commit_after_the_plan_was_judged_is_not_overwritten(
+    plan: Path, stores: dict[str, Path], run: Run, committed: int, code: int, said: str
+) -> None:
+    """The consumer commits when the whole table was read already; undo leaves its value, too."""
+    with SmallBroker(stores["a"], LIVE) as broker:
+        broker.before_read = lambda key: broker.offsets.update({KEY: committed})
+
+        assert run("plan", "apply", plan, "--broker", broker.address, "--active", "commit") == code
+
+        assert (broker.offsets[KEY], broker.updates) == (committed, 0)
+        assert any(said in line for line in run.said)
+        assert run("plan", "undo", plan, "--broker", broker.address) == exits.REFUSED
+        assert "nothing to undo" in run.said[0]
+
+
+def test_another_value_of_the_plan_seen_late_is_made_by_the_next_apply(
+    plan: Path, stores: dict[str, Path], run: Run
+) -> None:
+    """Given a commit of 7, which a replica holds, between judging and writing; then undo restores 7, not 5."""
+    made = [Change(1, *KEY, "behind", 15, {"a": 5, "b": 15, "c": 7}, "why", 0, 0, 10)]
+    plan = write_test_plan(stores, plan.with_name("late.jsonl"), made)
+    with SmallBroker(stores["a"], LIVE) as broker:
+        broker.before_read = lambda key: broker.offsets.update({KEY: 7})
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.DIFFER
+        assert "committed meanwhile: went from 5 to 7" in run.said[0]
+        broker.before_read = lambda key: None
+
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets[KEY] == 15
+        assert run.said[-1].startswith("each offset was read again right before it was written")
+        assert run("plan", "undo", plan, "--broker", broker.address) == exits.AGREE
+        assert broker.offsets[KEY] == 7
+
+
+def test_consumers_that_connect_during_an_apply_stop_it_for_their_group(
+    tmp_path: Path, stores: dict[str, Path], run: Run
+) -> None:
+    plan = write_test_plan(stores, tmp_path / "many.jsonl", many(2 * WINDOW))
+    late = ("T1", f"g{2 * WINDOW - 1}", 0)
+    with SmallBroker(stores["a"], {("T1", f"g{n}", 0): 5 for n in range(2 * WINDOW)}) as broker:
+        broker.before_read = lambda key: broker.members.update({late[1]: ["10.0.0.1@7"]})
+
+        assert run("plan", "apply", plan, "--broker", broker.address) == exits.DIFFER
+
+        assert (broker.offsets[late], broker.updates) == (5, 2 * WINDOW - 1)
+
+
+def test_undo_reads_again_before_each_value_it_puts_back(plan: Path, stores: dict[str, Path], run: Run) -> None:
+    with SmallBroker(stores["a"], LIVE) as broker:
+        run("plan", "apply", plan, "--broker", broker.address)
+        broker.before_read = lambda key: broker.offsets.update({KEY: 19})
+
+        run("plan", "undo", plan, "--broker", broker.address)
+
+        assert broker.offsets[KEY] == 19
 
 
 def test_an_unreachable_broker_is_one_line(plan: Path, run: Run) -> None:
