@@ -151,7 +151,10 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
                 row["saved"],
             )
 
-    described = [describe_store(item.layout, item.log.begin, item.log.end, job.offset_table(item)) for item in facts]
+    described = [
+        describe_store(item.layout, item.log.begin, item.log.end, items.reading.loaded(item.store.name))
+        for item in facts
+    ]
     temporary = f"{plan_path}.understudy-new"
     proposals, digest = write_plan(temporary, name, described, changes(), options.now_ms, options.key)
     os.replace(temporary, plan_path)

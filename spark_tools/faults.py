@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +11,14 @@ from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.inner_batches import inner_batch_fault, inner_batches
 from understudy.spark_tools.kernels import consumequeue, index, progress, tables
 from understudy.spark_tools.kernels.damage import WARNING, Damage
-from understudy.spark_tools.kernels.offset_tables import read_offset_table
+from understudy.spark_tools.kernels.offset_tables import OFFSET_TABLES, loaded_table, read_offset_table
 from understudy.spark_tools.kernels.records import crc_matches
 from understudy.spark_tools.layout import TABLES, Layout, LogFile, Queue, Store, read_layout
 from understudy.spark_tools.storage import local_path, map_range, read_file
 from understudy.spark_tools.windows import read_records
 
 UNITS_PER_READ = 1 << 20
+UNLOADABLE = ("empty-table", "bad-json", "missing-table")
 
 
 def small_file_parts(layout: Layout) -> list[str]:
@@ -120,32 +122,47 @@ def queue_faults(queue: Queue) -> list[Damage]:
     return found
 
 
+def json_faults(path: str, name: str) -> list[Damage]:
+    """Faults of one JSON table; `name` is that of the table also for a copy of it."""
+    data = read_file(path)
+    if not data:
+        return [Damage(path, 0, 0, "empty-table", "0 bytes")]
+    try:
+        if name in OFFSET_TABLES:
+            return [Damage(path, 0, len(data), "bad-offset-entry", text) for text in read_offset_table(data).odd]
+        if isinstance(tables.loads(data), dict):
+            return []
+    except tables.TableError as error:
+        return [Damage(path, error.offset_bytes, len(data) - error.offset_bytes, "bad-json", str(error))]
+    return [Damage(path, 0, len(data), "bad-json", "the table is no JSON object")]
+
+
+def _with_its_copy(fault: Damage, layout: Layout, name: str) -> Damage:
+    """A fault of a table that keeps a broker from loading it, with what the broker does then."""
+    if fault.kind not in UNLOADABLE:
+        return fault
+    copy = layout.tables.get(f"{name}.bak")
+    if copy is None:
+        what = "there is no copy of it"
+    elif any(item.kind in UNLOADABLE for item in json_faults(copy.path, name)):
+        what = f"its copy {name}.bak cannot be read either: no broker starts with it"
+    else:
+        what = f"a broker loads {name}.bak instead, and so is it judged here"
+    return replace(fault, detail=f"{fault.detail}; {what}")
+
+
 def table_faults(store: Store) -> list[Damage]:
     """Faults of the JSON tables and the small binary files."""
     layout = read_layout(store)
     found: list[Damage] = []
     for name in TABLES:
         entry = layout.tables.get(name)
-        if entry is None:
-            continue
-        data = read_file(entry.path)
-        if not data:
-            found.append(Damage(entry.path, 0, 0, "empty-table", "0 bytes"))
-            continue
-        try:
-            if name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-                odd = read_offset_table(data).odd
-                found += [Damage(entry.path, 0, len(data), "bad-offset-entry", text) for text in odd]
-                continue
-            table = tables.loads(data)
-        except tables.TableError as error:
-            found.append(Damage(entry.path, error.offset_bytes, len(data) - error.offset_bytes, "bad-json", str(error)))
-            continue
-        if not isinstance(table, dict):
-            found.append(Damage(entry.path, 0, len(data), "bad-json", "the table is no JSON object"))
-    if layout.commit_log and not any(
-        name in layout.tables for name in ("consumerOffset.json", "lmqConsumerOffset.json")
-    ):
+        if entry is not None:
+            found += [_with_its_copy(item, layout, name) for item in json_faults(entry.path, name)]
+        elif f"{name}.bak" in layout.tables:
+            path = f"{store.path}/config/{name}"
+            found.append(_with_its_copy(Damage(path, 0, 0, "missing-table", "there is only a copy"), layout, name))
+    if layout.commit_log and loaded_table(layout.tables.keys(), ()) is None:
         path = f"{store.path}/config/consumerOffset.json"
         found.append(Damage(path, 0, 0, "missing-table", "the store has a log but no consumer offsets", WARNING))
     small = layout.small_files

@@ -108,6 +108,31 @@ def changed_inputs(plan: Plan, moved: dict[str, str]) -> list[str]:
     return found
 
 
+def table_of(store: dict[str, Any]) -> tuple[str, str]:
+    """Name of a store's offset table, and of the file a broker loads it from: its `.bak` where the table is torn."""
+    loaded: str = store["offset_table"] or "consumerOffset.json"
+    return loaded.removesuffix(".bak"), loaded
+
+
+def check_readable(plan: Plan, moved: dict[str, str]) -> None:
+    """Makes sure that every offset table of the plan can be changed.
+
+    Errors: PlanError when neither the table nor its copy can be read.
+    """
+    for name, store in plan.stores.items():
+        table, loaded = table_of(store)
+        path = os.path.join(store_path(plan, name, moved), "config", loaded)
+        data = current_bytes(path)
+        try:
+            if data is not None and not isinstance(tables.loads(data), dict):
+                raise tables.TableError("no JSON object", 0)
+        except tables.TableError as error:
+            raise PlanError(
+                f"{path} at byte {error.offset_bytes}: {error}; a broker cannot load it nor a copy of it: put back "
+                f"{table}, and make a new plan"
+            ) from None
+
+
 def new_version(plan: Plan, contents: dict[str, bytes], now_ms: int) -> DataVersion:
     """The version all tables get: one above the highest of them."""
     versions = [
@@ -134,12 +159,11 @@ def targets(plan: Plan, originals: dict[str, dict[str, bytes | None]], now_ms: i
     """Files to replace, from their original bytes by store and file name; a pure function of its arguments."""
     contents: dict[str, bytes] = {}
     for name, store in plan.stores.items():
-        table = store["offset_table"] or "consumerOffset.json"
-        contents[name] = originals[name][table] or b"{}"
+        contents[name] = originals[name][table_of(store)[1]] or b"{}"
     version = new_version(plan, contents, now_ms)
     found = []
     for name, store in plan.stores.items():
-        table = store["offset_table"] or "consumerOffset.json"
+        table, _ = table_of(store)
         after = patched(contents[name], plan, version)
         found += [Target(name, file, originals[name][file], after) for file in (f"{table}.bak", table)]
     return found
@@ -178,7 +202,7 @@ class OfflineApply:
         saved = {(entry["store"], entry["file"]): entry for entry in self.journal.of("copied")}
         found: dict[str, dict[str, bytes | None]] = {}
         for name, store in self.plan.stores.items():
-            table = store["offset_table"] or "consumerOffset.json"
+            table, _ = table_of(store)
             for file in (table, f"{table}.bak"):
                 entry = saved.get((name, file))
                 if entry is None:
@@ -207,6 +231,7 @@ class OfflineApply:
             changed = changed_inputs(self.plan, self.moved)
             if changed:
                 raise PlanError("the plan was made for other data: " + "; ".join(changed) + "; make a new one")
+            check_readable(self.plan, self.moved)
             originals = self._originals()
             for name, files in originals.items():
                 for file, data in files.items():

@@ -10,7 +10,15 @@ from collections.abc import Callable
 from understudy.spark_tools import exits, live
 from understudy.spark_tools.admin import AdminClient, AdminError
 from understudy.spark_tools.live import LiveApply, Outcome
-from understudy.spark_tools.offline import DONE, OfflineApply, Target, changed_inputs, check_stopped, store_path
+from understudy.spark_tools.offline import (
+    DONE,
+    OfflineApply,
+    Target,
+    changed_inputs,
+    check_readable,
+    check_stopped,
+    store_path,
+)
 from understudy.spark_tools.plan import Plan, PlanError, load_plan
 
 Say = Callable[[str], None]
@@ -141,6 +149,7 @@ def _dry_run(options: Namespace, plan: Plan, address: str | None, say: Say) -> i
         changed = changed_inputs(plan, moved)
         if changed:
             raise PlanError("; ".join(changed))
+        check_readable(plan, moved)
         say(f"dry run: {len(plan.stores)} tables would be written")
         return exits.AGREE
     with AdminClient(address) as client:

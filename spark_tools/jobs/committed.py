@@ -16,12 +16,11 @@ from pyspark.sql import SparkSession
 
 from understudy.format.data_version import DataVersion
 from understudy.spark_tools.jobs.spread import deal
-from understudy.spark_tools.kernels.offset_tables import OffsetTable, read_offset_table
+from understudy.spark_tools.kernels.offset_tables import OFFSET_TABLES, OffsetTable, loaded_table, read_offset_table
 from understudy.spark_tools.kernels.tables import TableError
 from understudy.spark_tools.layout import Layout
 from understudy.spark_tools.storage import read_file
 
-OFFSET_TABLES = ("lmqConsumerOffset.json", "consumerOffset.json")
 SHARE_BYTES = 8 << 20
 NO_VERSION = DataVersion()
 
@@ -40,13 +39,14 @@ class TablePart:
 class Piece:
     """The part of one table that belongs to one share; row `n` is queue `queues[n]` of `names[keys[n]]`.
 
-    `checksum` is that of the whole table.
+    `checksum` is that of the whole table, `readable` whether a broker could load it.
     """
 
     store: str
     file: str
     version: DataVersion
     checksum: int
+    readable: bool
     names: tuple[tuple[str, str], ...]
     keys: np.ndarray
     queues: np.ndarray
@@ -64,6 +64,12 @@ class Reading:
     shares: int
     versions: dict[tuple[str, str], DataVersion]
     checksums: dict[tuple[str, str], int]
+    readable: frozenset[tuple[str, str]]
+
+    def loaded(self, store: str) -> str | None:
+        """Name of the table the broker of a store starts with."""
+        files = {file for name, file in self.versions if name == store}
+        return loaded_table(files, {file for file in files if (store, file) in self.readable})
 
     def release(self) -> None:
         """Gives up the kept pieces; a second call does nothing."""
@@ -80,8 +86,20 @@ def changed(items: Iterable[tuple[int, Any]], checksums: dict[tuple[str, str], i
 
 
 def offset_table_name(layout: Layout) -> str | None:
-    """Name of the table the broker reads: the light-queue one replaces the other where it exists."""
-    return next((name for name in OFFSET_TABLES if name in layout.tables), None)
+    """Name of the table the broker of a store starts with, by reading it."""
+    readable = set()
+    for name in OFFSET_TABLES:
+        for file in (name, f"{name}.bak"):
+            entry = layout.tables.get(file)
+            if entry is None:
+                continue
+            try:
+                read_offset_table(read_file(entry.path))
+            except (TableError, OSError):
+                continue
+            readable.add(file)
+            break
+    return loaded_table(layout.tables.keys(), readable)
 
 
 def share_of(topic: str, queue_id: int, shares: int) -> int:
@@ -108,12 +126,17 @@ def committed(spark: SparkSession, layouts: list[Layout]) -> Reading:
     except BaseException:
         pieces.unpersist()
         raise
-    versions = {place: version for place, (version, _) in heads.items()}
-    return Reading(pieces, shares, versions, {place: checksum for place, (_, checksum) in heads.items()})
+    return Reading(
+        pieces,
+        shares,
+        {place: version for place, (version, _, _) in heads.items()},
+        {place: checksum for place, (_, checksum, _) in heads.items()},
+        frozenset(place for place, (_, _, readable) in heads.items() if readable),
+    )
 
 
-def _head(item: tuple[int, Piece]) -> tuple[tuple[str, str], tuple[DataVersion, int]]:
-    return (item[1].store, item[1].file), (item[1].version, item[1].checksum)
+def _head(item: tuple[int, Piece]) -> tuple[tuple[str, str], tuple[DataVersion, int, bool]]:
+    return (item[1].store, item[1].file), (item[1].version, item[1].checksum, item[1].readable)
 
 
 def cut_table(part: TablePart) -> Iterator[tuple[int, Piece]]:
@@ -121,13 +144,13 @@ def cut_table(part: TablePart) -> Iterator[tuple[int, Piece]]:
 
     What is wrong with a table is the business of the fault scan.
     """
-    checksum = 0
+    checksum, readable = 0, True
     try:
         data = read_file(part.path)
         checksum = crc32(data)
         table = read_offset_table(data)
     except (TableError, OSError):
-        table = OffsetTable(NO_VERSION)
+        table, readable = OffsetTable(NO_VERSION), False
     firsts = np.array([crc32(topic.encode()) for topic in table.topics], np.int64)
     shares = (firsts[table.keys] + table.queues) % part.shares if len(table.keys) else table.keys
     names = list(zip(table.topics, table.groups, strict=True))
@@ -141,6 +164,7 @@ def cut_table(part: TablePart) -> Iterator[tuple[int, Piece]]:
                 part.file,
                 table.version,
                 checksum,
+                readable,
                 tuple(names[key] for key in used.tolist()),
                 keys.astype(np.int32),
                 table.queues[rows].astype(np.int32),

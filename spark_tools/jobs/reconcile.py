@@ -42,7 +42,7 @@ def load_resets(path: str | None) -> dict[tuple[str, str, int], tuple[Reset, ...
 
 
 def offset_table(facts: StoreFacts) -> str | None:
-    """Name of the table the broker reads: the light-queue one replaces the other where it exists."""
+    """Name of the table the store's broker starts with, by reading it."""
     return offset_table_name(facts.layout)
 
 
@@ -76,7 +76,7 @@ def reconcile(
     except BaseException:
         reading.release()
         raise
-    named = [(item.store.name, offset_table(item) or "") for item in facts]
+    named = [(item.store.name, reading.loaded(item.store.name) or "") for item in facts]
     known = Known(
         tuple(item.store.name for item in facts),
         tuple(reading.versions.get((name, table), NO_VERSION) for name, table in named),
@@ -99,7 +99,7 @@ def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], pl
     """
     try:
         empty_directory(place)
-        tables = [offset_table(item) for item in facts]
+        tables = [shares.reading.loaded(item.store.name) for item in facts]
         work = partial(_write_share, known=known, tables=tables, checksums=shares.reading.checksums, place=place)
         lost = sorted(set(shares.items.mapPartitionsWithIndex(work).collect()))
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -104,12 +105,7 @@ def _read_tables(facts: StoreFacts) -> None:
         ("topics.json", "topicConfigTable", facts.topics),
         ("subscriptionGroup.json", "subscriptionGroupTable", facts.groups),
     ):
-        if name in layout.tables:
-            try:
-                table = tables.loads(read_file(layout.tables[name].path))
-            except tables.TableError:
-                continue
-            into.update(table.get(key, {}) if isinstance(table, dict) else {})
+        into.update(_loaded(layout, name).get(key, {}))
     small = layout.small_files
     if "checkpoint" in small:
         facts.checkpoint = progress.read_checkpoint(read_file(small["checkpoint"].path, 4096), "")[0]
@@ -117,17 +113,24 @@ def _read_tables(facts: StoreFacts) -> None:
         facts.epochs = progress.read_epochs(read_file(small["epochFileCheckpoint"].path), "")[0]
 
 
+def _loaded(layout: Layout, name: str) -> dict[str, Any]:
+    """A table as a broker loads it, its copy where it cannot be read; empty without either."""
+    for file in (name, f"{name}.bak"):
+        if file in layout.tables:
+            try:
+                table = tables.loads(read_file(layout.tables[file].path))
+            except tables.TableError:
+                continue
+            if isinstance(table, dict):
+                return table
+    return {}
+
+
 def progress_of(facts: StoreFacts) -> dict[str, int]:
     """How far delayed delivery, the timer and dispatch of a store are, by name; what cannot be read is left out."""
     found: dict[str, int] = {}
-    delay = facts.layout.tables.get("delayOffset.json")
-    if delay is not None:
-        try:
-            table = tables.loads(read_file(delay.path))
-        except tables.TableError:
-            table = {}
-        levels = table.get("offsetTable", {}) if isinstance(table, dict) else {}
-        found |= {f"delay level {int(level):2}": offset for level, offset in levels.items() if level.isdecimal()}
+    levels = _loaded(facts.layout, "delayOffset.json").get("offsetTable", {})
+    found |= {f"delay level {int(level):2}": offset for level, offset in levels.items() if level.isdecimal()}
     timer = facts.layout.tables.get("timercheck")
     if timer is not None:
         check = progress.read_timer_check(read_file(timer.path, 4096), timer.path)[0]

@@ -7,6 +7,7 @@ cost ten times as much as here.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -41,6 +42,7 @@ _HEAD = re.compile(
 )
 _BODY = re.compile(_ENTRIES)
 _CUT = re.compile(rb'"([^"]*)"[ \t\r\n]*:[ \t\r\n]*\{([^}]*)\}')
+OFFSET_TABLES = ("lmqConsumerOffset.json", "consumerOffset.json")
 _COLON_TO_COMMA = bytes.maketrans(b":", b",")
 
 
@@ -60,11 +62,31 @@ class OffsetTable:
     odd: list[str] = field(default_factory=list)
 
 
+def loaded_table(files: Collection[str], readable: Collection[str]) -> str | None:
+    """Name of the offset table a broker starts with.
+
+    A table that is missing, empty or torn is replaced by its `.bak` (`ConfigManager.load` of the reference, and ours).
+    The light-queue table replaces the other one where it exists.
+
+    Args:
+        files: names there are.
+        readable: those of them that `read_offset_table` takes.
+
+    Returns:
+        The name, of an unreadable table where its copy is unreadable too: a broker does not start then. None without
+        any table.
+    """
+    name = next((name for suffix in ("", ".bak") for name in OFFSET_TABLES if name + suffix in files), None)
+    if name is None:
+        return None
+    return next((file for file in (name, f"{name}.bak") if file in readable), name)
+
+
 def read_offset_table(data: bytes) -> OffsetTable:
     """Reads a table in fastjson's dialect.
 
     Raises:
-        TableError: with the byte offset of the first character that fits no rule.
+        TableError: with the byte offset of the first character that fits no rule, also for what is no JSON object.
     """
     found = _by_pattern(data)
     return found if found is not None else _by_parser(data)
@@ -117,11 +139,13 @@ def _repeats(keys: np.ndarray, queues: np.ndarray) -> bool:
 
 def _by_parser(data: bytes) -> OffsetTable:
     table = tables.loads(data)
+    if not isinstance(table, dict):
+        raise tables.TableError("the table is no JSON object", 0)
     rows, odd = tables.offset_rows(table)
     numbers: dict[tuple[str, str], int] = {}
     keys = [numbers.setdefault((topic, group), len(numbers)) for topic, group, _, _ in rows]
     return OffsetTable(
-        DataVersion.from_json(table.get("dataVersion") if isinstance(table, dict) else None),
+        DataVersion.from_json(table.get("dataVersion")),
         [topic for topic, _ in numbers],
         [group for _, group in numbers],
         np.array(keys, np.int64),
