@@ -129,7 +129,7 @@ def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
                 Verdict(kind, 0, reason, saved=0) if not agreed else Verdict(EQUAL, 0, "all at 0, nothing stored yet")
             )
         return Verdict(NO_QUEUE, None, f"offset {furthest} in a queue without files on any replica")
-    if context.diverged_at is not None and target > context.diverged_at and not (agreed and kind == EQUAL):
+    if context.diverged_at is not None and target > context.diverged_at:
         detail = f"the queues differ from offset {context.diverged_at} on; equal numbers are different messages"
         return Verdict(DIVERGED, None, detail)
     if target > served_max:

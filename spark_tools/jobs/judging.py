@@ -298,7 +298,7 @@ def _lists(batch: pa.RecordBatch, prefix: str, count: int) -> pa.ListArray:
 
 
 def plainly_equal(batch: pa.RecordBatch, known: Known) -> np.ndarray:
-    """Rows on which every replica holds the same offset, within each log, with nothing else to look at.
+    """Rows on which every replica holds one offset, within each log, above no divergence, with nothing else to look at.
 
     A shortcut for the usual case: wherever it says yes, `rules.classify` says EQUAL.
     """
@@ -311,6 +311,7 @@ def plainly_equal(batch: pa.RecordBatch, known: Known) -> np.ndarray:
         yes &= pc.fill_null(test, False).to_numpy(zero_copy_only=False)
 
     both(pc.greater_equal(first, 0))
+    yes &= pc.fill_null(pc.less_equal(first, batch.column("diverged_at")), True).to_numpy(zero_copy_only=False)
     for number in range(len(known.stores)):
         both(pc.equal(batch.column(f"o{number}"), first))
         both(pc.less_equal(batch.column(f"n{number}"), first))

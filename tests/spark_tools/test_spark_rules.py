@@ -153,6 +153,8 @@ def two(left: int | None, right: int | None, **more: object) -> list[Replica]:
         (rules.NO_QUEUE, None, two(5, 5, min_offset=None, max_offset=None), Context()),
         (rules.DIVERGED, None, two(50, 20), Context(diverged_at=30)),
         (rules.BEHIND, 20, two(20, None), Context(diverged_at=30)),
+        (rules.DIVERGED, None, two(50, 50), Context(diverged_at=30)),
+        (rules.EQUAL, 30, two(30, 30), Context(diverged_at=30)),
         (rules.INVALID, None, two(-3, 5), Context()),
         (
             rules.AHEAD_OF_REPLICA,
