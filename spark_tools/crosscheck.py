@@ -97,6 +97,7 @@ def _compare_units(
 ) -> list[Finding]:
     place = offsets - first
     present = (place >= 0) & (place < len(units))
+    present[present] = consumequeue.is_valid(units)[place[present]]
     found: list[Finding] = []
 
     def note(row: int, kind: str, detail: str) -> None:
@@ -126,8 +127,10 @@ def _compare_units(
 
 def _against_batches(queue: Queue, expected: npt.NDArray[np.void]) -> list[Finding]:
     """Records of a batch queue: each must be pointed to by some unit."""
-    units, _ = read_units(queue, 0, 1 << 62)
-    pointed = units["physical_offset"].astype(np.int64)
+    width = consumequeue.BATCH_UNIT_BYTES
+    begins = [(file.start_offset // width, file.size_bytes // width) for file in queue.files]
+    pieces = [read_units(queue, begin, begin + count)[0]["physical_offset"] for begin, count in begins]
+    pointed = np.concatenate(pieces).astype(np.int64)
     lost = ~np.isin(expected["physical_offset"].astype(np.int64), pointed)
     return [
         Finding(
@@ -161,7 +164,8 @@ def queue_against_log(store: Store, layout: Layout, log: LogRange, part: QueueRa
     units, first = read_units(queue, part.start, part.stop)
     physical = units["physical_offset"].astype(np.int64)
     end = log.end if log.end is not None else 1 << 62
-    chosen = np.flatnonzero(~consumequeue.is_filler(units) & (physical >= log.begin))
+    real = consumequeue.is_valid(units) & ~consumequeue.is_filler(units)
+    chosen = np.flatnonzero(real & (physical >= log.begin))
     found: list[Finding] = []
 
     def note(row: int, kind: str, detail: str) -> None:

@@ -64,54 +64,92 @@ def queue_ranges(stores: Sequence[Store], topic: str, batched: bool) -> Iterator
 
 
 def read_units(queue: Queue, start: int, stop: int) -> tuple[Units, int]:
-    """Valid units of a queue at positions [start, stop), and the position of the first one.
+    """Units of a queue at positions [start, stop) up to the last valid one, and the position of the first one.
 
-    Reading ends at the first invalid unit and at a missing file; what lies behind is the business of the fault scan.
+    Invalid units before a valid one, and zeros for those of a missing file, are a hole and not the end of the queue; it
+    is the fault scan that names it.
     """
     dtype = BATCH_UNIT if queue.batched else UNIT
     width = dtype.itemsize
     pieces: list[Units] = []
-    first = -1
+    first = reached = -1
     for file in queue.files:
         begin = file.start_offset // width
-        low, high = max(start, begin), min(stop, begin + file.size_bytes // width)
+        low, high = max(start, begin, reached), min(stop, begin + file.size_bytes // width)
         if low >= high:
             continue
-        if first >= 0 and low != first + sum(len(piece) for piece in pieces):
-            break
+        if first < 0:
+            first = low
+        elif low > reached:
+            pieces.append(np.zeros(low - reached, dtype))
         data, base = map_range(file.path, (low - begin) * width, (high - low) * width)
         offset = (low - begin) * width - base
         array = np.frombuffer(data, dtype=dtype, offset=offset, count=min(high - low, (len(data) - offset) // width))
-        valid = consumequeue.valid_count(array)
-        if first < 0:
-            first = low
-        pieces.append(array[:valid])
-        if valid < len(array):
-            break
+        pieces.append(array)
+        reached = low + len(array)
     if not pieces:
         return np.empty(0, dtype), start
-    return (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), first
+    return consumequeue.up_to_last_valid(pieces[0] if len(pieces) == 1 else np.concatenate(pieces)), first
+
+
+def next_unit(queue: Queue, position: int) -> Units:
+    """The first valid unit at a position or behind it, nothing at the end of a queue."""
+    dtype = BATCH_UNIT if queue.batched else UNIT
+    for file in queue.files:
+        begin = file.start_offset // dtype.itemsize
+        end = begin + file.size_bytes // dtype.itemsize
+        if end > position:
+            units, _ = read_units(queue, max(begin, position), end)
+            valid = np.flatnonzero(consumequeue.is_valid(units))
+            if len(valid):
+                return units[valid[:1]]
+    return np.empty(0, dtype)
+
+
+def range_units(queue: Queue, part: QueueRange) -> tuple[Units, int, Units]:
+    """Units of a range, the position of the first one, and where a hole reaches its end the next unit behind it."""
+    units, first = read_units(queue, part.start, part.stop)
+    width = units.itemsize
+    begin = max(part.start, queue.files[0].start_offset // width)
+    end = (queue.files[-1].start_offset + queue.files[-1].size_bytes) // width
+    nothing = units[:0]
+    if begin >= part.stop or (first + len(units) if len(units) else begin) >= min(part.stop, end):
+        return units, first, nothing
+    following = next_unit(queue, part.stop)
+    if not len(following):
+        return units, first, nothing
+    first = first if len(units) else begin
+    hole = np.zeros(part.stop - first - len(units), units.dtype)
+    return np.concatenate([units, hole]), first, following
 
 
 def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange) -> list[RangeFacts]:
     """Facts of every replica about one range of a queue."""
     held: dict[str, tuple[Units, int]] = {}
+    following: dict[str, Units] = {}
     starts: dict[str, int] = {}
     for store in stores:
         queue = queue_of(store, part)
         if queue is not None:
-            held[store.name] = read_units(queue, part.start, part.stop)
-            starts[store.name] = queue.files[0].start_offset // held[store.name][0].itemsize
+            units, first, following[store.name] = range_units(queue, part)
+            held[store.name] = units, first
+            starts[store.name] = queue.files[0].start_offset // units.itemsize
     diverged = first_divergence(list(held.values()), batched=part.batched)
     result = []
     for store in stores:
-        units, first = held.get(store.name, (None, 0))
-        if units is None or not len(units):
+        found, first = held.get(store.name, (None, 0))
+        if found is None or not len(found):
             # an empty queue serves the empty range at its start, a missing one serves nothing
-            known = units is not None and starts[store.name] == first
+            known = found is not None and starts[store.name] == first
             result.append(RangeFacts(store.name, first if known else None, first if known else None, -1))
             continue
         log = logs[store.name]
+        # a hole in a queue is none in the log; batches say their queue offsets themselves, a lost one does not
+        units = (
+            found[consumequeue.is_valid(found)]
+            if part.batched
+            else consumequeue.without_holes(found, following[store.name])
+        )
         served = ~consumequeue.is_filler(units) & (units["physical_offset"] >= log.begin)
         if log.end is not None:
             served &= units["physical_offset"] + units["size"].astype(np.int64) <= log.end

@@ -49,10 +49,37 @@ def units(data: bytes | memoryview, dtype: np.dtype[np.void] = UNIT) -> Units:
     return np.frombuffer(data, dtype=dtype, count=len(data) // dtype.itemsize)
 
 
+def is_valid(array: Units) -> npt.NDArray[np.bool_]:
+    """Which units are valid: physical offset not negative and size above zero."""
+    valid: npt.NDArray[np.bool_] = (array["size"] > 0) & (array["physical_offset"] >= 0)
+    return valid
+
+
 def valid_count(array: Units) -> int:
-    """Number of leading valid units: physical offset not negative and size above zero."""
-    bad = (array["size"] <= 0) | (array["physical_offset"] < 0)
+    """Number of leading valid units."""
+    bad = ~is_valid(array)
     return int(bad.argmax()) if bad.any() else len(array)
+
+
+def up_to_last_valid(array: Units) -> Units:
+    """The units without the invalid ones at their end; those before a valid one are a hole in the queue."""
+    valid = np.flatnonzero(is_valid(array))
+    return array[: int(valid[-1]) + 1 if len(valid) else 0]
+
+
+def without_holes(array: Units, following: Units) -> Units:
+    """The units, each of a hole replaced by the next valid one.
+
+    What a hole pointed to is gone, but its records lie in the log before that of the next unit, and after it has been
+    deleted from the log's begin theirs have been, too.
+
+    Args:
+        following: the first valid unit behind the array, or nothing.
+    """
+    whole = np.concatenate([array, following])
+    at = np.where(is_valid(whole), np.arange(len(whole)), len(whole))
+    after = np.minimum.accumulate(at[::-1])[::-1][: len(array)]
+    return whole[after[after < len(whole)]]
 
 
 def is_filler(array: Units) -> npt.NDArray[np.bool_]:

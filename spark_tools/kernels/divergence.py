@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from understudy.spark_tools.kernels.consumequeue import Units, is_filler
+from understudy.spark_tools.kernels.consumequeue import Units, is_filler, is_valid
 
 NOWHERE = -1
 
@@ -18,7 +18,7 @@ NOWHERE = -1
 def first_divergence(held: Sequence[tuple[Units, int]], *, batched: bool) -> int:
     """Smallest queue offset at which any two replicas hold different messages.
 
-    Fillers in front of the first real unit say nothing about a message and are left aside.
+    Fillers in front of the first real unit and holes say nothing about a message and are left aside.
 
     Args:
         held: units of each replica and the position of the first one.
@@ -37,7 +37,7 @@ def first_divergence(held: Sequence[tuple[Units, int]], *, batched: bool) -> int
     different = np.zeros(rows, bool)
     for units, first in filled:
         mine = slice(first - low, first - low + len(units))
-        real = ~is_filler(units)
+        real = is_valid(units) & ~is_filler(units)
         unlike = (units["physical_offset"] != physical[mine]) | (units["size"] != size[mine])
         different[mine] |= real & known[mine] & unlike
         fresh = real & ~known[mine]
@@ -49,5 +49,5 @@ def first_divergence(held: Sequence[tuple[Units, int]], *, batched: bool) -> int
     position = low + int(different.argmax())
     if not batched:
         return position
-    there = [units[position - first] for units, first in filled if first <= position < first + len(units)]
-    return min(int(unit["base_offset"]) for unit in there)
+    there = [units[position - first :][:1] for units, first in filled if first <= position]
+    return min(int(unit["base_offset"][0]) for unit in there if (is_valid(unit) & ~is_filler(unit)).any())

@@ -150,6 +150,31 @@ def test_an_offset_is_not_carried_into_a_foreign_log_past_a_short_replica(tmp_pa
     assert (change[0], change[1]) == (rules.DIVERGED, None)
 
 
+@pytest.mark.parametrize(("offset", "kind"), [(2, rules.EQUAL), (3, rules.DIVERGED), (6, rules.DIVERGED)])
+def test_equal_offsets_above_a_divergence_do_not_agree(tmp_path: Path, offset: int, kind: str) -> None:
+    """Equal numbers, but from offset 2 on they count other messages."""
+    stores = []
+    for name, messages in (("a", [0] * 8), ("b", [0, 0] + [1] * 6)):
+        write_replica(tmp_path / name, messages, offset)
+        stores.append(Store(name, str(tmp_path / name)))
+
+    (change,) = changes_of(stores, dict.fromkeys("ab", V0))
+
+    assert change[0] == kind
+
+
+def test_a_hole_in_a_queue_is_not_the_end_of_the_log(tmp_path: Path) -> None:
+    """Zeros over offsets 2 to 4 of the only queue: the commit of 7 stands, nothing is delivered again."""
+    write_replica(tmp_path / "a", [0] * 8, 7)
+    queue = tmp_path / "a" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    raw = queue.read_bytes()
+    queue.write_bytes(raw[: 2 * UNIT.itemsize] + bytes(3 * UNIT.itemsize) + raw[5 * UNIT.itemsize :])
+
+    (change,) = changes_of([Store("a", str(tmp_path / "a"))], {"a": V0})
+
+    assert change[:2] == (rules.EQUAL, 7)
+
+
 def test_logs_behind_the_end_of_the_first_store_are_compared_too(tmp_path: Path) -> None:
     facts = []
     for name, messages in (("a", 50), ("b", 400), ("c", 400)):

@@ -26,12 +26,16 @@ Units = list[tuple[int, int]]
 Served = tuple[int, int] | None
 
 
-def units(first: int, fillers: int, count: int) -> Units:
-    """Physical offset and size of units: fillers, then messages of 10 bytes stored every 20 bytes."""
-    return [(0, FILLER_SIZE)] * fillers + [(first + 20 * number, 10) for number in range(count)]
+def units(first: int, fillers: int, count: int, holes: frozenset[int] = frozenset()) -> Units:
+    """Physical offset and size of units: fillers, then messages of 10 bytes stored every 20 bytes; zeros at holes."""
+    found = [(0, FILLER_SIZE)] * fillers + [(first + 20 * number, 10) for number in range(count)]
+    return [(0, 0) if at in holes else unit for at, unit in enumerate(found)]
 
 
-QUEUES = st.builds(units, st.integers(0, 400), st.integers(0, 4), st.integers(0, 14))
+HOLES = st.frozensets(st.integers(0, 17)) | st.builds(
+    lambda begin, length: frozenset(range(begin, begin + length)), st.integers(0, 12), st.integers(0, 12)
+)
+QUEUES = st.builds(units, st.integers(0, 400), st.integers(0, 4), st.integers(0, 14), HOLES)
 LOGS = st.tuples(st.integers(0, 600), st.none() | st.integers(0, 600))
 
 
@@ -68,8 +72,13 @@ def in_both_jobs(stores: list[Store], logs: dict[str, LogRange], range_units: in
 
 
 def plainly(first: int, found: Units, log: tuple[int, int | None]) -> Served:
-    """What a queue serves, unit by unit."""
+    """What a queue serves, unit by unit; a hole counts as the next unit behind it."""
     begin, end = log
+    found = list(found)
+    while found and not found[-1][1]:
+        found.pop()
+    for at in reversed(range(len(found))):
+        found[at] = found[at] if found[at][1] else found[at + 1]
     gone = [offset < begin or size == FILLER_SIZE for offset, size in found]
     there = [
         first + at for at, (offset, size) in enumerate(found) if not gone[at] and (end is None or offset + size <= end)
@@ -86,6 +95,8 @@ def plainly(first: int, found: Units, log: tuple[int, int | None]) -> Served:
 @example([(1, units(300, 0, 12), 1, (0, 200))], 3)  # a queue beyond the log
 @example([(0, units(0, 0, 12), 2, (500, 600)), (2, units(0, 3, 2), 0, (0, None))], 3)  # nothing left by retention
 @example([(0, units(0, 0, 12), 0, (85, 600))], 2)  # the first ones cut by retention
+@example([(0, units(0, 0, 12, frozenset(range(3, 9))), 0, (0, 600))], 2)  # whole ranges and a file without units
+@example([(0, units(0, 0, 12, frozenset(range(6))), 0, (0, 600))], 2)  # a zeroed head
 @example([(0, units(100, 0, 12), 0, (200, 200))], 3)  # some below the log, the others above it
 def test_every_way_to_cut_a_queue_and_both_jobs_say_the_same(
     replicas: list[tuple[int, Units, int, tuple[int, int | None]]], range_units: int
@@ -101,3 +112,12 @@ def test_every_way_to_cut_a_queue_and_both_jobs_say_the_same(
 
         assert in_both_jobs(stores, logs, range_units) == expected
         assert in_both_jobs(stores, logs, 1 << 20) == expected
+
+
+def test_a_missing_file_is_a_hole_and_not_the_end(tmp_path: Path) -> None:
+    store = Store("a", str(tmp_path))
+    write_queue(tmp_path, 0, units(0, 0, 14), 0)
+    (tmp_path / "consumequeue" / "T" / "0" / f"{FILE_UNITS * UNIT_BYTES:020d}").unlink()
+
+    for range_units in (2, 3, 1 << 20):
+        assert in_both_jobs([store], {"a": LogRange(0, None)}, range_units) == [(0, 14)]
