@@ -11,9 +11,9 @@ same contents for the same reason.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.layout import Store, read_layout
 from understudy.spark_tools.plan import Plan, PlanError, anchors
 from understudy.spark_tools.storage import local_path
+from understudy.spark_tools.store_lock import store_lock
 
 DONE = "done"
 PENDING = "pending"
@@ -55,26 +56,6 @@ def store_path(plan: Plan, name: str, moved: dict[str, str]) -> str:
     if local is None:
         raise PlanError(f"store {name} is at {path}: offsets can only be written to local files or to live brokers")
     return local
-
-
-def check_stopped(path: str) -> None:
-    """Makes sure that no broker has the store open.
-
-    Raises:
-        PlanError: when one holds its lock.
-    """
-    lock = os.path.join(path, "lock")
-    if not os.path.exists(lock):
-        return
-    with open(lock, "r+b") as file:
-        try:
-            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise PlanError(
-                    f"a broker is running on {path}: stop it, or apply to the live broker with --broker"
-                ) from None
-            raise
 
 
 def current_bytes(path: str) -> bytes | None:
@@ -216,17 +197,23 @@ class OfflineApply:
                 found.setdefault(name, {})[file] = data
         return found
 
-    def begin(self, now_ms: int) -> list[Target]:
+    @contextmanager
+    def _stores_held(self) -> Iterator[None]:
+        """Holds the locks of all stores, so that no broker starts on one of them before both files are written."""
+        with ExitStack() as held:
+            for path in sorted({store_path(self.plan, name, self.moved) for name in self.plan.stores}):
+                held.enter_context(store_lock(path))
+            yield
+
+    def _begin(self, now_ms: int) -> list[Target]:
         """Checks that the plan may be applied, saves copies of the tables, and returns what is to be written.
 
         Raises:
-            PlanError: when inputs changed, a broker runs, or the plan was applied and undone already.
+            PlanError: when inputs changed, or the plan was applied and undone already.
         """
         state = self._state()
         if state in ("undo", "undone"):
             raise PlanError("this plan was undone: make a new one with reconcile")
-        for name in self.plan.stores:
-            check_stopped(store_path(self.plan, name, self.moved))
         if not state:
             changed = changed_inputs(self.plan, self.moved)
             if changed:
@@ -244,20 +231,26 @@ class OfflineApply:
         return targets(self.plan, self._originals(), started)
 
     def apply(self, now_ms: int) -> list[tuple[Target, str]]:
-        """Writes the tables; returns each with DONE or CHANGED. Running it again, or after a kill, is harmless."""
-        results = []
-        for target in self.begin(now_ms):
-            path = self._path(target.store, target.path)
-            status = self._status(target, path)
-            if status == PENDING:
-                digests = {"before": target.before_digest, "after": sha256(target.after)}
-                self.journal.write({"event": "write", "store": target.store, "file": target.path, **digests})
-                replace_file(path, target.after)
-                status = DONE
-            results.append((target, status))
-        if all(status == DONE for _, status in results) and self._state() == "begin":
-            self.journal.write({"event": "end", "plan": self.plan.digest})
-        return results
+        """Writes the tables; returns each with DONE or CHANGED. Running it again, or after a kill, is harmless.
+
+        Raises:
+            PlanError: when inputs changed, a broker runs, or the plan was applied and undone already.
+        """
+        with self._stores_held():
+            results = [(target, self._write(target)) for target in self._begin(now_ms)]
+            if all(status == DONE for _, status in results) and self._state() == "begin":
+                self.journal.write({"event": "end", "plan": self.plan.digest})
+            return results
+
+    def _write(self, target: Target) -> str:
+        path = self._path(target.store, target.path)
+        status = self._status(target, path)
+        if status != PENDING:
+            return status
+        digests = {"before": target.before_digest, "after": sha256(target.after)}
+        self.journal.write({"event": "write", "store": target.store, "file": target.path, **digests})
+        replace_file(path, target.after)
+        return DONE
 
     @staticmethod
     def _status(target: Target, path: str) -> str:
@@ -275,26 +268,25 @@ class OfflineApply:
         state = self._state()
         if not state:
             raise PlanError("nothing to undo: the journal has no apply of this plan")
-        for name in self.plan.stores:
-            check_stopped(store_path(self.plan, name, self.moved))
-        started = list(self.journal.of("begin"))[-1]["now_ms"]
-        if state not in ("undo", "undone"):
-            self.journal.write({"event": "undo", "plan": self.plan.digest})
-        results = []
-        for target in reversed(targets(self.plan, self._originals(), started)):
-            path = self._path(target.store, target.path)
-            data = current_bytes(path)
-            if data == target.before:
-                status = DONE
-            elif data == target.after:
-                if target.before is None:
-                    remove_file(path)
-                else:
-                    replace_file(path, target.before)
-                status = DONE
-            else:
-                status = CHANGED
-            results.append((target, status))
-        if all(status == DONE for _, status in results) and self._state() == "undo":
-            self.journal.write({"event": "undone", "plan": self.plan.digest})
-        return results
+        with self._stores_held():
+            started = list(self.journal.of("begin"))[-1]["now_ms"]
+            if state not in ("undo", "undone"):
+                self.journal.write({"event": "undo", "plan": self.plan.digest})
+            before = reversed(targets(self.plan, self._originals(), started))
+            results = [(target, self._take_back(target)) for target in before]
+            if all(status == DONE for _, status in results) and self._state() == "undo":
+                self.journal.write({"event": "undone", "plan": self.plan.digest})
+            return results
+
+    def _take_back(self, target: Target) -> str:
+        path = self._path(target.store, target.path)
+        data = current_bytes(path)
+        if data == target.before:
+            return DONE
+        if data != target.after:
+            return CHANGED
+        if target.before is None:
+            remove_file(path)
+        else:
+            replace_file(path, target.before)
+        return DONE

@@ -16,10 +16,10 @@ from understudy.spark_tools.offline import (
     Target,
     changed_inputs,
     check_readable,
-    check_stopped,
     store_path,
 )
 from understudy.spark_tools.plan import Plan, PlanError, load_plan
+from understudy.spark_tools.store_lock import check_stopped
 
 Say = Callable[[str], None]
 SHOWN_CHANGES = 50

@@ -19,6 +19,7 @@ pytest.importorskip("pyarrow")
 
 from spark_plans import CREATED_MS, TABLE, Run, changes, table_bytes, write_stores, write_test_plan
 
+from understudy.runtime.disk import RealLock
 from understudy.spark_tools import durable, exits, offline
 from understudy.spark_tools.kernels import tables
 from understudy.spark_tools.offline import OfflineApply
@@ -134,6 +135,54 @@ def test_a_store_with_a_running_broker_is_refused(tmp_path: Path, run: Run) -> N
         assert table_bytes(stores) == before
         broker.communicate("\n", timeout=20)
     assert run("plan", "apply", plan) == exits.AGREE
+
+
+def test_no_broker_starts_between_the_check_and_the_last_write(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process tries the lock in the middle of apply and of undo, as Java brokers do, and as ours do."""
+    stores = write_stores(tmp_path)
+    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    starts = (
+        "import fcntl,sys\nfor lock in (lambda f: fcntl.lockf(f,fcntl.LOCK_EX|fcntl.LOCK_NB,1),"
+        " lambda f: fcntl.flock(f,fcntl.LOCK_EX|fcntl.LOCK_NB)):\n"
+        "  try: lock(open(sys.argv[1],'r+b')); print('started')\n  except OSError: print('refused')"
+    )
+    seen: list[str] = []
+    real = offline.replace_file
+
+    def try_to_start(path: str, data: bytes) -> None:
+        if path.endswith(TABLE):
+            for root in stores.values():
+                command = [sys.executable, "-c", starts, root / "lock"]
+                seen.extend(subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.split())
+        real(path, data)
+
+    monkeypatch.setattr(offline, "replace_file", try_to_start)
+
+    assert run("plan", "apply", plan) == exits.AGREE
+    assert run("plan", "undo", plan) == exits.AGREE
+
+    assert seen == ["refused"] * len(seen)
+    assert len(seen) == 2 * 2 * 2 * 2  # writes of each table by apply and undo, stores, kinds of locks
+    for root in stores.values():
+        RealLock(str(root / "lock")).release()
+
+
+@pytest.mark.parametrize("words", [["apply"], ["apply", "--dry-run"]])
+def test_the_lock_of_our_broker_is_seen_in_one_line(tmp_path: Path, run: Run, words: list[str]) -> None:
+    stores = write_stores(tmp_path)
+    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    before = table_bytes(stores)
+    lock = RealLock(str(stores["b"] / "lock"))
+    try:
+        assert run("plan", *words, plan) == exits.REFUSED
+        assert run.said[-1] == (
+            f"refused: a broker is running on {stores['b']}: stop it, or apply to the live broker with --broker"
+        )
+        assert table_bytes(stores) == before
+    finally:
+        lock.release()
 
 
 @pytest.mark.parametrize("edit", ["proposed", "cut", "joined", "header", "garbage", "empty"])
