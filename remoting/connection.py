@@ -16,6 +16,8 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
+from operator import length_hint
 
 import trio
 
@@ -75,7 +77,6 @@ class Connection:
         self._outbox = Outbox(stream, clock, limits, self._load.outgoing, self.close)
         self._corked_bytes = 0
         self._incoming_bytes = 0
-        self._busy = False
         self._pending: dict[int, _Pending] = {}
         self._nursery: trio.Nursery | None = None
 
@@ -116,7 +117,7 @@ class Connection:
         """
         cork = self._cork
         if cork is not None:  # only while the connection is open
-            if isinstance(frame, (bytes, bytearray, memoryview)):
+            if type(frame) is bytes or isinstance(frame, (bytes, bytearray, memoryview)):  # nearly always the first
                 cork.append(frame)
                 self._corked_bytes += len(frame)
             else:
@@ -124,7 +125,8 @@ class Connection:
                 self._corked_bytes += sum(map(len, frame))
         elif not self.closed.is_set():
             self._last_active = self._clock.monotonic()
-            self._outbox.send((frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame)
+            parts = (frame,) if isinstance(frame, (bytes, bytearray, memoryview)) else frame
+            self._outbox.send(parts, sum(map(len, parts)))
 
     def respond(self, request: Command, answer: Command) -> None:
         """Send *answer* to *request*, unless the request was one-way."""
@@ -222,33 +224,57 @@ class Connection:
         """Read until the connection ends; return why."""
         reader = FrameReader(self._limits.frame_bytes, self._limits.header_bytes)
         receive, size = self._stream.receive_some, self._limits.receive_bytes
+        incomplete, unsent, send = reader.incomplete, self._outbox.unsent, self._outbox.send
+        monotonic, turn, most = self._clock.monotonic, self._load.turn, self._limits.pause_bytes
         try:
-            first = await self._first_bytes() if proxied else b""
-            while True:
-                data = first or await receive(size)
-                first = b""
-                if not data:
-                    return "closed by the peer"
+            data = await self._first_bytes() if proxied else await receive(size)
+            while data:
                 commands = reader.feed(data)
                 del data
-                if reader.pending_bytes != self._incoming_bytes:
+                if incomplete or self._incoming_bytes:
                     self._count_incoming(reader)
                     if self._incoming_bytes > _MUCH_BYTES and not commands:
-                        async with self._load.turn:
+                        async with turn:
                             pass  # peers that send much have their turns, too
-                left = 0
-                if len(commands) <= _MANY_COMMANDS and not self._busy:
-                    left = self._part(commands, 0, dispatch, handed_on, answered)
-                    if self._outbox and self._outbox.choked:
+                done, count = 0, len(commands)
+                takes_turn = count > _MANY_COMMANDS
+                while True:
+                    if takes_turn:
+                        await turn.acquire()
+                    try:
+                        cork = self._cork = []
+                        self._corked_bytes = 0
+                        if count <= _LOOK_AT_CLOCK and not done:  # nearly always: no look at the clock is due
+                            for command in commands:
+                                done += 1
+                                if command.flag & 1:
+                                    self._on_response(command)
+                                    continue
+                                dispatch(self, command)
+                                if self._corked_bytes > most:
+                                    break
+                        else:
+                            done = self._hand_on(commands, done, dispatch)
+                        if handed_on is not None:
+                            handed_on()
+                        self._cork = None
+                        if cork:
+                            send(cork, self._corked_bytes)
+                        self._last_active = monotonic()
+                        if answered is not None:
+                            answered()
+                    finally:
+                        if takes_turn:
+                            turn.release()
+                    if unsent and self._outbox.choked:
                         await self._outbox.wait_drained()
-                while left >= 0:
-                    async with self._load.turn:
-                        left = self._part(commands, left, dispatch, handed_on, answered)
-                    self._busy = left >= 0
-                    if self._outbox and self._outbox.choked:
-                        await self._outbox.wait_drained()
+                    if done == count:
+                        break
+                    takes_turn = True
                 if reader.error is not None:
                     raise reader.error
+                data = await receive(size)
+            return "closed by the peer"
         except (FrameError, proxy_protocol.PreambleError) as error:
             log.warning("bad frame, connection closed", peer=self.address, why=error)
             return f"bad frame: {error}"
@@ -257,56 +283,25 @@ class Connection:
         finally:
             self._cork = None
 
-    def _part(
-        self,
-        commands: list[Command],
-        first: int,
-        dispatch: Dispatch,
-        handed_on: Callable[[], None] | None,
-        answered: Callable[[], None] | None,
-    ) -> int:
-        """Hand on *commands* from number *first* and send their answers; return as :meth:`_hand_on` does."""
-        cork = self._cork = []
-        self._corked_bytes = 0
-        left = -1
-        if len(commands) == 1:  # nearly always, from a peer that waits for each answer
-            command = commands[0]
-            if command.flag & 1:
-                self._on_response(command)
-            else:
-                dispatch(self, command)
-        else:
-            left = self._hand_on(commands, first, dispatch)
-        if handed_on is not None:
-            handed_on()
-        self._cork = None
-        if cork:
-            self._outbox.send(cork)
-        self._last_active = self._clock.monotonic()
-        if answered is not None:
-            answered()
-        return left
-
     def _hand_on(self, commands: list[Command], first: int, dispatch: Dispatch) -> int:
-        """Hand on *commands* from number *first*; return the number of the next one if the receive is cut, else -1."""
+        """Hand on *commands* from number *first*; return how many are handed on, fewer than all when it is cut."""
         most, count, until = self._limits.pause_bytes, len(commands), 0.0
+        rest = iter(commands[first:] if first else commands)
         for group in range(first, count, _LOOK_AT_CLOCK):
-            number = group
-            for command in commands[group : group + _LOOK_AT_CLOCK]:
-                number += 1
+            if group > first:
+                now = self._clock.monotonic()
+                if not until:
+                    until = now + self._limits.turn_seconds
+                elif now > until:
+                    return group
+            for command in islice(rest, _LOOK_AT_CLOCK):
                 if command.flag & 1:
                     self._on_response(command)
                     continue
                 dispatch(self, command)
                 if self._corked_bytes > most:
-                    return number if number < count else -1
-            if number < count:
-                now = self._clock.monotonic()
-                if not until:
-                    until = now + self._limits.turn_seconds
-                elif now > until:
-                    return number
-        return -1
+                    return count - length_hint(rest)
+        return count
 
     def _count_incoming(self, reader: FrameReader) -> None:
         """Count the incomplete frame into what the process holds; refuse its request when that is too much."""

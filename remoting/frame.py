@@ -38,9 +38,10 @@ class FrameReader:
 
     Attributes:
         error: what is wrong behind the commands that were returned last.
+        incomplete: the bytes of an incomplete frame; the same object for good, so that a fast path may look at it.
     """
 
-    __slots__ = ("_header_limit", "_kept", "_length_limit", "_needed", "_skipping", "error")
+    __slots__ = ("_header_limit", "_length_limit", "_needed", "_skipping", "error", "incomplete")
 
     def __init__(
         self, frame_limit_bytes: int = FRAME_LIMIT_BYTES, header_limit_bytes: int = HEADER_LIMIT_BYTES
@@ -48,14 +49,14 @@ class FrameReader:
         self._length_limit = frame_limit_bytes - 4  # of what the length field counts
         self._header_limit = min(header_limit_bytes, 0xFFFFFF)  # its length has 24 bits, its type is above them
         self.error: FrameError | None = None
-        self._kept = bytearray()
+        self.incomplete = bytearray()
         self._needed = 8  # bytes that must have arrived before another look can find a frame
         self._skipping = 0  # bytes of a refused frame that are still to come
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of an incomplete frame held so far."""
-        return len(self._kept)
+        return len(self.incomplete)
 
     def feed(self, data: bytes) -> list[Command]:
         """Take the next bytes and return every command completed by them, in order.
@@ -70,12 +71,12 @@ class FrameReader:
             skipped = min(self._skipping, len(data))
             self._skipping -= skipped
             data = data[skipped:]
-        if self._kept:
-            self._kept += data
-            if len(self._kept) < self._needed:
+        if self.incomplete:
+            self.incomplete += data
+            if len(self.incomplete) < self._needed:
                 return []
-            data = bytes(self._kept)
-            self._kept.clear()
+            data = bytes(self.incomplete)
+            self.incomplete.clear()
         commands: list[Command] = []
         at, end = 0, len(data)
         needed = 8
@@ -100,7 +101,8 @@ class FrameReader:
                     except HeaderError as error:
                         raise FrameError(str(error)) from None
                     command.serialize = kind
-                command.body = data[body_at:frame_end]
+                if body_at < frame_end:
+                    command.body = data[body_at:frame_end]
                 commands.append(command)
                 at = frame_end
         except FrameError as error:
@@ -109,7 +111,7 @@ class FrameReader:
             self.error = error
             return commands
         if at < end:
-            self._kept += data[at:] if at else data
+            self.incomplete += data[at:] if at else data
         self._needed = needed
         return commands
 
@@ -119,18 +121,18 @@ class FrameReader:
         Returns:
             The command of its header, without body; ``None`` when the header is not complete, and nothing changes then.
         """
-        if len(self._kept) < 8:
+        if len(self.incomplete) < 8:
             return None
-        length, kind_and_length = _HEAD.unpack_from(self._kept)
+        length, kind_and_length = _HEAD.unpack_from(self.incomplete)
         kind, header_length = kind_and_length >> 24, kind_and_length & 0xFFFFFF
-        if len(self._kept) < 8 + header_length:
+        if len(self.incomplete) < 8 + header_length:
             return None
         try:
-            command = _DECODERS[kind](bytes(self._kept[8 : 8 + header_length]))
+            command = _DECODERS[kind](bytes(self.incomplete[8 : 8 + header_length]))
         except HeaderError as error:
             raise FrameError(str(error)) from None
-        self._skipping = 4 + length - len(self._kept)
-        self._kept.clear()
+        self._skipping = 4 + length - len(self.incomplete)
+        self.incomplete.clear()
         self._needed = 8
         return command
 

@@ -39,6 +39,7 @@ class Outbox:
     Attributes:
         last_sent: monotonic seconds of the last progress of the sending task.
         nursery: where the sending task runs; ``None`` until the connection is served.
+        unsent: what waits; the same list for good, so that a fast path may look at it.
     """
 
     def __init__(
@@ -56,12 +57,9 @@ class Outbox:
         self._limits = limits
         self._total = total
         self._close = close
-        self._parts: list[Buffer] = []
+        self.unsent: list[Buffer] = []
         self._waiting_bytes = 0
         self._when_drained: list[Callable[[], None]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._parts)
 
     @property
     def choked(self) -> bool:
@@ -69,13 +67,13 @@ class Outbox:
         waiting = self._waiting_bytes
         return waiting > self._limits.pause_bytes or (waiting > 0 and not self._total.allows(self))
 
-    def send(self, parts: Sequence[Buffer]) -> None:
-        """Send *parts*, or keep what the network does not take now."""
-        if self._parts:
+    def send(self, parts: Sequence[Buffer], size_bytes: int) -> None:
+        """Send *parts*, *size_bytes* in all, or keep what the network does not take now."""
+        if self.unsent:
             self._keep(parts, 0)
             return
         sent = self._stream.send_nowait(parts)
-        if sent < sum(map(len, parts)):
+        if sent < size_bytes:
             self._keep(parts, sent)
             if self.nursery is not None:
                 self.nursery.start_soon(self._drain)
@@ -86,14 +84,14 @@ class Outbox:
 
     async def wait_drained(self) -> None:
         """Wait until nothing waits any more."""
-        if self._parts:
+        if self.unsent:
             drained = trio.Event()
             self._when_drained.append(drained.set)
             await drained.wait()
 
     def drop(self) -> None:
         """Forget what waits, of a connection that ends."""
-        self._parts.clear()
+        self.unsent.clear()
         self._total.change(self, -self._waiting_bytes)
         self._waiting_bytes = 0
 
@@ -114,7 +112,7 @@ class Outbox:
             if skip >= size:
                 skip -= size
                 continue
-            self._parts.append(memoryview(part)[skip:] if skip else part)
+            self.unsent.append(memoryview(part)[skip:] if skip else part)
             self._waiting_bytes += size - skip
             skip = 0
         waiting, total = self._waiting_bytes, self._total
@@ -131,14 +129,14 @@ class Outbox:
 
     async def _drain(self) -> None:
         """Send what waits; the only task that may wait for the network to take bytes."""
-        while self._parts:
+        while self.unsent:
             count = size = 0
-            for part in self._parts:
+            for part in self.unsent:
                 count += 1
                 size += len(part)
                 if size >= _SEND_CHUNK_BYTES:
                     break
-            chunk = b"".join(self._parts[:count])
+            chunk = b"".join(self.unsent[:count])
             with self._clock.move_on_after(self._limits.stall_seconds) as scope:
                 try:
                     await self._stream.send_all(chunk)
@@ -148,10 +146,10 @@ class Outbox:
             if scope.cancelled_caught:
                 self._close(f"slow reader: took nothing for {self._limits.stall_seconds:g} s")
                 return
-            if not self._parts:
+            if not self.unsent:
                 return  # disconnected meanwhile
             self.last_sent = self._clock.monotonic()
-            del self._parts[:count]  # only now: until then writes must queue behind the bytes under way
+            del self.unsent[:count]  # only now: until then writes must queue behind the bytes under way
             self._waiting_bytes -= size
             self._total.change(self, -size)
         self._tell_drained()
