@@ -50,7 +50,7 @@ class Situation:
         master_returning: the master has just said that it comes back.
         master_declines: the master's own ``enableSlaveActingMaster`` is false.
         contact_lost: no name server has answered for longer than the group's timeout.
-        slaves_silent: a slave that the last view shows has not been heard for as long as that.
+        slaves_silent: a slave that the last view shows, or that has come since, has not been heard for as long as that.
         left_out: the slaves without which pre-online went on and that were not heard since, for people.
         topics_missing: the log holds topics that have no row.
     """

@@ -239,12 +239,17 @@ class RoleServices:
         return 1.5 * self._broker.options.store.ha_send_heartbeat_interval
 
     def _slaves_silent(self, limit_ms: float) -> bool:
-        """Return whether a slave that the last view shows has got nothing for *limit_ms*, as far as it says."""
-        master = self._broker.replication.master
-        if master is None or not self._broker.presence.state.guarded:
+        """Return whether a slave has got nothing for *limit_ms*, as far as it says.
+
+        Those of the last view count, and those that have come since: a slave that acts must not be overlooked because
+        another one, which the view did not show yet, has come in its place.
+        """
+        master, presence = self._broker.replication.master, self._broker.presence.state
+        if master is None or not presence.guarded:
             return False
         known = set(self._broker.member_group.members or {}) - {self._broker.identity.broker_id}
-        return master.heard_within(limit_ms / 1000) < len(known)
+        missed = master.misses(limit_ms / 1000, since=(presence.contact_ms or 0) / 1000)
+        return missed or master.heard_within(limit_ms / 1000) < len(known)
 
     def _may_be_acted_for(self) -> bool:
         """Return whether what this master delivers now could be delivered by a slave as well.

@@ -74,6 +74,7 @@ class HaMaster:
         self._bind_to = (host, port)
         self._listener = listener
         self._slaves: dict[int, _Slave] = {}
+        self._lost: dict[str, float] = {}  # hosts whose newest connection ended, and when
         self._next_number = 0
         self._grown: trio.Event | None = None
         self.acknowledged: list[Callable[[], None]] = []
@@ -108,9 +109,21 @@ class HaMaster:
     def heard_within(self, seconds: float) -> int:
         """Return how many connected slaves said something in the last *seconds* and get what is sent to them."""
         now = self._world.clock.monotonic()
-        return sum(
-            slave.heard_at >= now - seconds and not slave.stalled(now, seconds) for slave in self._slaves.values()
-        )
+        return sum(slave.heard(now, seconds) for slave in self._slaves.values())
+
+    def misses(self, seconds: float, since: float) -> bool:
+        """Return whether a slave that was connected in this time is not heard now, as far as hosts tell slaves apart.
+
+        A number of slaves that are heard does not say it: one may have left while another came.
+
+        Args:
+            seconds: as for :meth:`heard_within`.
+            since: monotonic time in seconds; who left before does not matter, and is forgotten.
+        """
+        now = self._world.clock.monotonic()
+        self._lost = {host: ended for host, ended in self._lost.items() if ended >= since}
+        newest = {slave.host: slave for slave in self._slaves.values() if slave.replica.known}
+        return bool(self._lost) or any(not slave.heard(now, seconds) for slave in newest.values())
 
     def in_sync_count(self, stalled_seconds: float = math.inf) -> int:
         """Return how many replicas, this one included, are in sync with the end of the log.
@@ -174,7 +187,7 @@ class HaMaster:
     async def _serve(self, stream: ByteStream) -> None:
         self._next_number += 1
         number = self._next_number
-        slave = self._slaves[number] = _Slave(f"{stream.peer[0]}:{stream.peer[1]}", _Flow(self._world))
+        slave = self._slaves[number] = _Slave(stream.peer[0], stream.peer[1], _Flow(self._world))
         log.info("slave connected", peer=slave.address)
         self._tell(self.membership_changed)
         why = "stopped by this side"
@@ -187,10 +200,16 @@ class HaMaster:
             why = "broken by the peer or the network"
         finally:
             del self._slaves[number]
+            self._left(slave)
             log.info("slave gone", peer=slave.address, acknowledged=slave.replica.acknowledged, why=why)
             self._tell(self.membership_changed)
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await stream.aclose()
+
+    def _left(self, slave: _Slave) -> None:
+        again = any(other.host == slave.host and other.replica.known for other in self._slaves.values())
+        if slave.replica.known and not again:
+            self._lost[slave.host] = self._world.clock.monotonic()
 
     async def _read(self, stream: ByteStream, slave: _Slave) -> str:
         """Take reports until the connection must end; return why."""
@@ -234,6 +253,7 @@ class HaMaster:
             if why_not:
                 return why_not
             slave.started.set()
+            self._lost.pop(slave.host, None)
         if slave.replica.acknowledged > before.acknowledged:
             has_all = slave.replica.acknowledged >= self._store.max_physical_offset
             slave.waits_since = math.inf if has_all else slave.heard_at
@@ -323,8 +343,9 @@ async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
 
 
 class _Slave:
-    def __init__(self, address: str, flow: _Flow) -> None:
-        self.address = address
+    def __init__(self, host: str, port: int, flow: _Flow) -> None:
+        self.host = host
+        self.address = f"{host}:{port}"
         self.flow = flow
         self.replica = Replica()
         self.next_offset = -1
@@ -335,6 +356,10 @@ class _Slave:
     def stalled(self, now: float, seconds: float) -> bool:
         """Return whether it was sent something and has not reported more for *seconds*."""
         return now - self.waits_since > seconds
+
+    def heard(self, now: float, seconds: float) -> bool:
+        """Return whether it said something in the last *seconds* and gets what is sent to it."""
+        return self.heard_at >= now - seconds and not self.stalled(now, seconds)
 
 
 class _Flow:

@@ -109,6 +109,31 @@ def test_a_master_that_only_the_name_servers_have_lost_delivers_nothing_beside_i
     run(scenario)
 
 
+def test_a_master_that_name_servers_have_lost_sees_a_slave_leave_while_another_one_comes() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            # given a master that is cut off from the name servers when they show it one slave only
+            await ring.cluster.kill("c3")
+            await until(lambda: master.member_group.members is not None and len(master.member_group.members) == 2, 15)
+            due = await send_delayed(ring, 40, 4, pause_seconds=0.1)
+            cut = Accident(ring.cluster, Fault("cut-off-servers", "c1"), HOSTS)
+            await cut.begin()
+            # when the other slave copies from it again before the first one acts
+            await ring.cluster.restart("c3")
+            await until(lambda: acting(ring) == [slave], 15)
+            assert master.replication.master is not None
+            assert master.replication.master.connection_count == 1
+            # then it delivers nothing beside the one that acts
+            await until(lambda: "schedule" not in master.services.running(), 1)
+            await trio.sleep(35)
+            assert Counter(due.keys()) == delivered(ring)
+            await cut.end()
+            await until(lambda: acting(ring) == [], 30)
+
+    run(scenario)
+
+
 # --- name servers that see different things ------------------------------------------------------------------------
 
 
