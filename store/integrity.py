@@ -48,9 +48,10 @@ def _is_usual(view: memoryview, at: int, physical: int, size: int, queue: Consum
     """Whether a whole record that stands in one queue begins at byte *at*; the quick way to say so of most records."""
     if size < HEAD.size + len(queue.topic_field) or at + size > len(view):
         return False
-    head = HEAD.unpack_from(view, at)
-    _, _, crc, _, _, _, _, flags, _ = head
-    if head[:2] != (size, queue.magic) or (head[3], head[5], head[6]) != (queue.queue_id, offset, physical):
+    length, magic, crc, queue_id, _, own_offset, own_physical, flags, _ = HEAD.unpack_from(view, at)
+    if own_physical != physical or own_offset != offset or length != size:
+        return False
+    if queue_id != queue.queue_id or magic != queue.magic:
         return False
     body_at = at + BODY_LENGTH_AT[flags >> 4 & 3] + 4
     if body_at > at + size:

@@ -150,6 +150,7 @@ class Reader:
             parts: list[memoryview] = []
             base, end, view = log.base, log.base + log.at, log.view
             start = stop = last = last_size = -1
+            oldest = core.trusted_from
             total = count = scanned = 0
             for physical, size, code in UNIT.iter_unpack(units):
                 if accept is not None and not accept(code):
@@ -178,6 +179,8 @@ class Reader:
                             break
                         view, base, end = core.segments.view(segment), segment.start, segment.end
                     start, stop = physical, physical + size
+                    if physical < oldest:
+                        oldest = physical
                 last, last_size = physical, size
                 count += 1
                 total += size
@@ -191,7 +194,8 @@ class Reader:
                     and own_offset(parts[-1], last - start, last_size) == last_place
                     and own_offset(first, 0, size_of(first)) >= offset
                     and (
-                        queue.whole_from <= offset <= offset + scanned <= queue.whole_to
+                        oldest >= core.trusted_from
+                        or queue.whole_from <= offset <= offset + scanned <= queue.whole_to
                         or self._are_whole(queue, offset, units[: scanned * UNIT_BYTES], accept)
                     )
                 ):

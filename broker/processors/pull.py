@@ -206,7 +206,7 @@ class PullProcessor:
         status = found.status
         offsets.record_pull(group, topic, queue_id, found.next_begin_offset)
         if may_wait and sys_flag & COMMIT_OFFSET:
-            self._commit(ext, group, topic, queue_id)
+            self._commit(ext, group, topic, queue_id, found.max_offset)
         suggested = row.broker_id
         if found.suggest_slave and config.slave_read_enable:
             suggested = row.which_broker_when_consume_slowly
@@ -284,16 +284,17 @@ class PullProcessor:
         # Nothing can arrive between the read above and here: neither yields.
         hold.park(parked, (topic, queue_id), wait_ms)
 
-    def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int) -> None:
+    def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int, end: int) -> None:
         try:
             offset = int(ext.get("commitOffset") or -1)
         except ValueError:
             return
-        end = self._parts.store.max_queue_offset(topic, queue_id)
-        if commit_refusal(offset, end, is_slave=self._parts.identity.role.is_slave) is None:
-            offsets = self._parts.offsets
+        parts = self._parts
+        # Nearly always it is an offset of the queue as it is.
+        if 0 <= offset <= end or commit_refusal(offset, end, is_slave=parts.identity.role.is_slave) is None:
+            offsets = parts.offsets
             if offsets.commit_unless_reset(group, topic, queue_id, offset) and offsets.following:
-                self._parts.note_commit(group, topic, queue_id, offset)
+                parts.note_commit(group, topic, queue_id, offset)
 
     def _group(self, group: str) -> GroupConfig:
         row = self._parts.groups.get(group)
