@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from understudy.spark_tools import exits, session
+from understudy.spark_tools import exits, rules, session
 from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, write_report
 from understudy.spark_tools.storage import local_path, remote
+from understudy.spark_tools.times import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,11 @@ def progress_table(facts: list[StoreFacts]) -> Table:
     held = [progress_of(item) for item in facts]
     names = sorted({name for values in held for name in values})
     rows = [
-        (name, *(values.get(name) for values in held), len({values.get(name) for values in held}) == 1)
+        (
+            name,
+            *(moment(values.get(name)) if "timestamp" in name else values.get(name) for values in held),
+            len({values.get(name) for values in held}) == 1,
+        )
         for name in names
     ]
     return Table("Delay and timer progress", ("what", *(item.store.name for item in facts), "equal"), rows)
@@ -90,6 +96,11 @@ def exit_code(facts: list[StoreFacts], differ: bool) -> int:
     if any(item.damaged for item in facts):
         return exits.DAMAGED
     return exits.DIFFER if differ else exits.AGREE
+
+
+def worst_first(code: int, found: list[Table], faults: Table) -> list[Table]:
+    """Tables of a report: faults of the inputs stand in front where they make the rest doubtful."""
+    return [faults, *found] if code == exits.DAMAGED else [*found, faults]
 
 
 def verdict_line(code: int, text: str) -> str:
@@ -171,7 +182,11 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
             "evidence": evidence,
         },
         [bars("Queues of groups by class", sorted(counts.items(), key=lambda item: -item[1]))] if counts else [],
-        [_offset_table(evidence, names, differ), progress_table(facts), store_table(facts), fault_table(facts)],
+        worst_first(
+            code,
+            [_offset_table(evidence, names, differ), progress_table(facts), store_table(facts)],
+            fault_table(facts),
+        ),
     )
     worst = _saved_by_group(evidence)
     if worst:
@@ -222,27 +237,41 @@ def differing_rows(evidence: str) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
+def worst_rows(evidence: str, most: int) -> list[dict[str, Any]]:
+    """The worst keys of the evidence: by class, then by messages lost or repeated, then by name.
+
+    Reads batch by batch and keeps no more than `most` rows.
+    """
+    from pyarrow import compute
+
+    rank = {name: number for number, name in enumerate(rules.WORST_FIRST)}
+
+    def severity(row: dict[str, Any]) -> tuple[object, ...]:
+        messages = row["repeated"] + row["skipped"] + row["saved"]
+        return rank[row["class"]], -messages, row["topic"], row["consumer_group"], row["queue_id"]
+
+    batches = open_dataset(evidence).to_batches(filter=compute.field("class") != "equal", batch_size=10_000)
+    return nsmallest(most, (row for batch in batches for row in batch.to_pylist()), key=severity)
+
+
 def _offset_table(evidence: str, names: list[str], total: int) -> Table:
-    rows = []
-    for row in differing_rows(evidence):
-        rows.append(
-            (
-                row["topic"],
-                row["consumer_group"],
-                row["queue_id"],
-                row["class"],
-                *row["offsets"],
-                row["proposed"],
-                row["repeated"],
-                row["skipped"],
-                row["saved"],
-                row["reason"],
-            )
+    rows = [
+        (
+            row["topic"],
+            row["consumer_group"],
+            row["queue_id"],
+            row["class"],
+            *row["offsets"],
+            row["proposed"],
+            row["repeated"],
+            row["skipped"],
+            row["saved"],
+            row["reason"],
         )
-        if len(rows) >= MOST_ROWS:
-            break
+        for row in worst_rows(evidence, MOST_ROWS)
+    ]
     columns = ("topic", "group", "queue", "class", *names, "proposed", "repeated", "skipped", "saved", "reason")
-    return Table("Offsets that differ", columns, rows, total=total)
+    return Table("Offsets that differ", columns, rows, "the worst ones first", total=total)
 
 
 def _saved_by_group(evidence: str) -> list[tuple[str, float]]:

@@ -17,10 +17,12 @@ from understudy.spark_tools.commands import (
     replica_sets,
     store_table,
     verdict_line,
+    worst_first,
 )
 from understudy.spark_tools.durable import replace_file
 from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, lines, write_report
+from understudy.spark_tools.times import moment, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,13 +61,18 @@ def verify_replicas(spark: SparkSession, options: Namespace, say: Say) -> int:
             verdict_line(code, text),
             {"repair plan": os.path.join(out, "repair.jsonl")},
             [bars("Disagreements by kind", sorted(kinds.items()))] if kinds else [],
-            [
-                Table("Divergences", divergence_columns, [astuple(item) for item in found.divergences]),
-                Table("Queues and indexes", finding_columns, rows[:MOST_ROWS], total=len(rows)),
-                Table("Repair plan", ("store", "action", "what", "reason"), [astuple(step) for step in found.repairs]),
-                store_table(found.facts),
+            worst_first(
+                code,
+                [
+                    Table("Divergences", divergence_columns, [astuple(item) for item in found.divergences]),
+                    Table("Queues and indexes", finding_columns, rows[:MOST_ROWS], total=len(rows)),
+                    Table(
+                        "Repair plan", ("store", "action", "what", "reason"), [astuple(step) for step in found.repairs]
+                    ),
+                    store_table(found.facts),
+                ],
                 fault_table(found.facts),
-            ],
+            ),
         )
         codes.append(_finish(report, code, out, say))
     return max(codes, key=[exits.AGREE, exits.DIFFER, exits.DAMAGED].index)
@@ -82,8 +89,7 @@ def lag(spark: SparkSession, options: Namespace, say: Say) -> int:
         by_group[row.group] = by_group.get(row.group, 0) + row.backlog
     top = sorted(by_group.items(), key=lambda item: -item[1])[:15]
     rows = [
-        (*astuple(row), (found.now_ms - row.oldest_timestamp) / 1000 if row.oldest_timestamp else None)
-        for row in found.rows
+        (*astuple(row), found.now_ms - row.oldest_timestamp if row.oldest_timestamp else None) for row in found.rows
     ]
     columns = (
         "store",
@@ -94,20 +100,29 @@ def lag(spark: SparkSession, options: Namespace, say: Say) -> int:
         "end",
         "backlog",
         "oldest stored (ms)",
-        "oldest age (s)",
+        "oldest age (ms)",
     )
     code = exit_code(found.facts, False)
     waiting = sum(row.backlog for row in found.rows)
     report = Report(
         "Backlog",
         verdict_line(code, f"{waiting} messages wait in {len(found.rows)} of {found.total} queues of groups"),
-        {"ages measured at (ms)": found.now_ms},
+        {"ages measured at": moment(found.now_ms)},
         [],
-        [
-            Table("Backlog by queue", columns, rows[:MOST_ROWS], total=len(rows)),
-            store_table(found.facts),
+        worst_first(
+            code,
+            [
+                Table(
+                    "Backlog by queue",
+                    columns,
+                    rows[:MOST_ROWS],
+                    total=len(rows),
+                    shown={"oldest stored (ms)": moment, "oldest age (ms)": span},
+                ),
+                store_table(found.facts),
+            ],
             fault_table(found.facts),
-        ],
+        ),
     )
     if top:
         report.plots.append(bars("Backlog by group", top))
@@ -154,7 +169,20 @@ def duplicates(spark: SparkSession, options: Namespace, say: Say) -> int:
         verdict_line(code, f"{total} messages are stored more than once"),
         {"evidence": evidence},
         [bars("Extra copies by topic", sorted(by_topic.items(), key=lambda item: -item[1])[:15])] if by_topic else [],
-        [Table("Messages stored more than once", columns, rows, total=total), store_table(facts), fault_table(facts)],
+        worst_first(
+            code,
+            [
+                Table(
+                    "Messages stored more than once",
+                    columns,
+                    rows,
+                    total=total,
+                    shown={"first stored (ms)": moment, "apart (ms)": span},
+                ),
+                store_table(facts),
+            ],
+            fault_table(facts),
+        ),
     )
     return _finish(report, code, options.out, say)
 
@@ -183,12 +211,15 @@ def gaps(spark: SparkSession, options: Namespace, say: Say) -> int:
         verdict_line(code, f"{total} acknowledged messages are missing, {len(holes)} holes in queues"),
         {"acknowledged": options.acknowledged or "not given"},
         [],
-        [
-            Table("Acknowledged but missing", ("topic", "uniq key"), [tuple(row) for row in lost], total=total),
-            Table("Holes in queues", columns, [astuple(hole) for hole in holes[:MOST_ROWS]], total=len(holes)),
-            store_table(facts),
+        worst_first(
+            code,
+            [
+                Table("Acknowledged but missing", ("topic", "uniq key"), [tuple(row) for row in lost], total=total),
+                Table("Holes in queues", columns, [astuple(hole) for hole in holes[:MOST_ROWS]], total=len(holes)),
+                store_table(facts),
+            ],
             fault_table(facts),
-        ],
+        ),
     )
     return _finish(report, code, options.out, say)
 
@@ -268,7 +299,7 @@ def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
         verdict_line(code, f"{len(rows)} queues of groups translated"),
         {"source": source.path},
         [],
-        [Table("Translated offsets", columns, rows), store_table(facts), fault_table(facts)],
+        worst_first(code, [Table("Translated offsets", columns, rows), store_table(facts)], fault_table(facts)),
     )
     if rows:
         bound: dict[str, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,18 @@ _COLOURS = ("#2f6f9f", "#c2571a", "#4c8c4a", "#8a4f9e", "#b8860b", "#5f6b73", "#
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a report; `total` is the number of rows there are when not all are shown."""
+    """A table of a report; `total` is the number of rows there are when not all are shown.
+
+    `shown` says for columns of milliseconds how a page words them; it sorts by the numbers, and files for programs have
+    those.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     note: str = ""
     total: int | None = None
+    shown: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +181,17 @@ def _render_table(table: Table) -> str:
         return "".join([*parts, '<p class="note">none</p>'])
     if total > len(table.rows):
         parts.append(f'<p class="note">{len(table.rows)} of {total} rows; all of them are in the Parquet files</p>')
-    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
+    names = [name.removesuffix(" (ms)") if name in table.shown else name for name in table.columns]
+    words = [table.shown.get(name, _cell) for name in table.columns]
+    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
     parts.append(f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>')
     for row in table.rows:
         cells = []
-        for value in row:
+        for value, word in zip(row, words, strict=True):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             key = "" if value is None else str(value)
             mark = ' class="n"' if number else ""
-            cells.append(f'<td{mark} data-v="{html.escape(key)}">{html.escape(_cell(value))}</td>')
+            cells.append(f'<td{mark} data-v="{html.escape(key)}">{html.escape(word(value))}</td>')
         parts.append("<tr>" + "".join(cells) + "</tr>")
     parts.append("</tbody></table></div>")
     return "".join(parts)

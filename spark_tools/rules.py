@@ -46,6 +46,21 @@ CLASSES = (
     DIVERGED,
     INVALID,
 )
+WORST_FIRST = (
+    INVALID,
+    DIVERGED,
+    LOST,
+    GAP,
+    AHEAD,
+    NO_QUEUE,
+    RESET,
+    BEHIND,
+    AHEAD_OF_REPLICA,
+    ORPHAN_TOPIC,
+    ORPHAN_GROUP,
+    EQUAL,
+)
+"""Classes as a report lists them: what nobody can follow blindly, what loses or repeats messages, what heals itself."""
 NO_VERSION = DataVersion()
 
 

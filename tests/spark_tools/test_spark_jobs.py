@@ -175,7 +175,7 @@ def test_backlog_and_its_age(spark: Any, tmp_path: Path) -> None:
     code, said = run("lag", "--store", f"a={tmp_path / 'a'}", "--now", START_MS + 400_000, "--out", out)
 
     assert code == exits.AGREE, said
-    assert rows(out, "Backlog by queue") == [["a", "Orders", "slow", 0, 10, 100, 90, START_MS + 40_000, 360.0]]
+    assert rows(out, "Backlog by queue") == [["a", "Orders", "slow", 0, 10, 100, 90, START_MS + 40_000, 360_000]]
     assert "<polyline" in (out / "report.html").read_text()
 
 
