@@ -84,7 +84,8 @@ class AdminClient:
     def offset(self, topic: str, group: str, queue_id: int) -> int | None:
         """One committed offset as it is now, None without an entry.
 
-        Errors: AdminError also when the broker answers neither with an offset nor that there is none.
+        Raises:
+            AdminError: also when the broker answers neither with an offset nor that there is none.
         """
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "setZeroIfNotFound": False}
         answer = self.call(RequestCode.QUERY_CONSUMER_OFFSET, fields)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from heapq import nsmallest
+from heapq import merge, nlargest, nsmallest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from understudy.spark_tools.jobs.scan import StoreFacts
 
 Say = Callable[[str], None]
+ROWS_AT_ONCE = 256
 
 
 def replica_sets(stores: list[Store]) -> dict[str, list[Store]]:
@@ -228,13 +230,23 @@ def class_counts(evidence: str) -> tuple[dict[str, int], int]:
 
 
 def differing_rows(evidence: str) -> Iterator[dict[str, Any]]:
-    """Evidence of the keys on which replicas or logs do not agree, in the order of their names."""
-    from pyarrow import compute
+    """Evidence of the keys on which replicas or logs do not agree, in the order of their names.
 
-    table = open_dataset(evidence).to_table(filter=compute.field("class") != "equal")
-    order = [("topic", "ascending"), ("consumer_group", "ascending"), ("queue_id", "ascending")]
-    for batch in table.sort_by(order).to_batches(max_chunksize=10_000):
-        yield from batch.to_pylist()
+    The files of the evidence are in this order each and are merged as they are read: what is held does not grow with
+    the number of keys.
+    """
+    found = open_dataset(evidence)
+    files = [_differing(path, found.filesystem) for path in found.files]
+    return merge(*files, key=itemgetter("topic", "consumer_group", "queue_id"))
+
+
+def _differing(path: str, filesystem: Any) -> Iterator[dict[str, Any]]:
+    from pyarrow import compute, parquet
+
+    # not a scan of the dataset, which reads far ahead of the rows that are taken
+    with filesystem.open_input_file(path) as source, parquet.ParquetFile(source) as file:
+        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
+            yield from batch.filter(compute.not_equal(batch.column("class"), "equal")).to_pylist()
 
 
 def worst_rows(evidence: str, most: int) -> list[dict[str, Any]]:
@@ -277,6 +289,9 @@ def _offset_table(evidence: str, names: list[str], total: int) -> Table:
 def _saved_by_group(evidence: str) -> list[tuple[str, float]]:
     from pyarrow import compute
 
-    table = open_dataset(evidence).to_table(columns=["consumer_group", "saved"], filter=compute.field("saved") > 0)
-    sums = table.group_by("consumer_group").aggregate([("saved", "sum")]).sort_by([("saved_sum", "descending")])
-    return [(row["consumer_group"], row["saved_sum"]) for row in sums.slice(0, 15).to_pylist()]
+    saved: dict[str, int] = {}
+    columns = ["consumer_group", "saved"]
+    for batch in open_dataset(evidence).to_batches(columns=columns, filter=compute.field("saved") > 0):
+        for group, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            saved[group] = saved.get(group, 0) + count
+    return nlargest(15, saved.items(), key=itemgetter(1))

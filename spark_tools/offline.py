@@ -98,7 +98,8 @@ def table_of(store: dict[str, Any]) -> tuple[str, str]:
 def check_readable(plan: Plan, moved: dict[str, str]) -> None:
     """Makes sure that every offset table of the plan can be changed.
 
-    Errors: PlanError when neither the table nor its copy can be read.
+    Raises:
+        PlanError: when neither the table nor its copy can be read.
     """
     for name, store in plan.stores.items():
         table, loaded = table_of(store)

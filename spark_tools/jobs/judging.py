@@ -43,6 +43,9 @@ EVIDENCE = pa.schema(
 )
 
 
+IN_ORDER = [("topic", "ascending"), ("consumer_group", "ascending"), ("queue_id", "ascending")]
+"""Order of the keys within each file of the evidence, so that the files can be merged without being sorted again."""
+
 Bounds = tuple[int | None, int | None]
 
 
@@ -106,7 +109,7 @@ class _Column:
 
 
 def judge(items: Iterable[tuple[int, Any]], known: Known, tables: Sequence[str | None]) -> Iterator[pa.RecordBatch]:
-    """Verdicts on all keys of one share.
+    """Verdicts on all keys of one share, in the order of their names.
 
     Args:
         items: pieces of the offset tables and lists of what the queues serve, in any order.
@@ -119,7 +122,7 @@ def judge(items: Iterable[tuple[int, Any]], known: Known, tables: Sequence[str |
             pieces.append(item)
         else:
             served += item
-    batch = _side_by_side(pieces, served, known.stores, tables)
+    batch = _side_by_side(pieces, served, known.stores, tables).sort_by(IN_ORDER)
     for at in range(0, batch.num_rows, BATCH_ROWS):
         yield verdicts(batch.slice(at, BATCH_ROWS), known)
 

@@ -19,6 +19,8 @@ from understudy.spark_tools.reading import settle_worker
 from understudy.spark_tools.rules import Reset
 from understudy.spark_tools.storage import empty_directory, join, new_file, read_file
 
+ROW_GROUP_ROWS = 8192  # all files of the evidence are read at once, a row group of each
+
 
 def load_resets(path: str | None) -> dict[tuple[str, str, int], tuple[Reset, ...]]:
     """Recorded resets: JSON lines with topic, group, queue_id (-1: all queues), offset and time_ms.
@@ -126,5 +128,5 @@ def _write_share(
         parquet.ParquetWriter(file, EVIDENCE, compression="zstd") as writer,
     ):
         for batch in judge(items, known, tables):
-            writer.write_batch(batch)
+            writer.write_batch(batch, row_group_size=ROW_GROUP_ROWS)
     yield from changed(items, checksums)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from understudy.spark_tools import exits, rules
-from understudy.spark_tools.commands import worst_first, worst_rows
+from understudy.spark_tools.commands import differing_rows, worst_first, worst_rows
 from understudy.spark_tools.jobs.judging import EVIDENCE
 from understudy.spark_tools.report import Report, Table, as_json, render
 from understudy.spark_tools.times import moment, span
@@ -56,6 +56,36 @@ def test_the_worst_keys_come_first_and_are_those_that_are_shown(tmp_path: Path) 
 
     assert [row["consumer_group"] for row in worst_rows(place, 10)] == ["e", "d", "b", "f", "a"]
     assert [row["consumer_group"] for row in worst_rows(place, 2)] == ["e", "d"]
+
+
+def large_evidence(folder: Path, files: int, rows: int) -> str:
+    """Keys that all differ, dealt to files in turn, each file in order as the job writes it."""
+    folder.mkdir()
+    for number in range(files):
+        groups = [f"group-{row:08d}" for row in range(number, files * rows, files)]
+        columns: dict[str, list[Any]] = {name: [None] * rows for name in EVIDENCE.names}
+        columns |= {"topic": ["T"] * rows, "consumer_group": groups, "queue_id": [0] * rows}
+        columns |= {"class": [rules.BEHIND] * rows, "reason": ["a reason of forty bytes for every key here"] * rows}
+        table = pa.table(columns, schema=EVIDENCE)
+        parquet.write_table(table, folder / f"part-{number}.parquet", row_group_size=1000)
+    return str(folder)
+
+
+def test_differing_keys_are_merged_in_order_without_being_held(tmp_path: Path) -> None:
+    files, rows = 3, 20_000
+    place = large_evidence(tmp_path / "evidence", files, rows)
+    whole_bytes = parquet.read_table(place).nbytes
+    before = pa.total_allocated_bytes()
+    highest = 0
+    found = 0
+
+    for found, row in enumerate(differing_rows(place), start=1):
+        assert row["consumer_group"] == f"group-{found - 1:08d}"
+        if found % 1000 == 0:
+            highest = max(highest, pa.total_allocated_bytes() - before)
+
+    assert found == files * rows
+    assert highest < whole_bytes / 3
 
 
 def test_faults_stand_in_front_of_what_they_make_doubtful() -> None:
