@@ -214,6 +214,7 @@ class HaMaster:
     async def _read(self, stream: ByteStream, slave: _Slave) -> str:
         """Take reports until the connection must end; return why."""
         reader, clock = wire.ReportReader(), self._world.clock
+        ends = clock.monotonic() + self._patience_s  # of this clock, which the scope's deadline need not be
         with clock.move_on_after(self._patience_s) as patience:
             while True:
                 data: bytes | None = None
@@ -228,9 +229,10 @@ class HaMaster:
                 if why:
                     log.error("slave refused", peer=slave.address, why=why)
                     return why
-                late_s = patience.deadline - slave.heard_at - self._patience_s
+                late_s = ends - slave.heard_at - self._patience_s
                 if not 0 <= late_s <= _PATIENCE_STEP_S:
                     patience.deadline += _PATIENCE_STEP_S - late_s
+                    ends += _PATIENCE_STEP_S - late_s
         return f"the slave said nothing for {self._settings.housekeeping_ms} ms"
 
     @property
