@@ -9,6 +9,7 @@ The same for what may be lost: only what ``flushDiskType=ASYNC_FLUSH`` had not w
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from enum import Enum
@@ -46,6 +47,7 @@ class Met:
         kind: one of :data:`~understudy.testkit.drills.acting_faults.FAULTS`.
         home: whose host it met.
         begin, end: from when to when, in virtual seconds.
+        host: which host it was.
         flushed: what was acknowledged was on the disk.
     """
 
@@ -54,6 +56,12 @@ class Met:
     begin: float
     end: float
     flushed: bool = True
+    host: str = ""
+
+    @property
+    def away(self) -> bool:
+        """Whether the host said nothing as long as it lasted."""
+        return self.kind in (*SILENT, *ENDS_PROCESS)
 
     def took(self, seconds: float) -> bool:
         """Return whether bytes written at *seconds* may be gone with the power."""
@@ -70,6 +78,7 @@ class Repeat:
         due: when it was due, for a plain message when it came first; virtual seconds.
         came: when each delivery came.
         met: the faults of the run, seen from its group.
+        hosts: of all members of its group.
     """
 
     key: str
@@ -77,6 +86,21 @@ class Repeat:
     due: float
     came: tuple[float, ...]
     met: tuple[Met, ...]
+    hosts: frozenset[str] = frozenset()
+
+    def alone_since(self, lost: Met) -> float:
+        """Return since when the master had been away when *lost* took the only member that was not.
+
+        Infinity when another member was there to learn from it, or when it was back before the master.
+        """
+        since = math.inf
+        for host in self.hosts - {lost.host}:
+            away = [met for met in self.met if met.host == host and met.away and met.begin <= lost.begin]
+            away = [met for met in away if lost.begin <= met.end + NOTICE_SECONDS and met.end <= lost.end]
+            if not away:
+                return math.inf
+            since = min(since, *(met.begin if met.home is Home.MASTER else math.inf for met in away), math.inf)
+        return since
 
 
 @attrs.frozen
@@ -91,6 +115,7 @@ class Allowance:
         before, after: the message was due between so many seconds before the fault and so many after its beginning.
         most: how often it may come at most.
         unflushed: only where the fault took bytes that had not been flushed.
+        alone: only where it took the last member of the group; *before* then counts from when the master was away.
     """
 
     name: str
@@ -101,6 +126,7 @@ class Allowance:
     after: float
     most: int = 2
     unflushed: bool = False
+    alone: bool = False
 
     def covers(self, repeat: Repeat) -> bool:
         """Return whether *repeat* is one of these."""
@@ -108,7 +134,9 @@ class Allowance:
             met.kind in self.faults
             and met.home is self.home
             and not (self.unflushed and met.flushed)
-            and met.begin - self.before <= repeat.due <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
+            and (repeat.alone_since(met) if self.alone else met.begin) - self.before
+            <= repeat.due
+            <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
             for met in repeat.met
         )
 
@@ -137,6 +165,15 @@ ALLOWED = (
         Home.SLAVE,
         before=SYNC_SECONDS,
         after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+    ),
+    Allowance(
+        "last member lost",
+        "the slave acts with nobody there to copy from it, and is lost as well; the master comes back without it",
+        (*SILENT, *ENDS_PROCESS),
+        Home.SLAVE,
+        before=SYNC_SECONDS,
+        after=0.0,
+        alone=True,
     ),
     Allowance(
         "not flushed",

@@ -179,7 +179,7 @@ class Run:
     def _outcome(self, report: Report | None) -> Outcome:
         by_promise = self._traffic.lost_by_promise(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise)
-        allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by))
+        allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by, self._ring.containers))
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
         allowed = sum(fault.early_ms for fault in self._plan) / 1000 + _EARLY_SECONDS
@@ -262,7 +262,7 @@ class Run:
             return (Home.MASTER,) if self._ring.container_of(group, 0) == host else (Home.SLAVE,)
 
         return tuple(
-            Met(each.fault.kind, home, each.began_at, each.ended_at, self._flush == "SYNC_FLUSH")
+            Met(each.fault.kind, home, each.began_at, each.ended_at, self._flush == "SYNC_FLUSH", each.fault.host)
             for each in self._accidents
             for home in homes(each.fault.host)
         )

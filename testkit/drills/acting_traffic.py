@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import trio
 
@@ -89,15 +89,17 @@ class SimulatedTraffic:
             and may_be_lost(self.answered[sent.key], self.due.get(sent.key), met_by(sent.queue[1]))
         }
 
-    def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> list[Repeat]:
+    def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Iterable[str]) -> list[Repeat]:
         """Return every message that came more than once.
 
         Args:
             met_by: the faults of the run, seen from the group that stored a message (``None``: not known).
+            hosts: each has a member of every group.
         """
+        members = frozenset(hosts)
         stored = {sent.key: None if sent.queue is None else sent.queue[1] for sent in self.history.sends}
         return [
-            Repeat(key, key in self.due, self.due.get(key, came[0]), tuple(came), met_by(stored[key]))
+            Repeat(key, key in self.due, self.due.get(key, came[0]), tuple(came), met_by(stored[key]), members)
             for key, came in self.came.items()
             if len(came) > 1
         ]

@@ -50,6 +50,36 @@ def test_every_other_repeat_is_a_violation(found: Repeat) -> None:
     assert [each.rule for each in violations] == ["repeated"]
 
 
+AWAY = Met("pause", Home.MASTER, 100.0, 112.0, host="c1")
+LAST = Met("kill", Home.SLAVE, 110.5, 130.0, host="c2")
+
+
+@pytest.mark.parametrize(
+    ("due", "met", "hosts", "allowed"),
+    [
+        pytest.param(105.0, (AWAY, LAST), "c1 c2", True, id="nobody else knew"),
+        pytest.param(105.0, (AWAY, attrs.evolve(LAST, kind="suspend")), "c1 c2", True, id="it was suspended"),
+        pytest.param(98.5, (AWAY, LAST), "c1 c2", False, id="the slave had not begun to act for it"),
+        pytest.param(111.0, (AWAY, LAST), "c1 c2", False, id="due when the slave was gone"),
+        pytest.param(105.0, (AWAY, LAST), "c1 c2 c3", False, id="another slave copied from it"),
+        pytest.param(
+            105.0, (AWAY, LAST, Met("cut", Home.SLAVE, 108.0, 120.0, host="c3")), "c1 c2 c3", True, id="all were away"
+        ),
+        pytest.param(105.0, (attrs.evolve(AWAY, end=109.0), LAST), "c1 c2", False, id="the master was back before"),
+        pytest.param(105.0, (attrs.evolve(AWAY, end=131.0), LAST), "c1 c2", False, id="the slave was back first"),
+        pytest.param(105.0, (LAST,), "c1 c2", False, id="the master was never away"),
+        pytest.param(
+            105.0, (attrs.evolve(AWAY, kind="clock-forward"), LAST), "c1 c2", False, id="the master was there"
+        ),
+    ],
+)
+def test_what_only_the_last_member_knew_may_come_again(
+    due: float, met: tuple[Met, ...], hosts: str, allowed: bool
+) -> None:
+    counts, violations = judge([attrs.evolve(repeat(due, *met), hosts=frozenset(hosts.split()))])
+    assert (counts["last member lost"], bool(violations)) == (int(allowed), not (allowed or counts))
+
+
 def test_every_row_says_why_and_is_told_apart_by_its_name() -> None:
     assert len({row.name for row in ALLOWED}) == len(ALLOWED)
     assert all(row.why and row.most == 2 for row in ALLOWED)
