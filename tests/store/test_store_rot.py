@@ -13,6 +13,7 @@ from test_store_replication import TOPIC
 from understudy.format.properties import format_properties
 from understudy.format.record import Record
 from understudy.runtime.world import World
+from understudy.store.integrity import Integrity
 from understudy.store.message_store import MessageStore
 from understudy.testkit.waiting import until
 
@@ -131,3 +132,17 @@ async def test_properties_that_lost_their_length_cost_their_message(autojump_clo
     rot(world, placed[1].physical_offset + placed[1].size_bytes - length - 1, 4)
     async with running_store(world) as store:
         assert [0, 2] == [each.queue_offset for each in everything(store)]
+
+
+@pytest.mark.parametrize("accept", [None, lambda code: True], ids=["all", "filtered"])
+async def test_what_this_process_wrote_is_not_compared(
+    accept: Callable[[int], bool] | None, monkeypatch: pytest.MonkeyPatch, autojump_clock: object
+) -> None:
+    def compare(*arguments: object) -> bool:
+        raise AssertionError("a read compared what was written since the start")
+
+    monkeypatch.setattr(Integrity, "all_whole", compare)
+    async with running_store(simulated_world(1)) as store:
+        for number in range(COUNT):
+            put(store, TOPIC, b"%d" % number, 0)
+        assert len(everything(store, accept=accept)) == COUNT
