@@ -124,7 +124,8 @@ async def test_progress_is_handed_over_between_a_client_and_a_proxy(tmp_path: Pa
         assert rig.pull("T", 0, 6, "g").code == 19
         # and the slowest place is committed beside the offsets of groups
         rig.broker.broadcasts.sweep(rig.broker.members.is_connected)
-        table = json.loads(rig.ask(43).body.replace(b"{0:", b'{"0":'))
+        answer = await rig.wait(rig.tell(43))
+        table = json.loads(answer.body.replace(b"{0:", b'{"0":'))
         assert table["offsetTable"]["T@g@broadcast"] == {"0": 6}
         assert table["groupTopicMap"] == {}
         # and a client that is gone is forgotten

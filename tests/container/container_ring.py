@@ -22,7 +22,7 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
-from understudy.testkit.drills.ring import GROUPS, broker_of, start_ring
+from understudy.testkit.drills.ring import GROUPS, broker_of, container_of, start_ring
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
@@ -173,8 +173,9 @@ async def route_of(ring: Ring, topic: str) -> dict[str, Any]:
 
 
 async def drop(ring: Ring, broker: Broker, server: str = "n1") -> None:
-    """Let a name server drop *broker* now."""
+    """Let a name server drop *broker* now: something on its own host signs it off, nobody else may."""
     own = broker.identity
+    world = ring.cluster.client_world(container_of(own.name, own.broker_id))
     ext = {
         "clusterName": own.cluster,
         "brokerName": own.name,
@@ -182,7 +183,8 @@ async def drop(ring: Ring, broker: Broker, server: str = "n1") -> None:
         "brokerId": str(own.broker_id),
     }
     command = request(RequestCode.UNREGISTER_BROKER, ext)
-    answer = await ring.client.invoke(f"{ring.cluster.address(server)}:9876", command, 3_000)
+    async with open_client(world) as client:
+        answer = await client.invoke(f"{ring.cluster.address(server)}:9876", command, 3_000)
     assert answer.code == 0, answer.remark
 
 
