@@ -13,6 +13,8 @@ import fcntl
 import mmap
 import os
 import shutil
+import struct
+import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -157,8 +159,11 @@ class Disk(Protocol):
         ...
 
     def usage(self, path: str) -> DiskUsage: ...
-    def lock(self, path: str) -> Lock:
-        """Hold the lock file *path* for this process. Raises :class:`DiskLockedError`."""
+    def lock(self, path: str, content: bytes = b"") -> Lock:
+        """Hold the lock file *path* for this process; one of another length gets *content*.
+
+        Raises :class:`DiskLockedError`.
+        """
         ...
 
     def boot_id(self) -> str:
@@ -251,15 +256,30 @@ class RealMapping:
             return
 
 
+def _lock_first_byte(fd: int) -> None:
+    """Lock the first byte against other programs; raises ``OSError`` when one holds it.
+
+    An ordinary lock of bytes belongs to the process, and is gone as soon as it closes any descriptor of the file. Where
+    there are locks of an open file, they are taken: they belong to *fd* and stand against the ordinary ones as well.
+    """
+    if sys.platform == "linux":
+        whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # struct flock of a 64-bit system
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, whole)
+    else:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+
+
 class RealLock:
     """An exclusive ``flock``; the kernel gives it back when the process ends, however it ends."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, content: bytes = b"") -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Java programs lock the first byte instead, with a kind of lock that flock does not see.
-            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            _lock_first_byte(self._fd)
+            if content and os.fstat(self._fd).st_size != len(content):
+                os.pwrite(self._fd, content, 0)
         except OSError as error:
             os.close(self._fd)
             if error.errno in (errno.EAGAIN, errno.EACCES):
@@ -347,8 +367,8 @@ class RealDisk(RealFiles):
     def usage(self, path: str) -> DiskUsage:
         return shutil.disk_usage(path)  # type: ignore[return-value]  # a named tuple with the same three fields
 
-    def lock(self, path: str) -> Lock:
-        return RealLock(path)
+    def lock(self, path: str, content: bytes = b"") -> Lock:
+        return RealLock(path, content)
 
     def boot_id(self) -> str:
         try:

@@ -8,7 +8,6 @@ slices of the log; after a crash :mod:`~understudy.store.recovery` makes the thr
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 
@@ -27,7 +26,7 @@ from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
 from understudy.store.integrity import Integrity, ScrubReport
 from understudy.store.lookup import Lookup
-from understudy.store.opening import prepare, recover
+from understudy.store.opening import hold, recover
 from understudy.store.queue_repair import QueueRepair
 from understudy.store.reader import Reader
 from understudy.store.repair import Repair
@@ -101,9 +100,9 @@ class MessageStore:
         """
         disk = world.disk
         await disk.in_thread(partial(make_folder_durably, disk, config.folder))
-        lock = disk.lock(os.path.join(config.folder, "lock"))
+        lock = hold(disk, config)
         try:
-            core = await disk.in_thread(partial(prepare, world, config, store_host))
+            core = await disk.in_thread(partial(StoreCore, disk, world.clock, config, store_host))
             store = cls(core, lock)
             await disk.in_thread(partial(recover, core, store._dispatcher, world.process_id, living))
         except BaseException:

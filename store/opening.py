@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from understudy.runtime.world import World
+from understudy.runtime.disk import Disk, Lock
 from understudy.store.config import StoreConfig
 from understudy.store.core import StoreCore
 from understudy.store.deletions import LivingTopics
@@ -19,16 +19,9 @@ from understudy.store.recovery import Recovery
 _LOCK_CONTENT = b"lock"
 
 
-def prepare(world: World, config: StoreConfig, store_host: tuple[str, int]) -> StoreCore:
-    """Fill the lock file, whose lock the caller holds, and return the parts of a store that has not recovered yet."""
-    path = os.path.join(config.folder, "lock")
-    file = world.disk.open(path)
-    try:
-        if file.size() != len(_LOCK_CONTENT):
-            file.write_at(0, _LOCK_CONTENT)
-    finally:
-        file.close()
-    return StoreCore(world.disk, world.clock, config, store_host)
+def hold(disk: Disk, config: StoreConfig) -> Lock:
+    """Hold the folder of a store for this process. Raises ``DiskLockedError``."""
+    return disk.lock(os.path.join(config.folder, "lock"), _LOCK_CONTENT)
 
 
 def recover(core: StoreCore, dispatcher: Dispatcher, process_id: int, living: LivingTopics | None = None) -> None:

@@ -315,13 +315,15 @@ class SimDisk:
         used = min(used, self.total_bytes)
         return SimUsage(self.total_bytes, used, self.total_bytes - used)
 
-    def lock(self, path: str) -> Lock:
-        self._inode(path, create=True)
+    def lock(self, path: str, content: bytes = b"") -> Lock:
+        inode = self._inode(path, create=True)
         if path in self.locks:
             raise DiskLockedError(
                 f"{os.path.dirname(path)} is held by another process; stop that process or give this one another folder"
             )
         self.locks.add(path)
+        if content and inode.length != len(content):
+            self.open(path).write_at(0, content)
         return SimLock(self, path)
 
     def boot_id(self) -> str:

@@ -114,9 +114,9 @@ class FencedDisk:
         self._fence.check()
         return self._disk.boot_id()
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, content: bytes = b"") -> Lock:
         self._fence.check()
-        return self._disk.lock(path)
+        return self._disk.lock(path, content)
 
     async def in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         self._fence.check()

@@ -51,6 +51,35 @@ input()
 """
 
 
+TRY_AS_JAVA_DOES = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+try:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+except OSError:
+    print("refused")
+else:
+    print("taken")
+"""
+
+
+async def test_a_java_broker_is_kept_out_also_after_this_process_looked_at_the_lock_file(tmp_path: Path) -> None:
+    store = await MessageStore.open(real_world(), StoreConfig(str(tmp_path / "store")), HOST)
+    lock = tmp_path / "store" / "lock"
+
+    async def other_process() -> bytes:
+        ran = await trio.run_process([sys.executable, "-c", TRY_AS_JAVA_DOES, str(lock)], capture_stdout=True)
+        return ran.stdout.strip()
+
+    assert b"refused" == await other_process()
+    assert b"lock" == lock.read_bytes()  # opens and closes it
+    with pytest.raises(DiskLockedError):
+        await MessageStore.open(real_world(), StoreConfig(str(tmp_path / "store")), HOST)
+    assert b"refused" == await other_process()
+    await store.close()
+    assert b"taken" == await other_process()
+
+
 def test_a_folder_that_a_java_broker_holds_is_left_alone(tmp_path: Path) -> None:
     # given another process that locks the first byte of the lock file, as the reference does
     (tmp_path / "lock").write_bytes(b"lock")
