@@ -26,23 +26,24 @@ _WINDOW = 16 * 1024
 _MEMBER_STEPS, _DIALECT_STEPS, _TOKEN_STEPS, _RUN_STEPS = 1, 2, 10, 20
 _SLICE = 1 << 20
 
-_STRING = r'"(?:[^"\\]++|(?:\\.)++)*+"'
+# Atomic groups, not possessive repeats of groups: Python before 3.11.5 and 3.12 matches wrongly with those.
+_STRING = r'"(?>(?:[^"\\]++|\\.)*)"'
 _PLAIN = r"""[^{}\[\]"']++"""
-_FLAT = rf"[{{\[](?:{_PLAIN}|{_STRING})*+[}}\]]"
-_NESTED = rf"[{{\[](?:{_PLAIN}|{_STRING}|{_FLAT})*+[}}\]]"
-_MEMBER = rf"""(?:[^{{}}\[\]"',]++|{_STRING}|{_NESTED})++"""
+_FLAT = rf"[{{\[](?>(?:{_PLAIN}|{_STRING})*)[}}\]]"
+_NESTED = rf"[{{\[](?>(?:{_PLAIN}|{_STRING}|{_FLAT})*)[}}\]]"
+_MEMBER = rf"""(?>(?:[^{{}}\[\]"',]++|{_STRING}|{_NESTED})+)"""
 
-_run = re.compile(rf"(?:{_MEMBER},)*+(?:{_MEMBER}(?=[}}\]]))?+", re.DOTALL).match
+_run = re.compile(rf"(?>(?:{_MEMBER},)*)(?>(?:{_MEMBER}(?=[}}\]]))?)", re.DOTALL).match
 _string_parts = re.compile(rf"({_STRING})", re.DOTALL).split
-_numbers = re.compile(r"\{(-?[0-9]++:-?[0-9]++(?:,-?[0-9]++:-?[0-9]++)*+)\}").sub
+_numbers = re.compile(r"\{(-?[0-9]++:-?[0-9]++(?>(?:,-?[0-9]++:-?[0-9]++)*))\}").sub
 _numeric_keys = re.compile(r"([{,]\s*+)(-?[0-9]++)(?=\s*+:)").subn
 _quoted = {
-    '"': re.compile(r'"((?:[^"\\]++|(?:\\.)++)*+)"', re.DOTALL).match,
-    "'": re.compile(r"'((?:[^'\\]++|(?:\\.)++)*+)'", re.DOTALL).match,
+    '"': re.compile(r'"((?>(?:[^"\\]++|\\.)*))"', re.DOTALL).match,
+    "'": re.compile(r"'((?>(?:[^'\\]++|\\.)*))'", re.DOTALL).match,
 }
 _space = re.compile(r"\s++").match
 _space_and_commas = re.compile(r"[\s,]++").match
-_number = re.compile(r"-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+").match
+_number = re.compile(r"-?[0-9]++(?>(?:\.[0-9]++)?)(?>(?:[eE][+-]?[0-9]++)?)").match
 _word = re.compile(r"[A-Za-z_$][\w$.]*+|-?[0-9]++").match
 _escape = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _surrogate = re.compile("[\ud800-\udfff]")
