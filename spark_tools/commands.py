@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from understudy.spark_tools.jobs.scan import StoreFacts
+    from understudy.spark_tools.kernels.extents import Extents
 
 Say = Callable[[str], None]
 ROWS_AT_ONCE = 256
@@ -111,6 +112,18 @@ def verdict_line(code: int, text: str) -> str:
     return f"{word}: {text}"
 
 
+def logs_line(differing: Extents | None) -> str:
+    """What the comparison of the logs' bytes found, in one line."""
+    if differing is None:
+        return "not compared: only their ends were looked for"
+    if not len(differing):
+        return "alike in every record that two of them hold"
+    return (
+        f"differ in records of {differing.bytes} bytes, from physical offset {differing.starts[0]} on; "
+        "see verify-replicas"
+    )
+
+
 def reconcile(spark: SparkSession, options: Namespace, say: Say) -> int:
     """Evidence, plan and report of each replica set."""
     sets = replica_sets(options.store)
@@ -174,11 +187,14 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
     differ = keys - counts.get("equal", 0)
     code = exit_code(facts, differ > 0)
     text = f"{keys} queues of groups on {len(stores)} stores, {differ} differ, {proposals} changes proposed"
+    if items.differing is None:
+        text += "; the bytes of the logs were not compared"
     report = Report(
         f"Offsets of {name}",
         verdict_line(code, text),
         {
             "stores": ", ".join(f"{store.name} = {store.path}" for store in stores),
+            "logs": logs_line(items.differing),
             "plan": plan_path,
             "plan digest": digest,
             "evidence": evidence,

@@ -10,7 +10,8 @@ import numpy as np
 from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.kernels import consumequeue
 from understudy.spark_tools.kernels.consumequeue import BATCH_UNIT, UNIT, Units
-from understudy.spark_tools.kernels.divergence import first_divergence
+from understudy.spark_tools.kernels.divergence import NOWHERE, first_differing_message, first_divergence
+from understudy.spark_tools.kernels.extents import NOTHING, Extents
 from understudy.spark_tools.layout import LogFile, Queue, Store
 from understudy.spark_tools.storage import join, list_directory, map_range
 
@@ -123,8 +124,10 @@ def range_units(queue: Queue, part: QueueRange) -> tuple[Units, int, Units]:
     return np.concatenate([units, hole]), first, following
 
 
-def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange) -> list[RangeFacts]:
-    """Facts of every replica about one range of a queue."""
+def range_facts(
+    stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange, differing: Extents = NOTHING
+) -> list[RangeFacts]:
+    """Facts of every replica about one range of a queue; `differing` is where the bytes of their logs differ."""
     held: dict[str, tuple[Units, int]] = {}
     following: dict[str, Units] = {}
     starts: dict[str, int] = {}
@@ -134,7 +137,9 @@ def range_facts(stores: Sequence[Store], logs: dict[str, LogRange], part: QueueR
             units, first, following[store.name] = range_units(queue, part)
             held[store.name] = units, first
             starts[store.name] = queue.files[0].start_offset // units.itemsize
-    diverged = first_divergence(list(held.values()), batched=part.batched)
+    filled = list(held.values())
+    parted = first_divergence(filled, batched=part.batched), first_differing_message(filled, differing, part.batched)
+    diverged = min((at for at in parted if at != NOWHERE), default=NOWHERE)
     result = []
     for store in stores:
         found, first = held.get(store.name, (None, 0))

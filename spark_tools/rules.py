@@ -145,7 +145,7 @@ def classify(replicas: Sequence[Replica], context: Context) -> Verdict:
             )
         return Verdict(NO_QUEUE, None, f"offset {furthest} in a queue without files on any replica")
     if context.diverged_at is not None and target > context.diverged_at:
-        detail = f"the queues differ from offset {context.diverged_at} on; equal numbers are different messages"
+        detail = f"the messages differ from offset {context.diverged_at} on; equal numbers are different messages"
         return Verdict(DIVERGED, None, detail)
     if target > served_max:
         kind, reason = AHEAD, f"offset {target} lies above the longest log, which ends at {served_max}"

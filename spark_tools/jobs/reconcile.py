@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 
 from understudy.spark_tools.jobs.committed import NO_VERSION, Reading, changed, committed, offset_table_name
 from understudy.spark_tools.jobs.judging import EVIDENCE, Known, judge
+from understudy.spark_tools.jobs.log_bytes import differing_extents
 from understudy.spark_tools.jobs.queues import served_by_share
 from understudy.spark_tools.jobs.scan import StoreFacts, scan
+from understudy.spark_tools.kernels.extents import NOTHING, Extents
 from understudy.spark_tools.layout import Store, read_layout
 from understudy.spark_tools.reading import settle_worker
 from understudy.spark_tools.rules import Reset
@@ -49,10 +51,12 @@ def offset_table(facts: StoreFacts) -> str | None:
 
 
 class Shares(NamedTuple):
-    """All that is needed to judge the keys of one replica set, by share, and the reading its offsets are from."""
+    """All that is needed to judge the keys of one replica set, by share, the reading its offsets are from, and where
+    the bytes of the logs differ (None: not compared)."""
 
     items: RDD[tuple[int, Any]]
     reading: Reading
+    differing: Extents | None
 
 
 def reconcile(
@@ -69,12 +73,13 @@ def reconcile(
 
     Args:
         resets: recorded resets by (topic, group, queue id or -1).
-        whole_log: walk whole logs for damage; otherwise only their ends.
+        whole_log: walk whole logs for damage and compare their bytes; otherwise only their ends are looked for.
     """
     # offsets first: whatever a running broker appends and commits meanwhile cannot make one look ahead of its log
     reading = committed(spark, [read_layout(store) for store in stores])
     try:
         facts = scan(spark, stores, verify=verify, whole_log=whole_log)
+        differing = differing_extents(spark, facts) if whole_log else None
     except BaseException:
         reading.release()
         raise
@@ -87,8 +92,9 @@ def reconcile(
         frozenset().union(*(item.groups for item in facts)),
         resets or {},
     )
-    served = served_by_share(spark, stores, {item.store.name: item.log for item in facts}, reading.shares)
-    return Shares(reading.pieces.union(served).partitionBy(reading.shares, int), reading), known, facts
+    logs = {item.store.name: item.log for item in facts}
+    served = served_by_share(spark, stores, logs, reading.shares, differing or NOTHING)
+    return Shares(reading.pieces.union(served).partitionBy(reading.shares, int), reading, differing), known, facts
 
 
 def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], place: str) -> None:

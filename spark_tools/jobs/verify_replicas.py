@@ -12,13 +12,12 @@ from pyspark.sql import SparkSession
 from understudy.spark_tools import layout as layouts
 from understudy.spark_tools.crosscheck import Finding, log_against_index, log_against_queues, queue_against_log
 from understudy.spark_tools.facts import QueueRange, log_file_of, queue_ranges
+from understudy.spark_tools.jobs.log_bytes import compare_range, comparisons
 from understudy.spark_tools.jobs.scan import StoreFacts, scan
 from understudy.spark_tools.jobs.spread import spread
-from understudy.spark_tools.kernels.compare import first_difference
 from understudy.spark_tools.kernels.progress import epoch_at
-from understudy.spark_tools.layout import LogFile, Store
-from understudy.spark_tools.storage import data_end
-from understudy.spark_tools.windows import SPLIT_BYTES, open_window, splits
+from understudy.spark_tools.layout import Store
+from understudy.spark_tools.windows import splits
 
 DIFFERENCE_SCHEMA = pa.schema(
     [("left", pa.string()), ("right", pa.string()), ("record", pa.int64()), ("byte", pa.int64()), ("bytes", pa.int64())]
@@ -86,40 +85,6 @@ def confirm_offset(facts: Sequence[StoreFacts]) -> int | None:
     """Smallest confirm offset any store recorded, None without one."""
     known = [item.checkpoint.confirm_offset for item in facts if item.checkpoint and item.checkpoint.confirm_offset > 0]
     return min(known, default=None)
-
-
-def compare_range(work: tuple[str, LogFile, str, LogFile, int, int]) -> Iterable[tuple[object, ...]]:
-    """Difference of one range of one file on two stores, as a row."""
-    left, left_file, right, right_file, start, stop = work
-    one, other = open_window(left_file, start, stop), open_window(right_file, start, stop)
-    found = first_difference(one, other, start, stop)
-    if found is not None:
-        yield (left, right, found.record_offset, found.byte_offset, found.differing_bytes)
-
-
-def comparisons(facts: Sequence[StoreFacts], to: int | None) -> list[tuple[str, LogFile, str, LogFile, int, int]]:
-    """Ranges to compare: what each store holds with the first store that holds it too.
-
-    A store that is short or begins late leaves the rest to the next one: every byte that two stores have is compared.
-    """
-    work = []
-    files = [{file.start_offset: file for file in item.layout.commit_log} for item in facts]
-    for number, right in enumerate(facts):
-        for file in right.layout.commit_log:
-            compared = 0
-            for left, held in zip(facts[:number], files[:number], strict=True):
-                twin = held.get(file.start_offset)
-                if twin is None:
-                    continue
-                end = min(left.log.end or 0, right.log.end or 0)
-                end = end if to is None else min(end, to)
-                stop_at = min(file.size_bytes, twin.size_bytes, end - file.start_offset)
-                used = max(data_end(file.path, file.size_bytes), data_end(twin.path, twin.size_bytes))
-                for start in range(compared, min(stop_at, used), SPLIT_BYTES):
-                    stop = min(start + SPLIT_BYTES, stop_at)
-                    work.append((left.store.name, twin, right.store.name, file, start, stop))
-                compared = max(compared, stop_at)
-    return work
 
 
 def verify(

@@ -8,7 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from understudy.spark_tools.kernels.commitlog import walk
+from understudy.spark_tools.kernels.extents import NOTHING, Extents, joined
 from understudy.spark_tools.kernels.window import Chunk, Window
+
+MOST_EXTENTS = 1024
+"""Of one range: more differences than that are told as fewer, longer ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,35 @@ def first_difference(left: Window, right: Window, start: int, stop: int) -> Diff
     record, _ = min(found)
     byte = int(different[inside.argmax()])
     return Difference(left.file_offset_bytes + record, left.file_offset_bytes + byte, int(inside.sum()))
+
+
+def differing_records(left: Window, right: Window, start: int, stop: int) -> Extents:
+    """Physical extents of the records of [start, stop) in which two copies of the same file differ.
+
+    Only the part of a record that lies in the range is looked at, and the rest of it is looked at with its neighbour;
+    the extent is always the whole record.
+    """
+    one = left.array[start - left.base : stop - left.base]
+    other = right.array[start - right.base : stop - right.base]
+    length = min(len(one), len(other))
+    if np.array_equal(one[:length], other[:length]):
+        return NOTHING
+    # one behind the end: a record may end there
+    unlike = np.append(one[:length] != other[:length], False)
+    starts, ends = [], []
+    for window in (left, right):
+        begins, stops = record_spans(window, start, start + length)
+        low, high = np.maximum(begins, start) - start, np.minimum(stops, start + length) - start
+        touched = low < high
+        begins, stops, low, high = begins[touched], stops[touched], low[touched], high[touched]
+        if len(low):
+            hit = np.logical_or.reduceat(unlike, np.stack([low, high], axis=1).ravel())[::2]
+            starts.append(begins[hit])
+            ends.append(stops[hit])
+    if not starts:
+        return NOTHING
+    first = left.file_offset_bytes
+    return joined(np.concatenate(starts) + first, np.concatenate(ends) + first, MOST_EXTENTS)
 
 
 def _inside(

@@ -24,10 +24,11 @@ from understudy.spark_tools.facts import LogRange
 from understudy.spark_tools.jobs import queues
 from understudy.spark_tools.jobs.committed import TablePart, cut_table
 from understudy.spark_tools.jobs.judging import Known, judge
+from understudy.spark_tools.jobs.log_bytes import compare_range, comparisons
 from understudy.spark_tools.jobs.scan import StoreFacts
-from understudy.spark_tools.jobs.verify_replicas import compare_range, comparisons
 from understudy.spark_tools.kernels.consumequeue import BATCH_UNIT, FILLER_SIZE, UNIT, Units
-from understudy.spark_tools.kernels.divergence import NOWHERE, first_divergence
+from understudy.spark_tools.kernels.divergence import NOWHERE, first_differing_message, first_divergence
+from understudy.spark_tools.kernels.extents import NOTHING, joined
 from understudy.spark_tools.kernels.tables import dumps
 from understudy.spark_tools.layout import Store, read_layout
 
@@ -73,6 +74,22 @@ def test_batches_part_at_the_smallest_queue_offset_of_the_position() -> None:
         held.append((array, 7))
 
     assert {first_divergence(list(order), batched=True) for order in permutations(held)} == {30}
+
+
+@pytest.mark.parametrize(("batched", "expected"), [(False, 8), (True, 30)])
+def test_a_unit_that_points_to_different_bytes_counts(batched: bool, expected: int) -> None:
+    held = []
+    for count in (2, 3):
+        array = np.zeros(count, BATCH_UNIT if batched else UNIT)
+        array["physical_offset"], array["size"] = np.arange(count) * 100, 50
+        array[0]["size"] = FILLER_SIZE  # one that points nowhere
+        if batched:
+            array["base_offset"] = np.arange(count) * 30
+        held.append((array, 7))
+    differing = joined(np.array([0, 100]), np.array([10, 150]), 10)
+
+    assert first_differing_message(held, differing, batched) == expected
+    assert first_differing_message(held, NOTHING, batched) == NOWHERE
 
 
 def write_replica(root: Path, messages: list[int], offset: int | None) -> None:

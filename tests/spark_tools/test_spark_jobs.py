@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow")
 
 from spark_golden import unpack
 from spark_plans import CREATED_MS
-from spark_runs import NEW, OLD, START_MS, filled, named, plan_lines, rows, run
+from spark_runs import NEW, OLD, START_MS, filled, named, plan_lines, report, rows, run
 
 from understudy.spark_tools import exits, rules, sources
 from understudy.spark_tools.kernels import tables
@@ -79,6 +79,30 @@ def test_every_planted_offset_fault_is_found_and_no_other(spark: Any, tmp_path: 
     assert main(["plan", "undo", str(out / "plan.jsonl")], CREATED_MS, said.append) == exits.AGREE
     after = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name / "config").iterdir()}
     assert after == kept
+
+
+def test_equal_places_of_different_bytes_do_not_agree(spark: Any, tmp_path: Path) -> None:
+    """Given logs that differ in one body only, a message of the same size at the same place."""
+    offsets = {"Orders@below": {2: 50}, "Orders@above": {2: 51}, "Orders@elsewhere": {1: 100}}
+    for name in "ab":
+        filled(tmp_path / name).save(offsets, version=OLD)
+    unit = (tmp_path / "b" / "consumequeue" / "Orders" / "2" / f"{0:020d}").read_bytes()[50 * 20 : 51 * 20]
+    physical, size = int.from_bytes(unit[:8], "big"), int.from_bytes(unit[8:12], "big")
+    log = tmp_path / "b" / "commitlog" / f"{0:020d}"
+    raw = bytearray(log.read_bytes())
+    body = raw.index(b"bbbb", physical)
+    assert body < physical + size
+    raw[body : body + 4] = b"cccc"
+    log.write_bytes(raw)
+
+    code, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", tmp_path / "out")
+
+    assert code == exits.DIFFER, said
+    assert [row[1:4] for row in rows(tmp_path / "out", "Offsets that differ")] == [["above", 2, rules.DIVERGED]]
+    assert plan_lines(tmp_path / "out" / "plan.jsonl") == []
+    assert f"{size} bytes, from physical offset {physical} on" in report(tmp_path / "out")["facts"]["logs"]
+    code, said = run("reconcile", *named(tmp_path, "a", "b"), "--log", "tail", "--out", tmp_path / "tail")
+    assert said[0].endswith("0 changes proposed; the bytes of the logs were not compared")
 
 
 def test_captured_replicas_agree(spark: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,8 +19,9 @@ from understudy.format.record import BLANK_MAGIC
 from understudy.spark_tools import faults
 from understudy.spark_tools.kernels import chain
 from understudy.spark_tools.kernels.commitlog import walk
-from understudy.spark_tools.kernels.compare import first_difference
+from understudy.spark_tools.kernels.compare import differing_records, first_difference
 from understudy.spark_tools.kernels.damage import DAMAGE, WARNING, Damage
+from understudy.spark_tools.kernels.extents import joined
 from understudy.spark_tools.kernels.window import Chunk, Window
 from understudy.spark_tools.layout import LogFile
 from understudy.spark_tools.synthetic import encode_record
@@ -281,3 +284,45 @@ def test_replicas_diverge_exactly_where_a_record_byte_differs(at: int, split_byt
         assert [(item.record_offset, item.byte_offset) for item in found] == [(max(s for s in starts if s <= at), at)]
     else:
         assert found == []
+
+
+@given(changed=st.sets(st.integers(0, 7000), max_size=6), split_bytes=st.integers(100, 5000))
+@settings(max_examples=50)
+def test_records_that_differ_are_found_as_whole_records_by_every_split(changed: set[int], split_bytes: int) -> None:
+    data, starts = log()
+    ends = [*starts[1:], len(data.rstrip(b"\0"))]
+    spans = list(zip(starts, ends, strict=True))
+    other = bytearray(data)
+    for at in changed:
+        start = max(begin for begin in starts if begin <= at)
+        if at >= start + 8:  # a size or magic that differs ends the chain of one side
+            other[at] ^= 0x40
+    left, right = (Window(name, 0, FILE_BYTES, 0, raw) for name, raw in (("l", data), ("r", bytes(other))))
+    unlike = {(begin, end) for begin, end in spans if data[begin:end] != other[begin:end]}
+
+    found = [
+        differing_records(left, right, start, min(start + split_bytes, FILE_BYTES))
+        for start in range(0, FILE_BYTES, split_bytes)
+    ]
+    whole = joined(np.concatenate([f.starts for f in found]), np.concatenate([f.ends for f in found]), 100)
+
+    assert whole.holds(np.array(starts, np.int64)).tolist() == [span in unlike for span in spans]
+    assert whole.bytes == sum(end - begin for begin, end in unlike)
+
+
+@given(
+    ranges=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 30)), max_size=20),
+    most=st.integers(1, 8),
+)
+def test_extents_are_bounded_and_hold_all_they_were_made_of(ranges: list[tuple[int, int]], most: int) -> None:
+    starts, lengths = np.array([*zip(*ranges, strict=True)] or [[], []], np.int64)
+
+    found = joined(starts, starts + lengths, most)
+
+    assert len(found) <= most
+    held = {int(at) for start, length in ranges for at in range(start, start + length)}
+    assert found.holds(np.array(sorted(held), np.int64)).all()
+    assert (found.starts[1:] > found.ends[:-1]).all()
+    gaps = sum(b - a > 1 for a, b in itertools.pairwise(sorted(held)))
+    if gaps < most:
+        assert found.bytes == len(held)
