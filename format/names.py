@@ -32,6 +32,8 @@ SYNC_MEMBER_TOPIC_PREFIX = SYSTEM_TOPIC_PREFIX + "SYNC_BROKER_MEMBER_"
 REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+"""Its consumer offsets say how far each queue of the revive topic is worked off."""
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -125,6 +127,25 @@ def dead_letter_topic(group: str) -> str:
 def group_of_retry_topic(topic: str) -> str:
     """Return the group of a retry topic; of a pop retry topic in the second form, the part before ``+``."""
     return topic[len(RETRY_PREFIX) :].partition("+")[0]
+
+
+def pop_retry_topic(group: str, topic: str, *, second_form: bool = False) -> str:
+    """Return the topic that holds messages of *topic* that *group* popped and did not acknowledge.
+
+    Args:
+        group, topic: who popped, and what.
+        second_form: join them by ``+``, which no other name holds; the first form joins them by ``_``.
+    """
+    return f"{RETRY_PREFIX}{group}{'+' if second_form else '_'}{topic}"
+
+
+def popped_topic(topic: str, group: str) -> str:
+    """Return the topic that *group* asked for, given the one a message was popped from, which may be a retry topic."""
+    for joint in "+_":
+        prefix = RETRY_PREFIX + group + joint
+        if topic.startswith(prefix) and len(topic) > len(prefix):
+            return topic[len(prefix) :]
+    return topic
 
 
 def permission_text(perm: int) -> str:

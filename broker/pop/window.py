@@ -1,0 +1,170 @@
+"""One queue of the revive topic beyond its progress: which check points are open, and which are ripe. Pure.
+
+The laws:
+
+* Entries come in the order of the queue, and each is looked at once. What was read and is not done stays here.
+* The queue has a time of its own, the latest delivery time seen in it: the timer delivers in the order of time, so what
+  was due before that is here. Only when nothing came for :data:`QUIET_MS`, and the timer is not behind, it is the
+  clock's.
+* A check point is ripe when the queue's time is :data:`PATIENCE_MS` beyond its own: all its acknowledgements that came
+  in time are here. Those in front of it are ripe before it, so that progress never passes one that is open.
+* A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
+  nothing. Only somebody who writes into the revive topic by hand makes such.
+* Acknowledgements that came before their check point wait for it, :data:`MOST_ORPHANS` of them; they hold up nothing.
+
+Source: PopReviveService.java (consumeReviveMessage, mergeAndRevive). Differs: the reference reads everything beyond its
+progress again each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint, Entry, Key
+
+PATIENCE_MS = 2_000
+QUIET_MS = 3_000
+TOO_EARLY_MS = 60_000
+MOST_ORPHANS = 10_000
+NEVER = float("inf")
+
+
+@attrs.frozen
+class Ripe:
+    """A check point whose time has come.
+
+    Attributes:
+        position: its offset in the queue.
+        point: with everything done that was acknowledged.
+        early: its time has not come at all, it must go around again.
+    """
+
+    position: int
+    point: CheckPoint
+    early: bool = False
+
+
+class ReviveWindow:
+    """What was read beyond the progress of one queue.
+
+    Args:
+        position: where reading begins.
+
+    Attributes:
+        next: the offset to read next.
+        time_ms: the queue's own time; 0 before the first entry.
+    """
+
+    def __init__(self, position: int) -> None:
+        self.begin = position
+        self.next = position
+        self.time_ms = 0
+        self._points: dict[Key, Ripe] = {}
+        self._orphans: dict[tuple[Key, int], None] = {}
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    @property
+    def resume(self) -> int:
+        """Everything before this offset is done."""
+        return next((each.position for each in self._points.values()), self.next)
+
+    @property
+    def oldest(self) -> CheckPoint | None:
+        """The first check point that is open."""
+        return next((each.point for each in self._points.values()), None)
+
+    @property
+    def open_points(self) -> Sequence[Ripe]:
+        """Every check point that is open, with its place."""
+        return tuple(self._points.values())
+
+    def add(self, position: int, entry: Entry | None, deliver_ms: int) -> None:
+        """Take note of the next entry.
+
+        Args:
+            position: its offset.
+            entry: ``None`` for a message that is none.
+            deliver_ms: when the timer was to deliver it.
+        """
+        self.next = position + 1
+        if isinstance(entry, CheckPoint):
+            self._add_point(position, entry, deliver_ms)
+        elif entry is not None:
+            self._add_ack(entry)
+        self.time_ms = max(self.time_ms, deliver_ms)
+
+    def skip_to(self, position: int) -> None:
+        """Take note that nothing can be read before *position*."""
+        self.next = max(self.next, position)
+
+    def _add_point(self, position: int, point: CheckPoint, deliver_ms: int) -> None:
+        known = self._points.get(point.key)
+        if known is not None:  # written twice: by a broker that was not sure, or by two
+            merged = attrs.evolve(known.point, offsets=tuple(dict.fromkeys((*known.point.offsets, *point.offsets))))
+            for offset in set(point.offsets) - set(point.open_offsets):
+                merged = merged.acked(offset)
+            self._points[point.key] = attrs.evolve(known, point=merged)
+            return
+        for offset in point.open_offsets if self._orphans else ():
+            if (point.key, offset) in self._orphans:
+                del self._orphans[point.key, offset]
+                point = point.acked(offset)
+        early = point.revive_ms - AHEAD_MS - deliver_ms > TOO_EARLY_MS
+        self._points[point.key] = Ripe(position, point, early)
+
+    def _add_ack(self, ack: Ack) -> None:
+        known = self._points.get(ack.key)
+        if known is not None:
+            point = known.point
+            for offset in ack.offsets:
+                point = point.acked(offset)
+            self._points[ack.key] = attrs.evolve(known, point=point)
+            return
+        for offset in ack.offsets:
+            if len(self._orphans) >= MOST_ORPHANS:
+                del self._orphans[next(iter(self._orphans))]
+            self._orphans[ack.key, offset] = None
+
+    def reached_end(self, now_ms: int, timer_behind: bool) -> None:
+        """Take note that nothing follows now.
+
+        Args:
+            now_ms: wall time.
+            timer_behind: something that was due before now may not have come yet.
+        """
+        if self.time_ms and now_ms - self.time_ms > QUIET_MS and not timer_behind:
+            self.time_ms = now_ms
+
+    def ripe(self, limit: int) -> list[Ripe]:
+        """Return the first check points as far as they are ripe, *limit* at most; they stay until :meth:`pass_to`."""
+        found: list[Ripe] = []
+        for each in self._points.values():
+            if len(found) == limit or not (each.early or self.time_ms - each.point.revive_ms > PATIENCE_MS):
+                break
+            found.append(each)
+        return found
+
+    def after(self, ripe: Sequence[Ripe]) -> int:
+        """Return the offset before which everything is done once *ripe*, the first ones, are."""
+        rest = list(self._points.values())[len(ripe) : len(ripe) + 1]
+        return rest[0].position if rest else self.next
+
+    def pass_to(self, position: int) -> None:
+        """Forget what is in front of *position*: it is done."""
+        self.begin = max(self.begin, position)
+        while self._points:
+            key, first = next(iter(self._points.items()))
+            if first.position >= position:
+                return
+            del self._points[key]
+
+    def due_ms(self) -> float:
+        """Return the wall time when the first open check point can be ripe if nothing comes any more."""
+        first = self.oldest
+        if first is None:
+            return NEVER
+        return max(first.revive_ms + PATIENCE_MS, self.time_ms + QUIET_MS) + 1
