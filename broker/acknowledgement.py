@@ -18,6 +18,7 @@ import trio
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.frame import Buffer, with_code
 from understudy.runtime.clock import Clock
+from understudy.runtime.signal import Signal
 
 
 class AnswerTo(Protocol):
@@ -88,9 +89,9 @@ class Acknowledgements:
         self._queues: dict[int, deque[Waiting]] = {}
         self._unflushed: deque[tuple[int, float]] = deque()
         self._count = 0
-        self._flush_wanted = trio.Event()
-        self._copies_wanted = trio.Event()
-        self._rest: trio.Event | None = None
+        self._flush_wanted = Signal()
+        self._copies_wanted = Signal()
+        self._rest = Signal()
 
     def __len__(self) -> int:
         return self._count
@@ -137,7 +138,6 @@ class Acknowledgements:
             while unflushed and (unflushed[0][0] <= flushed or unflushed[0][1] <= now):
                 unflushed.popleft()
             if not unflushed:
-                self._flush_wanted = trio.Event()
                 await self._flush_wanted.wait()
             offset, deadline = unflushed[0]
             left_ms = max((deadline - self._clock.monotonic()) * 1000, 0)
@@ -149,7 +149,6 @@ class Acknowledgements:
             now = self._clock.monotonic()
             heads = [queue[0] for copies, queue in self._queues.items() if queue and copies > 1]
             if not heads:
-                self._copies_wanted = trio.Event()
                 await self._copies_wanted.wait()
                 continue
             due = min(max(h.copies_deadline, h.flush_deadline if h.copies_deadline <= now else 0) for h in heads)
@@ -159,8 +158,6 @@ class Acknowledgements:
     async def emptied(self) -> None:
         """Wait until no send waits; each of them has a deadline."""
         while self._count:
-            if self._rest is None:
-                self._rest = trio.Event()
             await self._rest.wait()
 
     async def drain(self, wait: Callable[[], Awaitable[object]]) -> None:
@@ -179,9 +176,8 @@ class Acknowledgements:
                 self._settle_queue(queue, flushed, self._copied(copies) if copies > 1 else None, now, answers)
         for connection, frames in answers.items():
             connection.write(frames)
-        if self._rest is not None and not self._count:
+        if not self._count:
             self._rest.set()
-            self._rest = None
 
     def _settle_queue(
         self,

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
-import trio
 
 from understudy.broker.offsets import BROADCAST_SUFFIX, OffsetTable
 from understudy.runtime.clock import Clock
+from understudy.runtime.signal import Signal
 
 SWEEP_SECONDS = 5.0
 MEMBERS_LIMIT = 100_000
@@ -61,7 +61,7 @@ class BroadcastOffsets:
         self._expiry_seconds = expiry_seconds
         self._connected_expiry_seconds = connected_expiry_seconds
         self._members: dict[Member, _Member] = {}
-        self._somebody = trio.Event()
+        self._joined = Signal()
 
     def __len__(self) -> int:
         """Return how many members are remembered."""
@@ -76,7 +76,7 @@ class BroadcastOffsets:
             if len(self._members) >= MEMBERS_LIMIT:
                 return
             known = self._members[member] = _Member()
-            self._somebody.set()
+            self._joined.set()
         known.seen = self._clock.monotonic()
         known.queues[queue_id] = (offset, proxied)
 
@@ -128,7 +128,6 @@ class BroadcastOffsets:
         """Sweep every :data:`SWEEP_SECONDS` while there is somebody, until cancelled."""
         while True:
             if not self._members:
-                self._somebody = trio.Event()
-                await self._somebody.wait()
+                await self._joined.wait()
             await self._clock.sleep(SWEEP_SECONDS)
             self.sweep(connected)

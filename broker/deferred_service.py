@@ -28,6 +28,7 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import STORED, Redelivery
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.store.status import PutStatus
 
 log = get_logger("broker.deferred")
@@ -77,7 +78,7 @@ class DeferredService:
         self.target = target
         self._queues: dict[int, DeferredQueue] = {}
         self._puts: set[trio.CancelScope] = set()
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._wakes_at_ms = NEVER
 
     def arrived(self, queue: int, due_ms: float) -> None:
@@ -103,7 +104,6 @@ class DeferredService:
                         due = Due(self._source.position(number))
                         self._queues[number], actions = step(queue, due, now_ms)
                         nursery.start_soon(self._work, number, actions)
-                self._wake = trio.Event()
                 self._wakes_at_ms = min((each.due_ms for each in self._queues.values() if each.rests), default=NEVER)
                 left_ms = self._wakes_at_ms - self._clock.wall_ms()
                 if left_ms > 0:

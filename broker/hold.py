@@ -30,6 +30,7 @@ from understudy.remoting.connection import Connection
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget, Load
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("broker.hold")
 
@@ -146,7 +147,7 @@ class PullHold:
         self._numbers = itertools.count()
         self._ready: deque[ParkedPull] = deque()
         self._choked: dict[Connection, list[ParkedPull]] = {}
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._wakes_at = float("inf")
         self.answer: Callable[[ParkedPull], None] = lambda parked: None
 
@@ -214,7 +215,6 @@ class PullHold:
         """Answer pulls until cancelled; asleep until one is ready or due."""
         while True:
             if not self._ready:
-                self._wake = trio.Event()
                 self._wakes_at = self._deadlines[0][0] if self._deadlines else float("inf")
                 left = self._wakes_at - self._clock.monotonic()
                 if left > 0:

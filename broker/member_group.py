@@ -54,6 +54,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("broker.members")
@@ -116,7 +117,7 @@ class MemberGroup:
         self._client = client
         self._presence = presence
         self._remember = remember
-        self._ask_again = trio.Event()
+        self._ask_again = Signal()
         self._unknown_somewhere = False
         self.state = member_view.State(self._own())
         registration.on_taken.append(lambda: self._take(Registered()))
@@ -147,14 +148,14 @@ class MemberGroup:
         async with trio.open_nursery() as nursery:
             while True:
                 if broker.enable_slave_acting_master:
+                    looked = self._ask_again.count
                     unknown, self._unknown_somewhere = self._unknown_somewhere, False
                     for question in await self._round():
                         nursery.start_soon(self._ask_settings, question)
                     if unknown:
                         self._registration.lost()
                     with self._clock.move_on_after(broker.sync_broker_member_group_period / 1000):
-                        await self._ask_again.wait()
-                    self._ask_again = trio.Event()
+                        await self._ask_again.wait(looked)
                     continue
                 if self._identity.role.is_slave and self._replication.master_address is None:
                     self._registration.trigger()  # its answer names the master as soon as there is one

@@ -12,6 +12,7 @@ import trio
 
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import Network
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("broker.name_servers")
@@ -74,7 +75,7 @@ class NameServers:
         self._machines: dict[str, list[str]] = {}
         self._of: str | None = None
         self._told: list[str] | None = None
-        self._wake = trio.Event()
+        self._wake = Signal()
         self.on_change: list[Callable[[], None]] = []
 
     @property
@@ -112,9 +113,10 @@ class NameServers:
 
     async def run(self) -> None:
         """Refresh until cancelled: in turn while names are looked up, otherwise only when told of a change."""
+        handled = 0
         while True:
             period_seconds = self._period_ms() / 1000 if self._by_name() else math.inf
             with self._world.clock.move_on_after(period_seconds):
-                await self._wake.wait()
-            self._wake = trio.Event()
+                await self._wake.wait(handled)
+            handled = self._wake.count
             await self.refresh()

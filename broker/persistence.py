@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.table import save_table
 from understudy.runtime.world import World
 
@@ -54,7 +55,7 @@ class Persistence:
         self.unsaved: dict[str, str] = {}
         self._tables: dict[str, SavedTable] = {}
         self._due: dict[str, float] = {}
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._writing = trio.Lock()
 
     def add(self, table: SavedTable) -> None:
@@ -70,12 +71,10 @@ class Persistence:
         """Write what is due until cancelled; asleep while nothing changes."""
         while True:
             if not self._due:
-                self._wake = trio.Event()
                 await self._wake.wait()
                 continue
             soonest = min(self._due.values())
             if soonest > self._world.clock.monotonic():
-                self._wake = trio.Event()
                 with self._world.clock.move_on_after(max(soonest - self._world.clock.monotonic(), 0)):
                     await self._wake.wait()
                 continue

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import trio
-
 from understudy.broker.inner import InnerMessage, append
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.processors.send_properties import wants_wait
@@ -18,6 +16,7 @@ from understudy.broker.replication import Replication
 from understudy.format.properties import parse_properties
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected, PutStatus
 
@@ -66,7 +65,7 @@ class OwnLog:
         self._store = store
         self._replication = replication
         self._keys = keys
-        self._copied: trio.Event | None = None
+        self._copied = Signal()
         replication.copies_changed.append(self._copies_changed)
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
@@ -98,8 +97,6 @@ class OwnLog:
                 log.warning("due messages wait for the disk", end=end)
         # How many copies there must be is asked anew: a slave that has left is not waited for.
         while end_to_copy and not self._has_copies(end_to_copy):
-            if self._copied is None:
-                self._copied = trio.Event()
             with self._clock.move_on_after(self._keys.slave_timeout / 1000):
                 await self._copied.wait()
 
@@ -108,9 +105,7 @@ class OwnLog:
         return copies is not None and self._replication.copied(copies) >= end
 
     def _copies_changed(self) -> None:
-        if self._copied is not None:
-            self._copied.set()
-            self._copied = None
+        self._copied.set()
 
 
 def _wants_copies(message: InnerMessage) -> bool:

@@ -44,6 +44,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 from understudy.runtime.pace import Pace
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("broker.registration")
@@ -102,8 +103,9 @@ class Registration:
         )
         self.on_taken: list[Callable[[], object]] = []
         self._state = registering.State()
-        self._wake = trio.Event()
-        self._settled = trio.Event()
+        self._wake = Signal()
+        self._at_rest = False
+        self._settled = Signal()
         self.servers.on_change.append(self.trigger)
         topics.on_change.append(self._topics_changed)
         presence.on_register.append(self.trigger)
@@ -136,7 +138,8 @@ class Registration:
             False after *timeout_ms*.
         """
         with self._world.clock.move_on_after(timeout_ms / 1000) as scope:
-            await self._settled.wait()
+            if not self._at_rest:
+                await self._settled.wait()
         return not scope.cancelled_caught
 
     async def run(self) -> None:
@@ -152,19 +155,20 @@ class Registration:
     async def _run(self, nursery: trio.Nursery) -> None:
         clock = self._world.clock
         while True:
-            self._wake = trio.Event()
+            noted = self._wake.count
             withheld = self.isolated
             actions = self._take(Look(tuple(self.name_servers), withheld))
             for action in actions:
                 await self._carry_out(nursery, action)
             if actions:
                 continue
+            self._at_rest = True
             self._settled.set()
             if withheld:
-                await self._wake.wait()
+                await self._wake.wait(noted)
                 continue
             with clock.move_on_after(max(self._state.wake_at - clock.monotonic(), 0)):
-                await self._wake.wait()
+                await self._wake.wait(noted)
 
     async def sign_off(self) -> None:
         """Tell every name server that the broker is gone; bounded by :data:`SIGN_OFF_TIMEOUT_MS`.
@@ -204,8 +208,7 @@ class Registration:
             self._note()
 
     def _note(self) -> None:
-        if self._settled.is_set():
-            self._settled = trio.Event()
+        self._at_rest = False
         self._wake.set()
 
     def _say(self, action: Action) -> None:

@@ -27,6 +27,7 @@ from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ListenError
+from understudy.runtime.signal import Signal
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -70,7 +71,7 @@ class Roles:
         self._broker = broker
         self._open_rules = open_rules
         self._asked: deque[_Change] = deque()
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._ended = False
         self.session = RoleSession(broker, open_rules)
 
@@ -114,7 +115,6 @@ class Roles:
     async def _next(self) -> _Change:
         """Wait for the next change that may be made; it stays the first of those asked for."""
         while True:
-            self._wake = trio.Event()
             while self._asked:
                 change, current = self._asked[0], self._broker.role
                 if change.role.epoch >= current.epoch:

@@ -19,6 +19,7 @@ from understudy.broker.role import Role
 from understudy.broker.services import BrokerServices, Decisions, Run, Service, ServiceKeeper, role_rows
 from understudy.broker.topics import TopicConfig
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.supervisor import open_supervisor
 from understudy.store.status import PutStatus
 
@@ -100,7 +101,7 @@ class RoleSession:
 
     def __init__(self, broker: Broker, open_rules: OpenRules) -> None:
         self._broker = broker
-        self._wake = trio.Event()
+        self._wake = Signal()
         self.role: Role = broker.identity.role
         self.rules = open_rules(broker, self.look)
 
@@ -120,9 +121,9 @@ class RoleSession:
             try:
                 with self.rules.attached():
                     while True:
-                        self._wake = trio.Event()
+                        looked = self._wake.count
                         await keeper.apply(self.rules.decide())
-                        await self._wake.wait()
+                        await self._wake.wait(looked)
             finally:
                 with trio.move_on_after(STOP_SECONDS, shield=True) as bound:
                     await keeper.stop()

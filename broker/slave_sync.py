@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import trio
-
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.identity import Identity
 from understudy.broker.log_history import history_of
@@ -26,6 +24,7 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("broker.slave_sync")
@@ -83,7 +82,7 @@ class SlaveSync:
         self._history = history
         self._source: Source | None = None
         self._copyings: dict[str, Copying] = {}
-        self._changed = trio.Event()
+        self._changed = Signal()
         self._hint = ""
         self._tables_due = self._looking_since = 0.0
         self._pause = PROGRESS_PERIOD_MS / 1000
@@ -102,13 +101,13 @@ class SlaveSync:
         self._begin(None)  # a later run is the first look again: this slave may have acted since
         try:
             while True:
-                self._changed = trio.Event()
+                looked = self._changed.count
                 wanted, now = self._wanted(), self._source
                 if wanted != (None if now is None else (now.address, now.leads)):
                     self._begin(wanted)
                 source = self._source
                 if source is None:
-                    await self._changed.wait()
+                    await self._changed.wait(looked)
                     continue
                 try:
                     await self.round(source)
@@ -117,7 +116,7 @@ class SlaveSync:
                     self._note(source, str(error))
                     self._forget()  # it may come back with another history
                 with self._clock.move_on_after(self._pause):
-                    await self._changed.wait()
+                    await self._changed.wait(looked)
         finally:
             self._follow(False)
 

@@ -23,6 +23,7 @@ from understudy.controller.replication import ReplicatedMetadata
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.fields import CommandError
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("controller.failover")
@@ -97,7 +98,7 @@ class Failover:
         self._liveness = liveness
         self._notifier = notifier
         self._suspects: dict[str, str] = {}
-        self._wake = trio.Event()
+        self._wake = Signal()
         self._electing: set[str] = set()
         self.records: deque[ElectionRecord] = deque(maxlen=KEPT_ELECTIONS)
         self.election_count = 0
@@ -191,7 +192,6 @@ class Failover:
                 next_scan = now + max(50, self.config.scan_inactive_master_interval) / 1000
                 for name in self._metadata.groups:
                     self._suspects.setdefault(name, "scan found no living master")
-            self._wake = trio.Event()
             suspects, self._suspects = self._suspects, {}
             await self._elect_where_needed(suspects)
             if not self._suspects:

@@ -19,6 +19,7 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk, DiskLockedError, Lock
 from understudy.runtime.log import get_logger, line_formatter
+from understudy.runtime.signal import Signal
 
 log = get_logger("controller.log_file")
 
@@ -84,7 +85,8 @@ class WaitingLines(logging.Handler):
         self._waiting: deque[str] = deque()
         self._dropped = 0
         self._token = trio.lowlevel.current_trio_token()
-        self._more = trio.Event()
+        self._more = Signal()
+        self._handled = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Leave a line; never waits for the disk."""
@@ -101,8 +103,7 @@ class WaitingLines(logging.Handler):
 
     async def wait(self) -> None:
         """Return when there may be lines."""
-        await self._more.wait()
-        self._more = trio.Event()
+        self._handled = await self._more.wait(self._handled)
 
     def take(self) -> list[str]:
         """Return all lines that wait, and a word about those that had no room."""

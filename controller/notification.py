@@ -11,6 +11,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("controller.notification")
 
@@ -29,7 +30,7 @@ class RoleNotifier:
     def __init__(self, client: RemotingClient) -> None:
         self._client = client
         self._waiting: dict[str, tuple[int, dict[str, str], bytes]] = {}
-        self._more = trio.Event()
+        self._more = Signal()
         self.sent_count = 0
         self.failed_count = 0
 
@@ -62,7 +63,6 @@ class RoleNotifier:
     async def _work(self) -> None:
         while True:
             while not self._waiting:
-                self._more = trio.Event() if self._more.is_set() else self._more
                 await self._more.wait()
             broker = next(iter(self._waiting))
             _, fields, body = self._waiting.pop(broker)

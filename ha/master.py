@@ -13,6 +13,7 @@ from understudy.ha.replicas import Replica
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("ha.master")
@@ -76,7 +77,7 @@ class HaMaster:
         self._slaves: dict[int, _Slave] = {}
         self._lost: dict[str, float] = {}  # hosts whose newest connection ended, and when
         self._next_number = 0
-        self._grown: trio.Event | None = None
+        self._grown = Signal()
         self.acknowledged: list[Callable[[], None]] = []
         self.membership_changed: list[Callable[[], None]] = []
 
@@ -180,9 +181,7 @@ class HaMaster:
         Args:
             message: what a store tells of a message; it does not matter here.
         """
-        if self._grown is not None:
-            self._grown.set()
-            self._grown = None
+        self._grown.set()
 
     async def _serve(self, stream: ByteStream) -> None:
         self._next_number += 1
@@ -305,8 +304,6 @@ class HaMaster:
             if self._store.max_physical_offset > slave.next_offset:  # flow control holds it back
                 await clock.sleep(min(due - clock.monotonic(), slave.flow.seconds_to_next()))
                 continue
-            if self._grown is None:
-                self._grown = trio.Event()
             with clock.move_on_after(due - clock.monotonic()):
                 await self._grown.wait()
 

@@ -16,6 +16,7 @@ from understudy.ha.overlap import Overlap, end_of
 from understudy.ha.settings import ContinuedLog, HaParameters
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("ha.slave")
@@ -65,7 +66,7 @@ class HaSlave:
         self._store = store
         self._settings = settings
         self._master: str | None = None
-        self._master_changed = trio.Event()
+        self._master_changed = Signal()
         self._connection_scope: trio.CancelScope | None = None
         self._connected_to: str | None = None
         self._unreached: str | None = None
@@ -100,7 +101,6 @@ class HaSlave:
         self._refusal = ""
         self._refusals = 0
         self._master_changed.set()
-        self._master_changed = trio.Event()
         if self._connection_scope is not None and address not in (None, self._connected_to):
             self._connection_scope.cancel()
 
@@ -118,10 +118,9 @@ class HaSlave:
                     await self._master_changed.wait()
                     continue
                 await self._follow(address)
-                changed = self._master_changed
                 if self._master == address and self._looked is None:
                     with self._world.clock.move_on_after(self._pause_seconds()):
-                        await changed.wait()
+                        await self._master_changed.wait()
         finally:
             self._enter(HaState.SHUTDOWN)
 

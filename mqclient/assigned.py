@@ -8,6 +8,7 @@ import trio
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.window import Window
+from understudy.runtime.signal import Signal
 
 
 @attrs.define(eq=False)
@@ -21,7 +22,7 @@ class AssignedQueue:
         dropped: the queue is to be given back: nothing new starts.
         released: the queue may have another owner: results no longer count.
         busy: batches that listeners have at the moment.
-        changed: set and replaced whenever messages arrive, finish, or the queue is dropped.
+        changed: set whenever messages arrive, finish, or the queue is dropped.
         locked_at: monotonic seconds of the last confirmed lock, of ordered consumption.
         next_offset: where the next pull starts.
         replica: broker id that the last answer suggested.
@@ -34,7 +35,7 @@ class AssignedQueue:
     dropped: bool = False
     released: bool = False
     busy: int = 0
-    changed: trio.Event = attrs.field(factory=trio.Event)
+    changed: Signal = attrs.field(factory=Signal)
     locked_at: float | None = None
     next_offset: int = -1
     replica: int = 0
@@ -44,7 +45,6 @@ class AssignedQueue:
     def wake(self) -> None:
         """Wake everybody who waits for a change."""
         self.changed.set()
-        self.changed = trio.Event()
 
     def drop(self) -> None:
         """Stop pulling and starting."""

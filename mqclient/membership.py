@@ -22,6 +22,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("mqclient.membership")
 
@@ -66,7 +67,7 @@ class Membership:
         self.subscriptions: dict[str, Subscription] = {}
         self.rebalanced = trio.Event()
         self._rebalance_ms = rebalance_ms
-        self._wanted = trio.Event()
+        self._wanted = Signal()
         self._last_version = 0
 
     def subscribe(self, topic: str, expression: str, expression_type: str = "TAG") -> None:
@@ -118,13 +119,13 @@ class Membership:
         """
         tries_soon = 0
         while True:
-            self._wanted = trio.Event()
+            looked = self._wanted.count
             complete = await self._rebalance(held, revoke, take)
             self.rebalanced.set()
             tries_soon = 0 if complete else tries_soon + 1
             soon = not complete and tries_soon <= _SOON_TRIES
             with self.session.world.clock.move_on_after(_SOON_SECONDS if soon else self._rebalance_ms / 1000):
-                await self._wanted.wait()
+                await self._wanted.wait(looked)
 
     async def _rebalance(
         self,

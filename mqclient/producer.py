@@ -33,6 +33,7 @@ from understudy.mqclient.session import Session, accepted, bare_errors, open_ses
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 __all__ = ["Producer", "ProducerOptions", "SendResult", "SendStatus", "open_producer"]
@@ -330,13 +331,13 @@ class _Greeter:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._changed = trio.Event()
+        self._changed = Signal()
 
     def route_changed(self, topic: str) -> None:
         self._changed.set()
 
     async def run(self) -> None:
+        handled = 0
         while True:
-            await self._changed.wait()
-            self._changed = trio.Event()
+            handled = await self._changed.wait(handled)
             await self._session.send_heartbeats()

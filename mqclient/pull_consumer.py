@@ -30,6 +30,7 @@ from understudy.mqclient.session import Session, SessionOptions, bare_errors, op
 from understudy.mqclient.subscription import Subscription, subscription
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("mqclient.pull_consumer")
@@ -105,7 +106,7 @@ class PullConsumer:
         self._readers: dict[MessageQueue, _Reader] = {}
         self._paused: set[MessageQueue] = set()
         self._expressions: dict[str, Subscription] = {}
-        self._resumed = trio.Event()
+        self._resumed = Signal()
         answers, self._answers = trio.open_memory_channel[_Answer](options.ahead)
         self._deliver = answers
 
@@ -203,7 +204,6 @@ class PullConsumer:
         """Pull *queues* again."""
         self._paused.difference_update(queues)
         self._resumed.set()
-        self._resumed = trio.Event()
 
     async def commit(self) -> None:
         """Store the progress of what ``poll`` returned so far."""

@@ -16,6 +16,7 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("mqclient.pulling")
 
@@ -57,16 +58,16 @@ class Pulling:
         self.offsets = offsets
         self._clock = session.world.clock
         self._submit = submit
-        self._resumed = trio.Event()
-        self._resumed.set()
+        self._paused = False
+        self._resumed = Signal()
 
     def pause(self) -> None:
         """Stop pulling; what was pulled is still consumed."""
-        if self._resumed.is_set():
-            self._resumed = trio.Event()
+        self._paused = True
 
     def resume(self) -> None:
         """Pull again."""
+        self._paused = False
         self._resumed.set()
 
     async def first_offset(self, queue: MessageQueue) -> int:
@@ -96,7 +97,8 @@ class Pulling:
     async def run(self, assigned: AssignedQueue) -> None:
         """Pull a queue for ever, from its :attr:`AssignedQueue.next_offset` on."""
         while True:
-            await self._resumed.wait()
+            while self._paused:
+                await self._resumed.wait()
             while assigned.window.full(self.options.limits, ordered=self.options.ordered):
                 await assigned.changed.wait()
             subscription = self.membership.subscriptions.get(assigned.queue.topic)

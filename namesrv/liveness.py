@@ -12,6 +12,7 @@ from understudy.namesrv.route_table import RouteTable
 from understudy.remoting.connection import Connection
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("namesrv.liveness")
 
@@ -38,9 +39,9 @@ class Liveness:
         self._clock = clock
         self._tell = tell
         self._queue: list[Member] = []
-        self._queued = trio.Event()
+        self._queued = Signal()
         self._asleep_until_ms: int | None = None
-        self._earlier = trio.Event()
+        self._earlier = Signal()
 
     def now_ms(self) -> int:
         """Return the monotonic time the table's deadlines are in."""
@@ -59,8 +60,8 @@ class Liveness:
     async def run_unregistrations(self) -> None:
         """Remove what is queued, all of it in one step, whenever something is."""
         while True:
-            await self._queued.wait()
-            self._queued = trio.Event()
+            if not self._queue:
+                await self._queued.wait()
             batch, self._queue = self._queue, []
             self._remove(batch, "unregistered")
 
@@ -87,7 +88,6 @@ class Liveness:
     async def run_expiry(self) -> None:
         """Remove members when they have been silent for longer than they said they may."""
         while True:
-            self._earlier = trio.Event()
             deadline_ms = self._asleep_until_ms = self._table.next_deadline_ms()
             if deadline_ms is None:
                 await self._earlier.wait()

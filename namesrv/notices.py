@@ -12,6 +12,7 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("namesrv.notices")
@@ -42,7 +43,7 @@ class Notifier:
         self._world = world
         self._waiting: dict[str, deque[MinBrokerIdNotice]] = {}
         self._new: list[str] = []  # targets without a task
-        self._wake = trio.Event()
+        self._wake = Signal()
 
     def tell(self, notices: tuple[MinBrokerIdNotice, ...]) -> None:
         """Queue *notices* for their targets."""
@@ -65,8 +66,8 @@ class Notifier:
         """Send what is queued until cancelled."""
         async with open_client(self._world) as client, trio.open_nursery() as nursery:
             while True:
-                await self._wake.wait()
-                self._wake = trio.Event()
+                if not self._new:
+                    await self._wake.wait()
                 new, self._new = self._new, []
                 for target in new:
                     nursery.start_soon(self._send_all, client, target)

@@ -6,12 +6,11 @@ import os.path
 from collections import deque
 from collections.abc import Callable
 
-import trio
-
 from understudy.format.record import encode_host
 from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.store.batch_queue import BatchQueues
 from understudy.store.checkpoint import Checkpoint
 from understudy.store.commit_log import CommitLog
@@ -100,8 +99,7 @@ class StoreCore:
         self.show_at_once = not self.sync_flush
         #: Somebody sleeps until there is work; the next append wakes them.
         self.asleep = False
-        self.work = trio.Event()
-        self.growth = trio.Event()
+        self.growth = Signal()
 
     def path(self, name: str) -> str:
         """Return the path of a file in the root of the store."""
@@ -125,7 +123,6 @@ class StoreCore:
     def wake(self) -> None:
         """Tell those who sleep that something changed."""
         self.asleep = False
-        self.work.set()
         self.growth.set()
 
     @property
@@ -144,8 +141,6 @@ class StoreCore:
     async def wait_beyond(self, offset: int) -> None:
         """Sleep until the log ends after physical offset *offset*."""
         while self.log.end <= offset:
-            if self.growth.is_set():
-                self.growth = trio.Event()
             self.asleep = True
             await self.growth.wait()
 

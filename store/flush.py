@@ -18,6 +18,7 @@ from understudy.runtime.descriptors import is_shortage
 from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_reason
+from understudy.runtime.signal import Signal
 from understudy.store.checkpoint import Checkpoint, save_checkpoint
 from understudy.store.core import StoreCore
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
@@ -73,7 +74,7 @@ class Flusher:
     def __init__(self, core: StoreCore) -> None:
         self._core = core
         self._waiters: deque[tuple[int, trio.Event]] = deque()
-        self._urgent = trio.Event()
+        self._urgent = Signal()
         self._lock = trio.Lock()
         self._deletions_lock = trio.Lock()
         self._durable_end = -1
@@ -115,7 +116,6 @@ class Flusher:
                 continue
             config = core.config
             if not core.sync_flush and not self._waiters:
-                self._urgent = trio.Event()
                 with core.clock.move_on_after(config.flush_interval_commit_log_ms / 1000):
                     await self._urgent.wait()
                 due = core.clock.monotonic() - last_flush >= config.flush_commit_log_thorough_interval_ms / 1000
@@ -145,11 +145,8 @@ class Flusher:
                 last_durable = core.clock.monotonic()
 
     async def _sleep_until_work(self) -> None:
-        core = self._core
-        core.asleep = True
-        if core.work.is_set():
-            core.work = trio.Event()
-        await core.work.wait()
+        self._core.asleep = True
+        await self._core.growth.wait()
 
     async def flush(self) -> bool:
         """Make everything written so far durable, then answer those who wait; False when the disk refused."""

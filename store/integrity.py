@@ -21,6 +21,7 @@ import trio
 from understudy.format.record import BODY_LENGTH_AT, HEAD
 from understudy.runtime.log import get_logger
 from understudy.runtime.os_failure import os_failure
+from understudy.runtime.signal import Signal
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import MULTI_DISPATCH
@@ -100,8 +101,8 @@ class Integrity:
         self._core = core
         self._compared: dict[int, bytearray] = {}
         self._damaged: set[int] = set()
-        self._news = trio.Event()
-        self._wanted = trio.Event()
+        self._news = Signal()
+        self._wanted = Signal()
         self.report: ScrubReport | None = None
 
     def all_whole(self, queue: ConsumeQueue, wanted: Iterable[tuple[int, int, int]]) -> bool:
@@ -172,10 +173,9 @@ class Integrity:
 
     async def run(self) -> None:
         """Note where the first damage lies, until cancelled; asleep while none is found."""
-        core = self._core
+        core, handled = self._core, 0
         while True:
-            await self._news.wait()
-            self._news = trio.Event()
+            handled = await self._news.wait(handled)
             hole = min(self._damaged, default=None)
             if hole is None or (core.hole is not None and core.hole <= hole):
                 continue
@@ -197,9 +197,9 @@ class Integrity:
 
     async def run_scrubs(self) -> None:
         """Compare when it is wanted, until cancelled."""
+        handled = 0
         while True:
-            await self._wanted.wait()
-            self._wanted = trio.Event()
+            handled = await self._wanted.wait(handled)
             report = self.report
             if report is not None:
                 await self._scrub(report)

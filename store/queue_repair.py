@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.store.consume_queue import FILLER, FILLER_SIZE, UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
@@ -128,7 +129,7 @@ class QueueRepair:
         self._core = core
         self._dispatcher = dispatcher
         self._gaps: list[Gap] = []
-        self._found = trio.Event()
+        self._found = Signal()
         core.on_lost_unit = self._note
 
     def _note(self, queue: ConsumeQueue, offset: int) -> None:
@@ -142,10 +143,9 @@ class QueueRepair:
 
     async def run(self) -> None:
         """Fill gaps until cancelled; asleep while none is known. Readers that wait are told of what is there again."""
-        core = self._core
+        core, handled = self._core, 0
         while True:
-            await self._found.wait()
-            self._found = trio.Event()
+            handled = await self._found.wait(handled)
             gaps = list(self._gaps)
             for _ in fill_gaps(core, self._dispatcher, gaps):
                 await trio.lowlevel.checkpoint()

@@ -30,6 +30,7 @@ from understudy.remoting.fields import CommandError, optional, required
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace, run_steps
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 HOUSEKEEPING_SECONDS = 10.0
@@ -67,7 +68,7 @@ class MemberProcessor:
         self._config = parts.config
         self._clock = parts.world.clock
         self._changed: dict[str, None] = {}  # groups whose members must be told
-        self._wake = trio.Event()
+        self._wake = Signal()
 
     def register(self, server: RemotingServer) -> None:
         """Answer the membership codes at *server* and learn when its connections end."""
@@ -174,7 +175,6 @@ class MemberProcessor:
         """Tell members of groups that changed, until cancelled."""
         while True:
             if not self._changed:
-                self._wake = trio.Event()
                 await self._wake.wait()
             async with Pace(self._parts.world) as pace:
                 while self._changed:

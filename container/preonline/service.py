@@ -33,6 +33,7 @@ from understudy.ha.slave import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 
 log = get_logger("container.preonline")
 
@@ -178,7 +179,7 @@ class PreOnline:
         def copies() -> bool:
             return sum(each.acknowledged >= 0 for each in master.status()) >= wanted
 
-        changed = trio.Event()
+        changed = Signal()
         master.acknowledged.append(changed.set)
         master.membership_changed.append(changed.set)
         try:
@@ -186,13 +187,6 @@ class PreOnline:
                 while not copies():
                     with self._clock.move_on_after(1):
                         await changed.wait()
-                    if changed.is_set():
-                        master.acknowledged.remove(changed.set)
-                        master.membership_changed.remove(changed.set)
-                        changed = trio.Event()
-                        master.acknowledged.append(changed.set)
-                        master.membership_changed.append(changed.set)
-                        await trio.lowlevel.checkpoint()
                 return Done()
         finally:
             master.acknowledged.remove(changed.set)

@@ -12,6 +12,7 @@ from understudy.controller.raft.answers import Answer, Deadlines
 from understudy.controller.raft.consensus import Consensus
 from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError, QuorumBusyError
 from understudy.controller.raft.messages import PeerMessage
+from understudy.runtime.signal import Signal
 
 MAX_INBOX_MESSAGES = 10_000
 MAX_WAITING_PROPOSALS = 10_000
@@ -25,7 +26,8 @@ class Inputs:
     """Everything that arrives between two turns. Any task may add to it; only the actor takes."""
 
     def __init__(self) -> None:
-        self._arrived = trio.Event()
+        self._arrived = Signal()
+        self._taken = 0
         self._messages: deque[tuple[str, PeerMessage]] = deque()
         self._link_changes: deque[tuple[str, bool]] = deque()
         self._proposals: deque[tuple[bytes, Answer[Any]]] = deque()
@@ -83,12 +85,12 @@ class Inputs:
 
     def begin_turn(self) -> None:
         """What arrives from now on wakes the actor again."""
-        self._arrived = trio.Event()
+        self._taken = self._arrived.count
 
     async def wait(self, deadline: float) -> None:
         """Wait until something arrives, an answer expires or *deadline* (trio's clock) passes."""
         with trio.move_on_at(min(deadline, self._deadlines.next_at)):
-            await self._arrived.wait()
+            await self._arrived.wait(self._taken)
 
     def put_into(self, consensus: Consensus, now: float) -> list[Answered]:
         """Let *consensus* have what waits; returns the callers that are to be told after this turn's sync."""

@@ -33,6 +33,7 @@ from understudy.controller.raft.messages import (
 from understudy.controller.raft.security import MemberSecurity, SecurityError
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, accept_loop
+from understudy.runtime.signal import Signal
 from understudy.runtime.tls import TlsStream
 from understudy.runtime.world import World
 
@@ -93,7 +94,7 @@ class _Outgoing:
     stream: _Stream
     frames: deque[memoryview] = attrs.field(factory=deque)
     queued_bytes: int = 0
-    more: trio.Event = attrs.field(factory=trio.Event)
+    more: Signal = attrs.field(factory=Signal)
 
 
 @attrs.define
@@ -225,7 +226,6 @@ class Links:
                 nursery.start_soon(_until_closed, stream, nursery.cancel_scope)
                 while True:
                     if not outgoing.frames:
-                        outgoing.more = trio.Event()
                         await outgoing.more.wait()
                     data = _take(outgoing.frames, MAX_SENT_AT_ONCE_BYTES)
                     with trio.fail_after(SEND_SECONDS):

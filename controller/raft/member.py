@@ -36,6 +36,7 @@ from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.raft.snapshot import SnapshotStore
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("controller.raft")
@@ -68,7 +69,7 @@ class QuorumMember:
         self._observer = observer
         self._consensus: Consensus | None = None
         self._journal: Journal | None = None
-        self._changed = trio.Event()
+        self._changed = Signal()
         self._seen: tuple[object, ...] = ()
         self._inputs = Inputs()
         self._activating_term = -1
@@ -169,7 +170,6 @@ class QuorumMember:
     def _disk_hangs(self, hangs: bool) -> None:
         self._hangs = hangs
         self._changed.set()
-        self._changed = trio.Event()
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
         assert self.links is not None
@@ -192,7 +192,6 @@ class QuorumMember:
         if seen != self._seen:
             self._seen = seen
             self._changed.set()
-            self._changed = trio.Event()
         self._activate_features(consensus)
 
     def _activate_features(self, consensus: Consensus) -> None:
@@ -215,7 +214,6 @@ class QuorumMember:
             self._journal.close()
         self._inputs.end()
         self._changed.set()
-        self._changed = trio.Event()
 
     # -- what callers do -----------------------------------------------------------------------------------------
 

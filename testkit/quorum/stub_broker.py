@@ -18,6 +18,7 @@ from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 CALL_MS = 3000
@@ -83,7 +84,7 @@ class StubBroker:
         self.set_epoch = 0
         self.max_offset_bytes = 0
         self.changes: list[RoleChange] = []
-        self.changed = trio.Event()
+        self.changed = Signal()
         self._leader = ""
 
     @property
@@ -107,7 +108,6 @@ class StubBroker:
             self.set_epoch = 0
             self.changes.append(RoleChange(self._world.clock.monotonic(), master_id, epoch, how))
             self.changed.set()
-            self.changed = trio.Event()
         if epoch == self.master_epoch and set_epoch > self.set_epoch:
             self.sync_state_set, self.set_epoch = sync_state_set, set_epoch
 

@@ -14,6 +14,8 @@ from typing import Protocol
 import attrs
 import trio
 
+from understudy.runtime.signal import Signal
+
 
 @attrs.define
 class LinkQuality:
@@ -61,11 +63,10 @@ class Pipe:
         self.busy_until = 0.0
         self.held = False
         self.abandoned = False
-        self.changed = trio.Event()
+        self.changed = Signal()
 
     def wake(self) -> None:
         self.changed.set()
-        self.changed = trio.Event()
 
     def arrival(self, size: int) -> float:
         quality = self.network.quality(self.source, self.target)
@@ -122,9 +123,8 @@ class SimStream:
             arrival = pipe.next_arrival()
             if arrival is not None and arrival <= trio.current_time():
                 break
-            changed = pipe.changed
             with trio.move_on_at(math.inf if arrival is None else arrival):
-                await changed.wait()
+                await pipe.changed.wait()
         if pipe.broken_at is not None and pipe.broken_at <= trio.current_time():
             raise trio.BrokenResourceError("connection reset by peer")
         if not pipe.chunks:

@@ -13,6 +13,7 @@ from collections import deque
 import trio
 
 from understudy.runtime.network import ListenError
+from understudy.runtime.signal import Signal
 from understudy.testkit.sim.connection import LinkQuality, Pipe, SimStream
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -30,7 +31,7 @@ class SimListener:
         self.waiting: deque[SimStream] = deque()
         self.closed = False
         self.refused = 0  # a simulated host has all the descriptors it needs
-        self.changed = trio.Event()
+        self.changed = Signal()
 
     def offer(self, stream: SimStream) -> bool:
         if self.closed or len(self.waiting) >= self.BACKLOG:
@@ -41,7 +42,6 @@ class SimListener:
 
     def wake(self) -> None:
         self.changed.set()
-        self.changed = trio.Event()
 
     async def accept(self) -> SimStream:
         await trio.lowlevel.checkpoint()
@@ -139,7 +139,7 @@ class SimNetwork:
         self._names: dict[str, tuple[str, ...]] = {}
         self._qualities: dict[tuple[str, str], LinkQuality] = {}
         self._cuts: dict[tuple[str, str], int] = {}
-        self._healed = trio.Event()
+        self._healed = Signal()
 
     def host(self, name: str) -> SimHost:
         """Return the network seen from host *name*, making the host on first use."""
@@ -241,7 +241,6 @@ class SimNetwork:
 
     def _wake_all(self) -> None:
         self._healed.set()
-        self._healed = trio.Event()
         for host in self.hosts.values():
             for stream in host.streams.values():
                 stream.wake()

@@ -19,6 +19,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.frame import FrameReader, encode
 from understudy.runtime.clock import Clock, SystemClock
 from understudy.runtime.disk import RealDisk
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 PORT = 20100
@@ -71,7 +72,7 @@ class Peer:
         self.choked = False
         self.received: list[Command] = []
         self.replies: dict[int, Command] = {}
-        self.arrival = trio.Event()
+        self.arrival = Signal()
         self.invoked: list[Command] = []
         self.invoke_answer: Callable[[Command], Command] | None = None
         self._nursery = nursery
@@ -85,7 +86,6 @@ class Peer:
             else:
                 self.received.append(command)
         self.arrival.set()
-        self.arrival = trio.Event()
 
     def notify(self, command: Command) -> None:
         command.flag |= 2

@@ -7,6 +7,7 @@ from broker_rig import FakeConnection
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.acknowledgement import Acknowledgements
+from understudy.runtime.signal import Signal
 from understudy.testkit.sim.clock import VirtualClock
 
 
@@ -19,12 +20,11 @@ class FakeLog:
 
     def __init__(self) -> None:
         self.flushed_offset = 0
-        self._moved = trio.Event()
+        self._moved = Signal()
 
     def flush_to(self, offset: int) -> None:
         self.flushed_offset = offset
         self._moved.set()
-        self._moved = trio.Event()
 
     async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
         with trio.move_on_after(timeout_ms / 1000):

@@ -32,6 +32,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.errors import ConnectionLostError
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
+from understudy.runtime.signal import Signal
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
 from understudy.testkit.sim.cluster import SimCluster
@@ -46,7 +47,7 @@ class ListeningNameServer:
     def __init__(self, server: RemotingServer) -> None:
         self.server = server
         self.bodies: list[dict[str, object]] = []
-        self.heard = trio.Event()
+        self.heard = Signal()
         self.address = ""
         server.register(RequestCode.REGISTER_BROKER, self.register)
         server.register(RequestCode.GET_ROUTEINFO_BY_TOPIC, self.route)
@@ -61,7 +62,6 @@ class ListeningNameServer:
         self.address = (command.ext or {})["brokerAddr"]
         self.bodies.append(loads(command.body)["topicConfigSerializeWrapper"])
         self.heard.set()
-        self.heard = trio.Event()
         return response(command, 0, None, {})
 
     async def next_body(self) -> dict[str, object]:

@@ -24,6 +24,7 @@ from understudy.broker.replicated.rules import (
 )
 from understudy.format.data_version import DataVersion
 from understudy.ha.replicas import Replica, copied_up_to
+from understudy.runtime.signal import Signal
 from understudy.testkit.sim.clock import VirtualClock
 
 OLD, SAME, NEW = DataVersion(0, 1, 10), DataVersion(0, 2, 20), DataVersion(0, 3, 30)
@@ -198,7 +199,7 @@ def test_copies_are_counted_by_offset(acknowledged: list[int], copies: int) -> N
 class Log:
     def __init__(self) -> None:
         self.flushed_offset = 0
-        self.moved = trio.Event()
+        self.moved = Signal()
 
     async def wait_flushed(self, offset: int, timeout_ms: int) -> bool:
         with trio.move_on_after(timeout_ms / 1000):
@@ -210,7 +211,6 @@ class Log:
     def flush_to(self, offset: int) -> None:
         self.flushed_offset = offset
         self.moved.set()
-        self.moved = trio.Event()
 
 
 class Peer:

@@ -27,6 +27,7 @@ from understudy.controller.raft.messages import (
     encode_frame,
 )
 from understudy.runtime.network import ByteStream
+from understudy.runtime.signal import Signal
 from understudy.testkit.quorum.simulation import RAFT_PORT, Outcome, QuorumHost, SimQuorum
 from understudy.testkit.waiting import until
 
@@ -43,12 +44,11 @@ class Inbox:
 
     def __init__(self) -> None:
         self.all: list[tuple[float, PeerMessage]] = []
-        self._arrived = trio.Event()
+        self._arrived = Signal()
 
     def add(self, message: PeerMessage) -> None:
         self.all.append((trio.current_time(), message))
         self._arrived.set()
-        self._arrived = trio.Event()
 
     def of(self, kind: type[Message]) -> list[Message]:
         return [message for _, message in self.all if isinstance(message, kind)]

@@ -13,6 +13,7 @@ from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.producer import Producer
 from understudy.mqclient.push_consumer import PushConsumer
 from understudy.mqclient.queue import MessageQueue
+from understudy.runtime.signal import Signal
 from understudy.testkit.waiting import until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -27,14 +28,13 @@ class Basket:
     ) -> None:
         self.got: list[ReceivedMessage] = []
         self._verdict = verdict
-        self._changed = trio.Event()
+        self._changed = Signal()
 
     async def __call__(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
         result = self._verdict(batch[0], context) if self._verdict else None
         if result is not ConsumeResult.LATER:
             self.got += batch
             self._changed.set()
-            self._changed = trio.Event()
         return result
 
     @property

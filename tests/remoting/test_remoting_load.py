@@ -18,6 +18,7 @@ from understudy.remoting.frame import FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.runtime.load import SMALL_BYTES, Budget, Load
 from understudy.runtime.memory_limit import memory_limit_bytes
+from understudy.runtime.signal import Signal
 from understudy.testkit.sim.clock import VirtualClock
 
 BIG, LANE, SEND, FLOOD = 1, 2, 3, 4
@@ -32,18 +33,16 @@ class Wire:
     def __init__(self, *, takes: float = float("inf")) -> None:
         self.takes = takes
         self.taken = bytearray()
-        self.more = trio.Event()
+        self.more = Signal()
         self._arriving: list[bytes] = []
 
     def arrive(self, data: bytes) -> None:
         self._arriving.append(data)
         self.more.set()
-        self.more = trio.Event()
 
     def read_on(self, takes: float) -> None:
         self.takes = takes
         self.more.set()
-        self.more = trio.Event()
 
     async def receive_some(self, max_bytes: int) -> bytes:
         while not self._arriving:
