@@ -1,0 +1,178 @@
+"""Who is in sync with a master that a controller elected: the sync-state set, and what it decides. Pure.
+
+The controller keeps the set and elects from it. The master asks for changes: a slave that has caught up comes in, one
+that lags or is gone goes out. Until the controller has answered, either set may be the one it elects from:
+
+* a message of which *every* replica must have a copy needs those of both sets;
+* who may be counted as *one of several* copies is in both: whoever is only in one of them may not be electable.
+
+A learner copies, but is never counted. A slave counts once, however often it is connected.
+
+Source: AutoSwitchHAService.java, GroupTransferService.java. Differs: the reference counts learners, replicas outside of
+the set and each connection where several copies are asked for, and takes a connected slave that says nothing for one
+that has caught up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import attrs
+
+
+@attrs.frozen
+class Follower:
+    """What a master knows of one slave, by its persistent id.
+
+    Attributes:
+        acknowledged: end of its log (bytes) as it last reported; -1 before.
+        learner: it is never counted.
+        caught_up: monotonic seconds when it last had everything that the master had had then; minus infinity before.
+        mark: the end of the master's log (bytes) at :attr:`marked_at`; reached once it is acknowledged.
+        marked_at: monotonic seconds.
+    """
+
+    acknowledged: int = -1
+    learner: bool = False
+    caught_up: float = -math.inf
+    mark: int = -1
+    marked_at: float = -math.inf
+
+    def sent(self, master_end: int, now: float) -> Follower:
+        """Return it after the master sent it something; a mark that is not reached yet stays."""
+        if self.acknowledged < self.mark:
+            return self
+        return attrs.evolve(self, mark=master_end, marked_at=now)
+
+    def reported(self, offset: int, master_end: int, now: float) -> Follower:
+        """Return it after it reported *offset*.
+
+        Args:
+            offset: end of its log, at most *master_end*.
+            master_end: end of the master's log now, in bytes.
+            now: monotonic seconds.
+        """
+        caught_up = self.caught_up
+        if offset >= master_end:
+            caught_up = now
+        elif self.mark >= 0 and offset >= self.mark:
+            caught_up = max(caught_up, self.marked_at)
+        return attrs.evolve(self, acknowledged=max(self.acknowledged, offset), caught_up=caught_up)
+
+    def lags(self, master_end: int, now: float, patience_s: float) -> bool:
+        """Return whether it lacks something and has not caught up for *patience_s* seconds."""
+        return self.acknowledged < master_end and now - self.caught_up > patience_s
+
+
+@attrs.frozen
+class SyncState:
+    """The sync-state set as a master knows it.
+
+    Attributes:
+        own_id: the master's persistent id; always a member.
+        accepted: what the controller accepted last.
+        set_epoch: counts its changes.
+        wanted: what the controller was asked for and has not answered; ``None`` when nothing is open.
+    """
+
+    own_id: int
+    accepted: frozenset[int]
+    set_epoch: int = 0
+    wanted: frozenset[int] | None = None
+
+    @property
+    def everybody(self) -> frozenset[int]:
+        """All that may be in the controller's set now."""
+        return self.accepted if self.wanted is None else self.accepted | self.wanted
+
+    @property
+    def electable(self) -> frozenset[int]:
+        """All that are in the controller's set, whichever of the two it has."""
+        return self.accepted if self.wanted is None else self.accepted & self.wanted
+
+    def asked(self, members: frozenset[int]) -> SyncState:
+        """Return it after the controller was asked for *members*."""
+        return attrs.evolve(self, wanted=None if members == self.accepted else members)
+
+    def answered(self, members: frozenset[int], set_epoch: int) -> SyncState:
+        """Return it after the controller said its set; one that is older than the known one changes nothing."""
+        if set_epoch < self.set_epoch:
+            return self
+        return SyncState(self.own_id, members | {self.own_id}, set_epoch)
+
+
+def after_report(
+    state: SyncState, broker_id: int, follower: Follower, confirm_offset: int, epoch_start: int
+) -> frozenset[int]:
+    """Return the set that is right after a slave reported: with it, when it has caught up.
+
+    Args:
+        state: the set as it is.
+        broker_id: the slave's persistent id.
+        follower: what is known of it after the report.
+        confirm_offset: what it must have (bytes): nothing that readers have seen may be missing to a member.
+        epoch_start: where the master's own epoch begins (bytes); below it the slave's log may still differ.
+    """
+    members = state.accepted if state.wanted is None else state.wanted
+    reached = follower.acknowledged >= max(confirm_offset, epoch_start, follower.mark)
+    if follower.learner or broker_id in members or not reached or follower.caught_up == -math.inf:
+        return members
+    return members | {broker_id}
+
+
+def after_look(
+    state: SyncState, followers: Mapping[int, Follower], master_end: int, now: float, patience_s: float
+) -> frozenset[int]:
+    """Return the set that is right now: without those that lag, became learners or are not connected.
+
+    Args:
+        state: the set as it is.
+        followers: the connected slaves.
+        master_end: end of the master's log (bytes).
+        now: monotonic seconds.
+        patience_s: ``haMaxTimeSlaveNotCatchup`` in seconds.
+    """
+    members = state.accepted if state.wanted is None else state.wanted
+    stays = {
+        broker_id
+        for broker_id, follower in followers.items()
+        if not follower.learner and not follower.lags(master_end, now, patience_s)
+    }
+    return frozenset((members & stays) | {state.own_id})
+
+
+def confirm_offset(
+    state: SyncState, followers: Mapping[int, Follower], master_end: int, before: int, *, all_must_ack: bool
+) -> int:
+    """Return up to where readers may see the log (bytes).
+
+    Args:
+        state: the set.
+        followers: the connected slaves.
+        master_end: end of the master's log.
+        before: the confirm offset until now; it never goes back while the log stays.
+        all_must_ack: ``allAckInSyncStateSet``; without it everything written is confirmed, as in the reference.
+    """
+    if not all_must_ack:
+        return master_end
+    return max(copied_by_all(state, followers, master_end), min(before, master_end))
+
+
+def copied_by_all(state: SyncState, followers: Mapping[int, Follower], master_end: int) -> int:
+    """Return the offset (bytes) before which every possible member has everything; 0 while one is not heard."""
+    others = state.everybody - {state.own_id}
+    return min((_acknowledged(followers, member) for member in others), default=master_end)
+
+
+def copied_by(state: SyncState, followers: Mapping[int, Follower], master_end: int, copies: int) -> int:
+    """Return the offset (bytes) before which at least *copies* electable replicas, the master included, have all."""
+    if copies <= 1:
+        return master_end
+    known = sorted((_acknowledged(followers, member) for member in state.electable - {state.own_id}), reverse=True)
+    return min(known[copies - 2], master_end) if len(known) >= copies - 1 else 0
+
+
+def _acknowledged(followers: Mapping[int, Follower], member: int) -> int:
+    follower = followers.get(member)
+    return 0 if follower is None or follower.learner else max(follower.acknowledged, 0)

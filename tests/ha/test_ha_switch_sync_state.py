@@ -1,0 +1,101 @@
+"""The sync-state set: who comes in, who goes out, what counts as copied meanwhile."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.ha.switch import sync_state
+from understudy.ha.switch.sync_state import Follower, SyncState, after_look, after_report, copied_by, copied_by_all
+
+ALONE = SyncState(1, frozenset({1}), 1)
+THREE = SyncState(1, frozenset({1, 2, 3}), 4)
+
+
+def at(offset: int, caught_up: float = 0.0, *, learner: bool = False) -> Follower:
+    return Follower(offset, learner, caught_up)
+
+
+@pytest.mark.covers("R231")
+def test_a_slave_that_has_caught_up_comes_in() -> None:
+    slave = Follower().sent(100, 1.0).reported(60, 100, 1.1)
+    assert {1} == after_report(ALONE, 2, slave, 100, 0)
+    slave = slave.reported(100, 120, 1.2)
+    assert 1.0 == slave.caught_up, "it had everything of the moment when it was sent"
+    assert {1, 2} == after_report(ALONE, 2, slave, 100, 0)
+    assert {1} == after_report(ALONE, 2, slave, 101, 0), "readers have seen more"
+    assert {1} == after_report(ALONE, 2, slave, 0, 101), "its bytes may be of another epoch"
+
+
+@pytest.mark.covers("R239")
+def test_a_learner_never_comes_in_and_never_counts() -> None:
+    learner = attrs.evolve(Follower(learner=True).sent(10, 1.0).reported(10, 10, 1.0))
+    assert {1} == after_report(ALONE, 2, learner, 10, 0)
+    assert {1, 3} == after_look(THREE, {2: learner, 3: at(10)}, 10, 0.0, 15.0)
+    assert 0 == copied_by(THREE, {2: learner}, 10, 2)
+    assert 0 == copied_by_all(SyncState(1, frozenset({1, 2})), {2: learner}, 10)
+
+
+@pytest.mark.covers("R228", "R229", "R230")
+def test_who_lags_or_is_gone_goes_out() -> None:
+    followers = {2: at(50, 10.0), 3: at(100, 0.0)}
+    assert {1, 2, 3} == after_look(THREE, followers, 100, 24.9, 15.0)
+    assert {1, 3} == after_look(THREE, followers, 100, 25.1, 15.0), "3 has everything, however long ago it said so"
+    assert {1, 2} == after_look(THREE, {2: followers[2]}, 100, 11.0, 15.0), "3 is not connected"
+    steady = Follower(0, caught_up=0.0)
+    for second in range(60):  # always two seconds behind: never caught up, and never far
+        steady = steady.sent(100 * second, float(second)).reported(100 * (second - 2), 100 * second, float(second))
+    assert not steady.lags(5_900, 59.5, 15.0)
+
+
+def test_what_counts_while_the_controller_has_not_answered() -> None:
+    followers = {2: at(70), 3: at(90), 4: at(100)}
+    shrinking = THREE.asked(frozenset({1, 3}))
+    assert (70, 90) == (copied_by_all(shrinking, followers, 100), copied_by(shrinking, followers, 100, 2))
+    assert 0 == copied_by(shrinking, followers, 100, 3), "2 may not be electable any more"
+    growing = THREE.asked(frozenset({1, 2, 3, 4}))
+    assert (70, 90) == (copied_by_all(growing, followers, 100), copied_by(growing, followers, 100, 2))
+    assert growing.answered(frozenset({1, 2, 3, 4}), 5) == SyncState(1, frozenset({1, 2, 3, 4}), 5)
+    assert growing == growing.answered(frozenset({1}), 3), "an old answer"
+    assert THREE == growing.asked(frozenset({1, 2, 3}))
+
+
+@pytest.mark.covers("R232")
+def test_the_confirm_offset() -> None:
+    followers = {2: at(70), 3: at(90)}
+    assert 100 == sync_state.confirm_offset(THREE, followers, 100, 0, all_must_ack=False)
+    assert 70 == sync_state.confirm_offset(THREE, followers, 100, 0, all_must_ack=True)
+    assert 80 == sync_state.confirm_offset(THREE, followers, 100, 80, all_must_ack=True), "what was seen stays"
+    assert 50 == sync_state.confirm_offset(THREE, {2: at(70)}, 100, 50, all_must_ack=True), "3 is not heard"
+    assert 100 == sync_state.confirm_offset(ALONE, {}, 100, 0, all_must_ack=True)
+
+
+@given(
+    st.frozensets(st.integers(1, 5)),
+    st.none() | st.frozensets(st.integers(1, 5)),
+    st.dictionaries(st.integers(2, 5), st.builds(at, st.integers(-1, 100), learner=st.booleans())),
+    st.integers(1, 5),
+)
+def test_what_is_copied_is_with_enough_of_whichever_set_the_controller_has(
+    accepted: frozenset[int], wanted: frozenset[int] | None, followers: dict[int, Follower], copies: int
+) -> None:
+    state = SyncState(1, accepted | {1}, 1, None if wanted is None else wanted | {1})
+    sets = [state.accepted] if state.wanted is None else [state.accepted, state.wanted]
+
+    def having(members: frozenset[int], offset: int) -> int:
+        counted = [each for key, each in followers.items() if key in members and key != 1 and not each.learner]
+        return 1 + sum(each.acknowledged >= offset for each in counted)
+
+    offset = copied_by(state, followers, 100, copies)
+    assert offset == 0 or all(having(members, offset) >= copies for members in sets)
+    everywhere = copied_by_all(state, followers, 100)
+    assert everywhere == 0 or all(having(members, everywhere) == len(members) for members in sets)
+
+
+def test_nobody_who_never_reported_has_caught_up() -> None:
+    assert Follower().lags(1, 0.0, math.inf) is False
+    assert {1} == after_report(ALONE, 2, Follower(), 0, 0)
