@@ -95,6 +95,8 @@ class StoreCore:
         #: Written but not yet shown to readers: (end, queue, queue offset after it, tags code, store time, properties).
         self.held: deque[tuple[int, ConsumeQueue, int, int, int, bytes | None]] = deque()
         self.sync_flush = config.flush_disk_type == SYNC_FLUSH
+        #: Up to where replicas are known to have the log, where readers may see no more than that.
+        self.confirmed: int | None = None
         #: Whether a message is readable as soon as it is written.
         self.show_at_once = not self.sync_flush
         #: Somebody sleeps until there is work; the next append wakes them.
@@ -163,7 +165,14 @@ class StoreCore:
 
     def show_limit(self) -> int:
         """Return the physical offset up to which readers may see messages."""
-        return self.flushed if self.sync_flush else self.log.end
+        limit = self.flushed if self.sync_flush else self.log.end
+        return limit if self.confirmed is None else min(limit, self.confirmed)
+
+    def set_confirmed(self, offset: int | None) -> None:
+        """Let readers see what replicas have, before physical *offset*; ``None`` when that does not matter."""
+        self.confirmed = offset
+        self.show_at_once = not self.sync_flush and offset is None
+        self.show_held()
 
     def hold_or_show(
         self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None

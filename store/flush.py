@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import trio
@@ -212,6 +213,12 @@ class Flusher:
             except BaseException:
                 core.deletions.is_saved = False
                 raise
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Let nothing be flushed in this context: the log is cut."""
+        async with self._lock:
+            yield
 
     def note_deletion(self) -> None:
         """Note at once that queues were deleted or the log begins anew, so that a start does not miss what is gone."""

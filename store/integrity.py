@@ -158,6 +158,10 @@ class Integrity:
         cells = self._compared[segment.start] = bytearray(segment.size // _CELL_BYTES // 8 + 1)
         return cells
 
+    def forget_from(self, physical: int) -> None:
+        """Know nothing any more of the bytes from *physical* on: they were cut off."""
+        self._damaged = {at for at in self._damaged if at < physical}
+
     def _note(self, physical: int) -> None:
         if physical in self._damaged or len(self._damaged) >= DAMAGE_MAX:
             return

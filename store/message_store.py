@@ -34,6 +34,7 @@ from understudy.store.replication import Replication
 from understudy.store.retention import Retention
 from understudy.store.status import QueryResult
 from understudy.store.topic_deletion import TopicDeletion
+from understudy.store.truncation import Truncation
 from understudy.store.writer import Writer
 
 __all__ = ["Arrival", "MessageStore"]
@@ -76,6 +77,7 @@ class MessageStore:
         self._queue_repair = QueueRepair(core, self._dispatcher)
         self._deletion = TopicDeletion(core, self._flusher)
         self._replication = Replication(core, self._dispatcher, self._flusher)
+        self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
         self._closed = False
         self.arrived: list[Arrival] = core.arrived
         self.append = self._writer.append
@@ -318,6 +320,23 @@ class MessageStore:
     def drop_incomplete(self) -> int:
         """Cut off what follows the last whole record, so that records of our own can; return how many bytes went."""
         return self._replication.drop_incomplete()
+
+    async def truncate(self, offset: int) -> int:
+        """Cut everything from physical *offset* on, durably: log, queues and index. Nobody may append meanwhile.
+
+        Returns:
+            How many bytes are gone; 0 when the log ends before.
+
+        Raises:
+            TruncationError: no message begins there, or the log begins after it; nothing was changed.
+            OSError: the disk refused; a next start finishes what had begun.
+        """
+        return await self._truncation.cut(offset)
+
+    def set_confirmed(self, offset: int | None) -> None:
+        """Show readers only messages that end at or before physical *offset*; ``None``: all that are written, or
+        durable with synchronous flush. What readers have seen stays visible."""
+        self._core.set_confirmed(offset)
 
     def repair(self, start: int) -> Repair:
         """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""

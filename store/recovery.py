@@ -39,6 +39,7 @@ from understudy.store.queue_recovery import recover_all, recover_below
 from understudy.store.queue_repair import fill_gaps, gap_around
 from understudy.store.segments import Segment
 from understudy.store.topic_deletion import drop_deleted_queues, is_system
+from understudy.store.truncation import finish_truncation
 from understudy.store.walk import VOID_TOPIC, Seen, Walk, parse
 
 log = get_logger("store.recovery")
@@ -74,6 +75,7 @@ class Recovery:
         core = self._core
         unclean = core.disk.exists(core.path("abort"))
         core.segments.load()
+        finish_truncation(core)
         core.consume_queues.load()
         core.batch_queues.load()
         core.index.load()

@@ -190,22 +190,28 @@ class Segments:
         Differs from the reference, which leaves the rest of the file as it is: bytes of records that were cut off could
         be taken for records again after a crash.
         """
+        for path in self.cut_now(offset):
+            file = self._disk.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+    def cut_now(self, offset: int) -> list[str]:
+        """Cut as :meth:`cut` does and wait for nothing; return the files that must be synced."""
         while self.items and self.items[-1].start >= offset and self.items[-1].start > self._starts[0]:
             self._delete(self.items.pop())
             self._starts.pop()
         segment = self.find(offset)
-        if segment is not None:
-            self.zero_tail(segment, offset - segment.start)
-
-    def zero_tail(self, segment: Segment, position: int) -> None:
-        """Zero a file from *position* on and wait until that is durable."""
+        if segment is None:
+            return []
         file = self._disk.open(segment.path)
         try:
-            file.truncate(position)
+            file.truncate(offset - segment.start)
             file.truncate(segment.size)
-            file.sync()
         finally:
             file.close()
+        return [segment.path]
 
     def close(self) -> None:
         """Give every mapping back."""

@@ -1,0 +1,130 @@
+"""Cutting a log back to a point that it shares with another one, in a running store.
+
+A replica whose master lost the lead may have messages that the next master never had. They go, from the log, the queues
+and the index, before anything else is appended: :class:`understudy.ha.switch.epochs.Epochs` says where both logs part.
+
+The point is noted in a small file, ``log.truncate``, before anything is cut, and the note goes when all of it is
+durable. A start that finds the note cuts the log there first. Without it a power loss in the middle could leave whole
+records behind zeros, which a recovery would keep as messages behind a hole.
+
+Source: DefaultMessageStore.truncateDirtyFiles, which cuts in place without any note.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from understudy.runtime.disk import Disk
+from understudy.runtime.durable import write_durably
+from understudy.runtime.log import get_logger
+from understudy.store.core import StoreCore
+from understudy.store.flush import Flusher, sync_files
+from understudy.store.integrity import Integrity
+from understudy.store.lookup import Lookup
+from understudy.store.replication import Replication
+from understudy.store.walk import is_blank
+
+log = get_logger("store.truncation")
+
+FILE_NAME = "log.truncate"
+
+
+class TruncationError(ValueError):
+    """The log cannot be cut there; nothing was changed. The message says why."""
+
+
+class Truncation:
+    """Cuts the log of one open store."""
+
+    def __init__(
+        self, core: StoreCore, flusher: Flusher, replication: Replication, integrity: Integrity, lookup: Lookup
+    ) -> None:
+        self._core = core
+        self._flusher = flusher
+        self._replication = replication
+        self._integrity = integrity
+        self._lookup = lookup
+
+    async def cut(self, offset: int) -> int:
+        """See :meth:`understudy.store.message_store.MessageStore.truncate`."""
+        core = self._core
+        if offset >= core.log.end:
+            return 0
+        self._check(offset)
+        async with self._flusher.paused():
+            await core.disk.in_thread(partial(_note, core.disk, core.config.folder, core.path(FILE_NAME), offset))
+            gone = core.log.end - offset
+            log.warning(
+                "the log is cut back to where both logs are the same", folder=core.config.folder, at=offset, bytes=gone
+            )
+            paths = self._cut_all(offset)
+            await core.disk.in_thread(partial(self._settle, paths, offset))
+        self._flusher.note_deletion()
+        if not await self._flusher.make_durable():
+            raise OSError(f"{core.config.folder}: what was cut from the log could not be made durable")
+        await core.disk.in_thread(partial(_forget_note, core.disk, core.config.folder, core.path(FILE_NAME)))
+        return gone
+
+    def _check(self, offset: int) -> None:
+        core = self._core
+        first = max(core.segments.min_offset, 0)
+        if offset < first:
+            raise TruncationError(f"the log begins at {first}, after {offset}")
+        if offset == core.dispatched or core.log.parse_at(offset, check_crc=False) is not None:
+            return
+        if not is_blank(core.log.tail_at(offset, 8), 0):
+            raise TruncationError(f"no message begins at {offset}")
+
+    def _cut_all(self, offset: int) -> list[str]:
+        """Cut everything in memory and in the files, without waiting; return the files that must be synced."""
+        core = self._core
+        self._replication.close()
+        last = self._lookup.record_before(offset)
+        seen = None if last is None else core.log.parse_at(last, check_crc=False)
+        for queue in core.consume_queues:
+            core.consume_queues.cut(queue, offset)
+        for batch in core.batch_queues.by_key.values():
+            batch.cut(offset)
+        core.index.cut(offset, seen.store_ms if seen is not None else core.last_store_ms)
+        kept = [held for held in core.held if held[0] <= offset]
+        core.held.clear()
+        core.held.extend(kept)
+        paths = core.segments.cut_now(offset)
+        core.log.continue_at(offset)
+        core.dispatched = offset
+        core.flushed = min(core.flushed, offset)
+        core.trusted_from = min(core.trusted_from, offset)
+        core.deletions.fit(core.segments.min_offset, offset)
+        self._integrity.forget_from(offset)
+        return paths
+
+    def _settle(self, paths: list[str], offset: int) -> None:
+        core = self._core
+        core.marks.forget()
+        sync_files(core.disk, paths, [])
+        if core.hole is not None and core.hole >= offset:
+            core.set_hole(None)
+
+
+def finish_truncation(core: StoreCore) -> None:
+    """Cut the log where a process that was stopped in the middle wanted it cut. Blocking; recovery comes after it."""
+    path = core.path(FILE_NAME)
+    if not core.disk.exists(path):
+        return
+    text = core.disk.read(path).strip()
+    first, items = core.segments.min_offset, core.segments.items
+    if text.isdigit() and items and first <= int(text) < items[-1].end:
+        log.warning("the log was being cut back when the process ended; it is cut now", path=path, at=int(text))
+        core.marks.forget()
+        core.segments.cut(int(text))
+    _forget_note(core.disk, core.config.folder, path)
+
+
+def _note(disk: Disk, folder: str, path: str, offset: int) -> None:
+    write_durably(disk, path, b"%d\n" % offset, keep_previous=False)
+
+
+def _forget_note(disk: Disk, folder: str, path: str) -> None:
+    if disk.exists(path):
+        disk.remove(path)
+        disk.sync_folder(folder)
