@@ -7,7 +7,7 @@ Source: ConsumerOffsetManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
 from typing import Any
 
 from understudy.broker.removals import Removals
@@ -19,6 +19,7 @@ REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
 RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
 
 
+_KEYS_IN_A_STEP = 500
 Queues = Mapping[str, Mapping[int, int]]
 
 
@@ -157,11 +158,14 @@ class OffsetTable:
         """Return the topics in which *group* has committed offsets."""
         return [topic for topic, _, name in (key.partition("@") for key in self.committed) if name == group]
 
-    def topics_by_group(self) -> dict[str, list[str]]:
-        """Return the topics of each group that has committed offsets, as :meth:`topics_of` does."""
+    def topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
+        """Return the topics of each group that has committed offsets, as :meth:`topics_of` does, in short steps."""
         found: dict[str, list[str]] = {}
-        for topic, _, group in (key.partition("@") for key in self.committed):
+        for number, key in enumerate(list(self.committed), 1):
+            topic, _, group = key.partition("@")
             found.setdefault(group, []).append(topic)
+            if number % _KEYS_IN_A_STEP == 0:
+                yield
         return found
 
     def groups_of(self, topic: str) -> list[str]:

@@ -36,8 +36,7 @@ def send_parts(broker: Broker) -> SendParts:
     return SendParts(
         identity=broker.identity,
         options=broker.options,
-        clock=broker.world.clock,
-        random=broker.world.random,
+        world=broker.world,
         store=broker.store,
         stats=broker.stats,
         acknowledgements=broker.acknowledgements,

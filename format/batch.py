@@ -7,7 +7,7 @@ Each item: total size 4, magic 4 (0), body checksum 4 (0), flag 4, body length 4
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 _ITEM = struct.Struct(">iiiii")
 _SHORT = struct.Struct(">h")
@@ -38,6 +38,41 @@ def iter_batch(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int]]:
             raise BatchError(f"batch item at byte {at}: properties length {properties_length} is not right")
         yield flag, at + 20, length, at + total
         at += total
+
+
+def holds_more_than(body: bytes | memoryview, most: int) -> bool:
+    """Tell whether a batch has more than *most* messages, as far as the sizes of its items say."""
+    at, end = 0, len(body)
+    for _ in range(most):
+        size = int.from_bytes(body[at : at + 4], "big")
+        if size < ITEM_OVERHEAD_BYTES:
+            return False  # its end, or broken
+        at += size
+    return at < end
+
+
+def cut_batch(body: bytes | memoryview, most: int) -> Generator[None, None, list[int]]:
+    """Read a whole batch, in short steps, and return where it can be cut.
+
+    Args:
+        body: the batch.
+        most: messages of a piece.
+
+    Returns:
+        The ends of its pieces, the last one the end of *body*.
+
+    Raises:
+        BatchError: an item is wrong.
+    """
+    ends: list[int] = []
+    end = 0
+    for number, (_, _, _, end) in enumerate(iter_batch(body), 1):
+        if number % most == 0:
+            ends.append(end)
+            yield
+    if not ends or ends[-1] != end:
+        ends.append(end)
+    return ends
 
 
 def encode_batch(messages: Iterable[tuple[int, bytes, bytes]]) -> bytes:

@@ -115,7 +115,8 @@ def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
     """Write what :func:`dumps` writes, in short pieces, for tables that would take long.
 
     Args:
-        value: an object; tables in it may be :class:`Rows`, lists may be iterators, both made while they are written.
+        value: an object; tables in it and in its lists may be :class:`Rows`, lists may be iterators; both are made
+            while they are written.
         bare_keys: as for :func:`dumps`.
     """
     entries: Iterable[tuple[object, Any]] = value.entries if isinstance(value, Rows) else value.items()
@@ -128,7 +129,11 @@ def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
         elif isinstance(item, Iterator) or (isinstance(item, list) and len(item) > SMALL_TABLE):
             start = b"["
             for each in item:
-                yield start + dumps(each, bare_keys=bare_keys)
+                if isinstance(each, Rows):
+                    yield start
+                    yield from dump_pieces(each, bare_keys=bare_keys)
+                else:
+                    yield start + dumps(each, bare_keys=bare_keys)
                 start = b","
             yield b"]" if start == b"," else b"[]"
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -31,6 +32,12 @@ LANGUAGES = (
 )
 
 
+if TYPE_CHECKING:
+    _NotDecoded = object
+else:
+    _NotDecoded = None
+
+
 class Command(msgspec.Struct, gc=False):
     """A request or a response, free of how its header is written.
 
@@ -55,9 +62,10 @@ class Command(msgspec.Struct, gc=False):
     flag: int = 0
     remark: str | None = None
     ext: dict[str, str] | None = msgspec.field(default=None, name="extFields")
-    body: bytes = msgspec.field(default=b"", name=":body")  # no peer sends this name
-    serialize: int = msgspec.field(default=JSON_HEADER, name=":serialize")
-    read_ahead: object = msgspec.field(default=None, name=":read")
+    # No header sets these: as JSON only the values that they have anyway are valid, whatever name a peer sends.
+    body: Annotated[bytes, msgspec.Meta(max_length=0)] = msgspec.field(default=b"", name=":body")
+    serialize: Annotated[int, msgspec.Meta(ge=0, le=0)] = msgspec.field(default=JSON_HEADER, name=":serialize")
+    read_ahead: _NotDecoded = msgspec.field(default=None, name=":read")
 
     @property
     def is_response(self) -> bool:

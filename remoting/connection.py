@@ -16,8 +16,6 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
-from operator import length_hint
 
 import trio
 
@@ -229,7 +227,7 @@ class Connection:
         try:
             data = await self._first_bytes() if proxied else await receive(size)
             while data:
-                commands = reader.feed(data)
+                commands = reader.feed(data, _MANY_COMMANDS + 1)
                 del data
                 if incomplete or self._incoming_bytes:
                     self._count_incoming(reader)
@@ -237,7 +235,7 @@ class Connection:
                         async with turn:
                             pass  # peers that send much have their turns, too
                 done, count = 0, len(commands)
-                takes_turn = count > _MANY_COMMANDS
+                takes_turn = count > _MANY_COMMANDS  # those behind them are decoded in turns
                 while True:
                     if takes_turn:
                         await turn.acquire()
@@ -254,7 +252,7 @@ class Connection:
                                 if self._corked_bytes > most:
                                     break
                         else:
-                            done = self._hand_on(commands, done, dispatch)
+                            done = self._hand_on(reader, commands, done, dispatch)
                         if handed_on is not None:
                             handed_on()
                         self._cork = None
@@ -268,7 +266,7 @@ class Connection:
                             turn.release()
                     if unsent and self._outbox.choked:
                         await self._outbox.wait_drained()
-                    if done == count:
+                    if done == len(commands) and not reader.left:
                         break
                     takes_turn = True
                 if reader.error is not None:
@@ -283,25 +281,29 @@ class Connection:
         finally:
             self._cork = None
 
-    def _hand_on(self, commands: list[Command], first: int, dispatch: Dispatch) -> int:
-        """Hand on *commands* from number *first*; return how many are handed on, fewer than all when it is cut."""
-        most, count, until = self._limits.pause_bytes, len(commands), 0.0
-        rest = iter(commands[first:] if first else commands)
-        for group in range(first, count, _LOOK_AT_CLOCK):
-            if group > first:
-                now = self._clock.monotonic()
-                if not until:
-                    until = now + self._limits.turn_seconds
-                elif now > until:
-                    return group
-            for command in islice(rest, _LOOK_AT_CLOCK):
+    def _hand_on(self, reader: FrameReader, commands: list[Command], first: int, dispatch: Dispatch) -> int:
+        """Hand on *commands* from number *first*, and those that are left in *reader*, which are added to them.
+
+        Returns:
+            How many are handed on; others remain when this took too long, or made too many bytes.
+        """
+        most, monotonic, done = self._limits.pause_bytes, self._clock.monotonic, first
+        until = monotonic() + self._limits.turn_seconds
+        while True:
+            if done == len(commands):
+                if not reader.left:
+                    return done
+                commands += reader.more(_LOOK_AT_CLOCK)
+            for command in commands[done : done + _LOOK_AT_CLOCK]:
+                done += 1
                 if command.flag & 1:
                     self._on_response(command)
                     continue
                 dispatch(self, command)
                 if self._corked_bytes > most:
-                    return count - length_hint(rest)
-        return count
+                    return done
+            if monotonic() > until:
+                return done
 
     def _count_incoming(self, reader: FrameReader) -> None:
         """Count the incomplete frame into what the process holds; refuse its request when that is too much."""

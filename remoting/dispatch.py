@@ -18,7 +18,7 @@ from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, held_bytes, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
-from understudy.remoting.frame import Buffer, encode
+from understudy.remoting.frame import Buffer, buffers_of, encode
 from understudy.remoting.limits import LaneLimits
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget, Load
@@ -246,7 +246,7 @@ class Lane:
             self.running -= 1
             self._next()
         if answer is not None and not command.flag & 2:
-            connection.write(encode(answer) if isinstance(answer, Command) else answer)
+            connection.write(buffers_of(answer) if isinstance(answer, Command) else answer)
 
     def _next(self) -> None:
         while self._waiting and self.running < self.limits.running:

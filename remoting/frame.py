@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from understudy.remoting import binary_header, json_header
 from understudy.remoting.command import BINARY_HEADER, CURRENT_VERSION, JSON_HEADER, Command
@@ -23,6 +24,7 @@ _DECODERS: dict[int, Callable[[bytes | memoryview], Command]] = {
 }
 
 Buffer = bytes | bytearray | memoryview
+ALL_COMMANDS = 1 << 62
 
 
 class FrameError(Exception):
@@ -41,7 +43,7 @@ class FrameReader:
         incomplete: the bytes of an incomplete frame; the same object for good, so that a fast path may look at it.
     """
 
-    __slots__ = ("_header_limit", "_length_limit", "_needed", "_skipping", "error", "incomplete")
+    __slots__ = ("_at", "_header_limit", "_length_limit", "_needed", "_rest", "_skipping", "error", "incomplete")
 
     def __init__(
         self, frame_limit_bytes: int = FRAME_LIMIT_BYTES, header_limit_bytes: int = HEADER_LIMIT_BYTES
@@ -52,14 +54,25 @@ class FrameReader:
         self.incomplete = bytearray()
         self._needed = 8  # bytes that must have arrived before another look can find a frame
         self._skipping = 0  # bytes of a refused frame that are still to come
+        self._rest = b""  # bytes that were not looked at yet, from _at on
+        self._at = 0
 
     @property
     def pending_bytes(self) -> int:
         """Bytes of an incomplete frame held so far."""
         return len(self.incomplete)
 
-    def feed(self, data: bytes) -> list[Command]:
-        """Take the next bytes and return every command completed by them, in order.
+    @property
+    def left(self) -> bool:
+        """Whether there are bytes that :meth:`feed` did not look at, because of its bound; :meth:`more` does."""
+        return bool(self._rest)
+
+    def feed(self, data: bytes, most: int = ALL_COMMANDS) -> list[Command]:
+        """Take the next bytes and return the commands completed by them, in order.
+
+        Args:
+            data: the bytes; only when nothing is :attr:`left`.
+            most: return no more commands than that.
 
         Raises:
             FrameError: the bytes are no frame, or one above a limit. When whole commands came before it, these are
@@ -77,11 +90,25 @@ class FrameReader:
                 return []
             data = bytes(self.incomplete)
             self.incomplete.clear()
+        commands = self._decode(data, 0, most)
+        if self.error is not None and not commands:
+            raise self.error
+        return commands
+
+    def more(self, most: int) -> list[Command]:
+        """Return the next commands of the bytes that are :attr:`left`, *most* of them; none where :attr:`error` is."""
+        data, self._rest = self._rest, b""
+        return self._decode(data, self._at, most)
+
+    def _decode(self, data: bytes, at: int, most: int) -> list[Command]:
+        """Return the commands from *at* on; keep what is behind them, and what is wrong there."""
         commands: list[Command] = []
-        at, end = 0, len(data)
+        end = len(data)
         needed = 8
         try:
-            while end - at >= 8:
+            for _ in repeat(None, most):
+                if end - at < 8:
+                    break
                 length, header_length = _HEAD.unpack_from(data, at)
                 kind = JSON_HEADER  # unless the first byte of the length of the header says otherwise
                 if not header_length + 4 <= length <= self._length_limit or header_length > self._header_limit:
@@ -105,9 +132,11 @@ class FrameReader:
                     command.body = data[body_at:frame_end]
                 commands.append(command)
                 at = frame_end
+            else:
+                if at < end:  # as many as are wanted
+                    self._rest, self._at = data, at
+                    return commands
         except FrameError as error:
-            if not commands:
-                raise
             self.error = error
             return commands
         if at < end:
@@ -163,6 +192,12 @@ def encode(command: Command) -> bytes:
     """Return the whole frame of *command* with a JSON header."""
     header = json_header.encode(command)
     return _HEAD.pack(4 + len(header) + len(command.body), len(header)) + header + command.body
+
+
+def buffers_of(command: Command) -> list[Buffer]:
+    """Return the whole frame of *command* with a JSON header as buffers for one vectored write, its body not copied."""
+    header = json_header.encode(command)
+    return [framed(header, len(command.body)), command.body]
 
 
 def encode_binary(command: Command) -> bytes:

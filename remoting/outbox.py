@@ -130,13 +130,17 @@ class Outbox:
     async def _drain(self) -> None:
         """Send what waits; the only task that may wait for the network to take bytes."""
         while self.unsent:
-            count = size = 0
-            for part in self.unsent:
-                count += 1
-                size += len(part)
-                if size >= _SEND_CHUNK_BYTES:
-                    break
-            chunk = b"".join(self.unsent[:count])
+            first, count, size = self.unsent[0], 0, 0
+            if len(first) > _SEND_CHUNK_BYTES:  # a part of it, without a copy
+                size = _SEND_CHUNK_BYTES
+                chunk: Buffer = memoryview(first)[:size]
+            else:
+                for part in self.unsent:
+                    if count and size + len(part) > _SEND_CHUNK_BYTES:
+                        break
+                    count += 1
+                    size += len(part)
+                chunk = b"".join(self.unsent[:count])
             with self._clock.move_on_after(self._limits.stall_seconds) as scope:
                 try:
                     await self._stream.send_all(chunk)
@@ -149,7 +153,11 @@ class Outbox:
             if not self.unsent:
                 return  # disconnected meanwhile
             self.last_sent = self._clock.monotonic()
-            del self.unsent[:count]  # only now: until then writes must queue behind the bytes under way
+            # Only now: until then writes must queue behind the bytes under way.
+            if count:
+                del self.unsent[:count]
+            else:
+                self.unsent[0] = memoryview(first)[size:]
             self._waiting_bytes -= size
             self._total.change(self, -size)
         self._tell_drained()

@@ -14,8 +14,9 @@ from understudy.runtime.loop_watch import watched
 from understudy.runtime.os_failure import os_failure
 
 EXIT_FAILED = 1
-GARBAGE_THRESHOLDS = 20_000, 20, 50
-"""Rarer looks for garbage than Python's own: a look through the tables of a large cluster takes a tenth of a second."""
+GARBAGE_THRESHOLDS = 20_000, 4, 250
+"""Rarer looks for garbage than Python's own: a look through the tables of a large cluster takes a tenth of a second. A
+look at young objects sees no more than the first two numbers multiplied; 100,000 take some ten milliseconds."""
 SWITCH_SECONDS = 0.001
 """How long a thread that computes keeps the event loop waiting; Python's own 5 ms would be felt by peers."""
 

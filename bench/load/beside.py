@@ -70,6 +70,11 @@ class Beside:
         self._ours.recv()  # it has had its first answer
         return self
 
+    @property
+    def pid(self) -> int:
+        """Of the client's process."""
+        return self._process.pid or 0
+
     def __exit__(self, *_: object) -> None:
         self._ours.send("stop")
         self.measured = self._ours.recv() if self._ours.poll(60) else Measured([], [], ["the client hangs"])

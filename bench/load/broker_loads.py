@@ -165,7 +165,14 @@ def giant_batches(server: Server) -> None:
             peer.wait(command)
 
 
+_filled: set[int] = set()
+
+
 def fill_one_key(server: Server) -> None:
+    """Store many messages of one key, once on each server."""
+    if server.port in _filled:
+        return
+    _filled.add(server.port)
     with Peer(server.port) as peer:
         for _ in range(ONE_KEY // 500):
             command = batch_request(topic_name(5), [(0, b"x", b"KEYS\x01one\x02")] * 500)
@@ -240,6 +247,6 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("one-way floods", oneway_floods, _nothing),
     ("batches of 60,000 messages", giant_batches, _nothing),
     ("queries for a key of 200,000 messages (12)", one_key_queries, fill_one_key),
-    ("10,000 entries of a queue (321)", asked(RequestCode.QUERY_CONSUME_QUEUE, _ENTRIES, 1), _nothing),
+    ("10,000 entries of a queue (321)", asked(RequestCode.QUERY_CONSUME_QUEUE, _ENTRIES, 1), fill_one_key),
     ("a group with 300,000 retry queues", many_retry_queues, _nothing),
 ]

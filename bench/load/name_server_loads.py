@@ -70,10 +70,15 @@ def large_registrations(server: Server) -> None:
     time.sleep(SECONDS / 2)
 
 
-def brokers_close(server: Server) -> None:
+def brokers_leave() -> None:
+    """Close the connections of all brokers that :func:`fill` registered."""
     for peer in _kept:
         peer.close()
     _kept.clear()
+
+
+def brokers_close(server: Server) -> None:
+    brokers_leave()
     time.sleep(SECONDS)
     fill(server.port)
 

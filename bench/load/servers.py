@@ -7,18 +7,18 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import attrs
 
+from bench.load.turns import Turn, command, read_turns
 from bench.load.wire import Peer
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.ports import free_ports
 
-BIN = Path(sys.executable).parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_S = 30
 PORTS = 10
 """Of a broker: its own, that for slaves, and the fast one."""
@@ -47,17 +47,23 @@ class Server:
         port: where it listens.
         process: its process.
         errors: the file of its log.
+        turns: the file of the long turns of its event loop.
     """
 
     port: int
     process: subprocess.Popen[str]
     errors: Path
+    turns: Path
 
     @property
     def resident_bytes(self) -> int:
         """Memory it uses now."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def long_turns(self, since: float) -> list[Turn]:
+        """Return the long turns of its event loop that ended after *since*, monotonic seconds."""
+        return read_turns(self.turns, since)
 
     def logged(self, text: str) -> list[str]:
         """Return the lines of its log that hold *text*."""
@@ -100,12 +106,12 @@ def broker(
     if scale is not None:
         write_tables(store / "config", scale)
     conf = folder / "broker.conf"
-    command = [str(BIN / "mqbroker"), "-c", str(conf), "-n", "127.0.0.1:1"]  # no name server
+    arguments = ["-c", str(conf), "-n", "127.0.0.1:1"]  # no name server
     with PortBlocks(PORTS) as blocks:
         port = blocks.middles(1)[0]
         values |= {"listenPort": port, "haListenPort": port + 1}
         conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        with _running(command, folder, port, descriptors) as server:
+        with _running("mqbroker", arguments, folder, port, descriptors) as server:
             yield server
 
 
@@ -114,23 +120,24 @@ def name_server(folder: Path) -> Iterator[Server]:
     """Run a name server until the block ends."""
     port, conf = free_ports(1)[0], folder / "namesrv.conf"
     conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n")
-    with _running([str(BIN / "mqnamesrv"), "-c", str(conf)], folder, port, 0) as server:
+    with _running("mqnamesrv", ["-c", str(conf)], folder, port, 0) as server:
         yield server
 
 
 @contextmanager
-def _running(command: list[str], folder: Path, port: int, descriptors: int) -> Iterator[Server]:
-    errors = folder / f"{Path(command[0]).name}.log"
+def _running(program: str, arguments: list[str], folder: Path, port: int, descriptors: int) -> Iterator[Server]:
+    errors, held = folder / f"{program}.log", folder / f"{program}.turns"
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
     with errors.open("w") as log:
         process = subprocess.Popen(
-            command,
+            [*command(held, program), *arguments],
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            cwd=ROOT,
             env={**os.environ, "HOME": str(folder)},
             preexec_fn=limited if descriptors else None,
         )
@@ -140,8 +147,8 @@ def _running(command: list[str], folder: Path, port: int, descriptors: int) -> I
             if "boot success" in line:
                 break
         else:
-            raise RuntimeError(f"{command[0]} ended: {errors.read_text()[-2000:]}")
-        yield Server(port, process, errors)
+            raise RuntimeError(f"{program} ended: {errors.read_text()[-2000:]}")
+        yield Server(port, process, errors, held)
     finally:
         process.send_signal(signal.SIGTERM)
         try:

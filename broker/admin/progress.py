@@ -6,7 +6,7 @@ Codes 208, 300, 303, 308, 314, 317, 343, 345. Source: AdminBrokerProcessor.java,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -84,6 +84,14 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register_async(RequestCode.CLONE_GROUP_OFFSET, handlers.clone)
 
 
+@attrs.define
+class _Totals:
+    """Messages that all groups are behind, and those of them that were pulled and not confirmed."""
+
+    behind: int = 0
+    in_flight: int = 0
+
+
 class ProgressAdmin:
     """Handlers over one broker's offsets and store."""
 
@@ -112,29 +120,39 @@ class ProgressAdmin:
     async def every_group(self, connection: Connection, command: Command) -> Command:
         """Return offsets and lag of every group (317)."""
         only_order = optional_bool(command, "isOrder") or False
-        body: dict[str, Any] = {"brokerAddr": self._parts.identity.address}
+        totals = _Totals()
         async with Pace(self._parts.world) as pace:
-            topics_of = self._parts.offsets.topics_by_group()
-            behind = in_flight = 0
-            listed: list[dict[str, list[dict[str, Any]]]] = []
-            for group in list(self._parts.groups.rows):
-                stats = []
-                for name in self._subscribed(group, topics_of.get(group, ())):
-                    row = self._parts.topics.get(name)
-                    if row is None or (only_order and not row.order):
-                        continue
-                    table = {}
-                    for queue_id in range(row.write_queue_nums):
-                        key, offsets = self._offsets(group, row, queue_id, with_pulls=False)
-                        table[key] = offsets
-                        behind += offsets["brokerOffset"] - offsets["consumerOffset"]
-                        in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
-                        await pace.breathe()
-                    rate = self._parts.stats.group_get_rate(group, name)
-                    stats.append({"consumeTps": rate, "offsetTable": table})
-                listed.append({group: stats})
-            body |= {"consumeStatsList": listed, "totalDiff": behind, "totalInflightDiff": in_flight}
-            return await long_json_answer(command, body, pace)
+            topics_of = await pace.run(self._parts.offsets.topics_by_group())
+
+            def fields() -> Iterator[tuple[str, Any]]:
+                yield "brokerAddr", self._parts.identity.address
+                yield (
+                    "consumeStatsList",
+                    (
+                        Rows([(group, self._topics(group, topics_of.get(group, ()), totals, only_order))])
+                        for group in list(self._parts.groups.rows)
+                    ),
+                )
+                yield "totalDiff", totals.behind  # known once the list before it is written
+                yield "totalInflightDiff", totals.in_flight
+
+            return await long_json_answer(command, Rows(fields()), pace)
+
+    def _topics(self, group: str, topics: Iterable[str], totals: _Totals, only_order: bool) -> Iterator[Rows]:
+        """Make the rows of a group, one for each of its topics, while they are written."""
+
+        def queues(row: TopicConfig) -> Iterator[tuple[ObjectKey, dict[str, int]]]:
+            for queue_id in range(row.write_queue_nums):
+                key, offsets = self._offsets(group, row, queue_id, with_pulls=False)
+                totals.behind += offsets["brokerOffset"] - offsets["consumerOffset"]
+                totals.in_flight += offsets["pullOffset"] - offsets["consumerOffset"]
+                yield key, offsets
+
+        for name in self._subscribed(group, topics):
+            row = self._parts.topics.get(name)
+            if row is not None and (row.order or not only_order):
+                rate = self._parts.stats.group_get_rate(group, name)
+                yield Rows(iter({"consumeTps": rate, "offsetTable": Rows(queues(row))}.items()))
 
     async def time_span(self, connection: Connection, command: Command) -> Command:
         """Return first, last and consumed store time of each queue (303)."""

@@ -9,8 +9,8 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
-import struct
-from random import Random
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -20,25 +20,33 @@ from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.processors import send_header
-from understudy.broker.processors.send_admission import Admission, Count, TopicPlan
+from understudy.broker.processors.send_admission import Admission, Batch, Count, TopicPlan
+from understudy.broker.processors.send_answers import AnswerForms, MessageIds
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
 from understudy.broker.replication import Replication
 from understudy.broker.statistics import BrokerStatistics
 from understudy.format import json_dialect, names
+from understudy.format.batch import BatchError, cut_batch, holds_more_than
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import FLAG_TRANSACTION_MASK
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer
+from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError
-from understudy.remoting.frame import framed, reply_head, success_format
+from understudy.remoting.frame import framed, reply_head
+from understudy.remoting.limits import LaneLimits
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
+from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
-from understudy.store.status import PutRejected
+from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 
-_IDS_AT_ONCE = 128
+LARGE_BATCH_BYTES = 64 * 1024
+PIECE_MESSAGES = 1_000
+"""Of a batch that is stored without others having their turn; some milliseconds."""
+LARGE_BATCHES = "large batches"
+LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
 _LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
 _SMALL = send_header.SMALL
 
@@ -50,8 +58,7 @@ class SendParts:
     Attributes:
         identity: names, addresses and role.
         options: read at each request.
-        clock: wall and monotonic time.
-        random: draws queues.
+        world: clock, randomness and load.
         store: the messages.
         stats: counts.
         acknowledgements: sends that wait for the disk or for copies.
@@ -60,8 +67,7 @@ class SendParts:
 
     identity: Identity
     options: BrokerOptions
-    clock: Clock
-    random: Random
+    world: World
     store: MessageStore
     stats: BrokerStatistics
     acknowledgements: Acknowledgements
@@ -79,28 +85,25 @@ class SendProcessor:
         self._parts = parts
         self._config = parts.options.broker
         self._store = parts.store
-        self._clock = parts.clock
-        self._random = parts.random
+        self._clock = parts.world.clock
+        self._random = parts.world.random
         self.admission = admission
         self._plans = self.admission.plans
         self._identity = parts.identity
         self._flushes = parts.options.store.flush_disk_type == "SYNC_FLUSH"
         self._copies = self._waits = False  # as the role says when a receive begins
-        self._id_host = host_bytes(parts.identity.ip, parts.identity.port)
-        self._id_format = (self._id_host.hex().upper() + "%016X").encode()
-        self._id_layouts: dict[int, struct.Struct] = {}
+        self._message_ids = MessageIds(host_bytes(parts.identity.ip, parts.identity.port))
+        self._forms = AnswerForms(self._config, self._message_ids)
         self._common = CommonProperties()
         self._received_ms = 0  # of the receive that is in work; 0 between receives
         self._stored: list[tuple[Count, int, int, int]] = []
         self._stalled = self._was_stalled = False
         self._copies_needed: int | None = 1
-        self._region: str | None = None
-        self._trace: bool | None = None
-        self._tail = ""
-        self._answer = self._batch_ext = b""
+        self._large_batches: Lane | None = None  # until the codes are registered
 
     def register(self, server: RemotingServer) -> None:
         """Answer the send codes at *server*."""
+        self._large_batches = server.lane(LARGE_BATCHES, LARGE_BATCH_LANE)
         server.register(RequestCode.SEND_MESSAGE_V2, self.send)
         server.register(RequestCode.SEND_BATCH_MESSAGE, self.send)
         server.register(RequestCode.SEND_MESSAGE, self.send_long)
@@ -174,8 +177,9 @@ class SendProcessor:
                 now_ms,
                 copies,
             )
-        if self._region is not self._config.region_id or self._trace is not self._config.trace_on:
-            self._dress()
+        forms = self._forms
+        if forms.region is not self._config.region_id or forms.trace is not self._config.trace_on:
+            forms.renew()
 
         if properties and properties[-1] != "\x02":
             properties += "\x02"
@@ -194,7 +198,7 @@ class SendProcessor:
         stored_topic, stored_queue = topic, queue_id
         if common is not None:
             unique = properties[at + 9 : end]
-            properties += self._tail
+            properties += forms.tail
         else:
             stored_topic, stored_queue, pairs = self.admission.rewrite(
                 command, plan, topic, queue_id, properties, sys_flag, reconsume_times, now_ms
@@ -230,7 +234,7 @@ class SendProcessor:
         if command.flag & 2:
             return None
         answer = framed(
-            self._answer
+            forms.single
             % (
                 queue_id,
                 unique_key if unique.isalnum() else json_dialect.dumps(unique)[1:-1],
@@ -288,49 +292,89 @@ class SendProcessor:
             raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
             )
+        batch = Batch(plan, queue_id, born_ms, born_host, sys_flag, reconsume_times, command.body)
+        lane, size = self._large_batches, len(command.body)
+        if (
+            lane is not None
+            and LARGE_BATCH_BYTES < size <= self._parts.options.store.max_message_size
+            and holds_more_than(command.body, PIECE_MESSAGES)
+        ):
+            return lane.submit(connection, command, partial(self._send_in_pieces, batch))
+        first, offsets, end = self._append_batch(batch, command.body, now_ms)
+        if command.flag & 2:
+            return None
+        return self._answer_batch(connection, command, batch, first, self._message_ids.of(offsets), end, copies)
+
+    def _append_batch(self, batch: Batch, body: bytes, now_ms: int) -> AppendedBatch:
+        """Store a batch, or a piece of it, and count it."""
+        plan, queue_id = batch.plan, batch.queue_id
         try:
-            first, offsets, end = self._store.append_batch(
-                topic,
+            stored = self._store.append_batch(
+                plan.row.name,
                 queue_id,
-                command.body,
-                born_ms,
-                born_host,
-                sys_flag=sys_flag,
-                reconsume_times=reconsume_times,
+                body,
+                batch.born_ms,
+                batch.born_host,
+                sys_flag=batch.sys_flag,
+                reconsume_times=batch.reconsume_times,
                 now_ms=now_ms,
             )
         except PutRejected as error:
             raise self.admission.rejected(error) from None
-        count = len(offsets)
-        self._stored.append((plan.count, queue_id, count, end - offsets[0] if offsets else 0))
+        offsets = stored.physical_offsets
+        self._stored.append((plan.count, queue_id, len(offsets), stored.end_offset - offsets[0] if offsets else 0))
+        return stored
+
+    async def _send_in_pieces(self, batch: Batch, connection: Connection, command: Command) -> Answer:
+        """Store a batch of very many messages in pieces, between which others have their turn.
+
+        Each piece is stored as a batch of its own: other messages of the queue may come between them, and when the
+        broker stops taking messages meanwhile, the sender is refused although the first pieces are stored.
+        """
+        body, ext = batch.body, command.ext or {}
+        async with Pace(self._parts.world) as pace:
+            try:
+                ends = await pace.run(cut_batch(body, PIECE_MESSAGES))
+            except BatchError as error:
+                raise self.admission.rejected(PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error))) from None
+            first, ids, last = -1, list[bytes](), 0
+            for begin, end in pairwise([0, *ends]):
+                now_ms = self._clock.wall_ms()
+                if self.admission.refusal is not None:
+                    raise self.admission.unready(now_ms)
+                batch.plan = self._plans.get(batch.plan.row.name) or self.admission.admit(ext, batch.plan.row.name)
+                self._begin_receive(now_ms)
+                try:
+                    start, offsets, last = self._append_batch(batch, body[begin:end], now_ms)
+                finally:
+                    self.end_receive()
+                first = start if first < 0 else first
+                ids.append(self._message_ids.of(offsets))
+                await pace.breathe()
         if command.flag & 2:
             return None
+        copies = self._copies_of(ext.get("i") or "") if self._copies else 1
+        return self._answer_batch(connection, command, batch, first, b",".join(ids), last, copies)
+
+    def _answer_batch(
+        self, connection: Connection, command: Command, batch: Batch, first: int, ids: bytes, end: int, copies: int
+    ) -> Answer:
+        """Answer a batch that is stored, or let it wait until it is safe."""
+        pairs = parse_properties((command.ext or {}).get("i") or "")
         unique = pairs.get("UNIQ_KEY")
-        if self._region is not self._config.region_id or self._trace is not self._config.trace_on:
-            self._dress()
-        answer_ext = self._batch_ext % (
-            queue_id,
+        forms = self._forms
+        if forms.region is not self._config.region_id or forms.trace is not self._config.trace_on:
+            forms.renew()
+        answer_ext = forms.batch % (
+            batch.queue_id,
             b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
-            self._message_ids(offsets),
+            ids,
             first,
         )
         answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
         if self._waits and wants_wait(pairs):
             return self._park(end, connection, answer, copies)
         return answer
-
-    def _message_ids(self, offsets: list[int]) -> bytes:
-        """Return the offset message ids of a batch, separated by commas."""
-        if len(offsets) > _IDS_AT_ONCE:
-            several = range(0, len(offsets), _IDS_AT_ONCE)
-            return b",".join([self._message_ids(offsets[each : each + _IDS_AT_ONCE]) for each in several])
-        count, host = len(offsets), self._id_host
-        fields: list[bytes | int] = [host] * (2 * count)
-        fields[1::2] = offsets
-        layout = self._id_layouts.get(count)
-        if layout is None:
-            layout = self._id_layouts[count] = struct.Struct(">" + f"{len(host)}sq" * count)
-        return layout.pack(*fields).hex(",", len(host) + 8).upper().encode()
 
     # --- waiting -----------------------------------------------------------------------------------------------
 
@@ -350,29 +394,3 @@ class SendProcessor:
         parts.acknowledgements.add(offset, connection, answer, copies)
         parts.replication.log_grew()
         return None
-
-    def _dress(self) -> None:
-        """Work out what every stored message and every answer carries."""
-        config = self._config
-        self._region, self._trace = config.region_id, config.trace_on
-        trace = "true" if config.trace_on else "false"
-        self._tail = format_properties(
-            {"MSG_REGION": config.region_id, "TRACE_ON": trace, "CLUSTER": config.broker_cluster_name}
-        )
-        region = json_dialect.dumps(config.region_id).replace(b"%", b"%%")
-        self._answer = success_format(
-            b'"queueId":"%d","transactionId":"%b","msgId":"'
-            + self._id_format
-            + b'","TRACE_ON":"'
-            + trace.encode()
-            + b'","MSG_REGION":'
-            + region
-            + b',"queueOffset":"%d"'
-        )
-        self._batch_ext = (
-            b'"queueId":"%d",%b"msgId":"%b","TRACE_ON":"'
-            + trace.encode()
-            + b'","MSG_REGION":'
-            + region
-            + b',"queueOffset":"%d"'
-        )

@@ -73,6 +73,26 @@ def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
     )
 
 
+@attrs.define
+class Batch:
+    """A batch that was admitted.
+
+    Attributes:
+        plan: of its topic.
+        queue_id: where it goes.
+        born_ms, born_host, sys_flag, reconsume_times: what its messages share.
+        body: the messages.
+    """
+
+    plan: TopicPlan
+    queue_id: int
+    born_ms: int
+    born_host: bytes
+    sys_flag: int
+    reconsume_times: int
+    body: bytes
+
+
 @attrs.frozen
 class AdmissionParts:
     """What of a broker is needed to let sends in.

@@ -181,3 +181,38 @@ def test_any_first_bytes_are_a_preamble_or_not(data: bytes) -> None:
             assert str(error)
         else:
             assert found is None or found.length <= len(prefix + data)
+
+
+@given(st.lists(commands, max_size=12), st.binary(max_size=30), st.integers(1, 5), st.integers(0, 400))
+def test_commands_taken_a_few_at_a_time_are_the_same(some: list[Command], end: bytes, most: int, cut: int) -> None:
+    data = b"".join(map(encode, some)) + end
+
+    def read(most: int | None) -> tuple[list[Command], str, int]:
+        reader, found = FrameReader(), list[Command]()
+        try:
+            for part in (data[:cut], data[cut:]):
+                found += reader.feed(part) if most is None else reader.feed(part, most)
+                while reader.left:
+                    more = reader.more(most or 1)
+                    assert len(more) <= (most or 1)
+                    found += more
+                if reader.error is not None:
+                    raise reader.error
+        except FrameError as error:
+            return found, str(error), 0
+        return found, "", reader.pending_bytes
+
+    together, apart = read(None), read(most)
+    for command in (*together[0], *apart[0]):
+        command.opaque = command.opaque if (command.opaque or 0) < 1 << 30 else None  # stand-ins are counted up
+    assert together == apart
+
+
+@pytest.mark.parametrize("name", [":read", ":body", ":serialize"])
+@pytest.mark.parametrize("code", ["10", '"10"'])
+def test_no_header_sets_what_a_command_keeps_for_itself(name: str, code: str) -> None:
+    header = f'{{"code":{code},"opaque":1,"flag":0,"{name}":"eA=="}}'.encode()
+    (command,) = FrameReader().feed(framed(header))
+    assert (10, b"", 0, None) == (command.code, command.body, command.serialize, command.read_ahead)
+    (command,) = FrameReader().feed(framed(header, 1) + b"b")
+    assert (10, b"b", 0, None) == (command.code, command.body, command.serialize, command.read_ahead)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from understudy.remoting import frame
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -307,3 +309,51 @@ def test_the_least_limit_of_all_control_groups_counts() -> None:
     first = {"_proc_self_cgroup": "9:name=systemd:/\n4:cpu,memory:/x\n"}
     assert alone == memory_limit_bytes(Told(**first))
     assert Path("/proc").exists() and alone > 1 << 20
+
+
+async def test_floods_of_many_peers_are_decoded_in_turns(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, decoded = [0], frame._decode_usual
+
+    def counted(header: bytes) -> Command:
+        turns[-1] += 1
+        return decoded(header)
+
+    class Turns(trio.abc.Instrument):
+        def before_io_wait(self, timeout: float) -> None:
+            turns.append(0)
+
+    monkeypatch.setattr(frame, "_decode_usual", counted)
+    trio.lowlevel.add_instrument(instrument := Turns())
+    async with trio.open_nursery() as nursery:
+        service = Service(nursery, Load())
+        # given ten peers that send five hundred requests each in one packet
+        wires = [service.connect()[0] for _ in range(10)]
+        for wire in wires:
+            wire.arrive(frames(SEND, 500))
+        await wait_all_tasks_blocked()
+        # then one of them is served in a turn, and of the others no more than the first few are looked at
+        most = max(turns)
+        assert [500] * 10 == [len(wire.answers()) for wire in wires]
+        assert most < 500 + 10 * 50
+        nursery.cancel_scope.cancel()
+    trio.lowlevel.remove_instrument(instrument)
+
+
+async def test_a_large_answer_that_waits_leaves_in_parts_and_is_not_copied(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        service = Service(nursery, Load())
+        wire, connection = service.connect(takes=10)
+        await wait_all_tasks_blocked()
+        body = bytes(range(256)) * 8192
+        connection.write([b"head", body, b"tail"])
+        assert 2**21 - 2 == service.load.outgoing.used
+        wire.read_on(500_000)
+        await wait_all_tasks_blocked()
+        # what has left in whole parts is waited for no longer
+        assert 2**21 - 2 - 262_144 >= service.load.outgoing.used > 2**21 - 500_010
+        wire.read_on(float("inf"))
+        await wait_all_tasks_blocked()
+        assert (b"head" + body + b"tail", 0) == (bytes(wire.taken), service.load.outgoing.used)
+        nursery.cancel_scope.cancel()

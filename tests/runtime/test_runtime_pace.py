@@ -90,8 +90,9 @@ values = st.recursive(
 
 @given(st.dictionaries(keys, values, max_size=50), st.lists(values, max_size=50), st.booleans())
 def test_pieces_are_what_is_written_at_once(table: dict[object, object], rows: list[object], bare: bool) -> None:
-    whole = {"table": table, "list": rows, "after": 1}
-    lazy = {"table": Rows(iter(table.items())), "list": iter(rows), "after": 1}
+    whole = {"table": table, "list": rows, "tables": [{"inner": table}, 1], "after": 1}
+    inner = iter([Rows([("inner", Rows(iter(table.items())))]), 1])
+    lazy = {"table": Rows(iter(table.items())), "list": iter(rows), "tables": inner, "after": 1}
     expected = dumps(whole, bare_keys=bare)
     assert expected == b"".join(dump_pieces(lazy, bare_keys=bare)) == b"".join(dump_pieces(whole, bare_keys=bare))
     if not bare:

@@ -1,0 +1,92 @@
+"""``./understudy bench scale``: what holds the loop is judged on any machine, the p99 only on a quiet one."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def project_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "p99_s", "quiet", "failures", "faults"),
+    [
+        (19.0, 0.02, True, [], 0),
+        (21.0, 0.02, True, [], 1),
+        (21.0, 0.02, False, [], 1),
+        (19.0, 0.03, True, [], 1),
+        (19.0, 0.03, False, [], 0),
+        (1.0, 0.001, False, ["refused"], 1),
+        (21.0, 0.03, True, ["refused"], 3),
+    ],
+)
+def test_holds_are_judged_always_and_a_p99_on_a_quiet_machine(
+    held_ms: float, p99_s: float, quiet: bool, failures: list[str], faults: int
+) -> None:
+    from bench.load.beside import Measured
+    from bench.load.turns import Turn
+    from bench.scale import Figures, line
+
+    turns = [Turn(1.0, held_ms, 2 * held_ms, "here"), Turn(2.0, 1.0, 500.0, "")]
+    figures = Figures("a load", Measured([p99_s] * 10, [1], failures), turns, 0.3, quiet)
+    found = figures.faults()
+    assert (faults, held_ms) == (len(found), figures.longest.processor_ms)
+    assert ("p99 not judged: others took 30%" in line(figures, found)) is (not quiet and not found)
+
+
+def test_what_others_take_of_the_machine_is_a_share_of_all_of_it() -> None:
+    from bench.load.machine import Ticks, others_share, ticks_now
+
+    assert 0.25 == others_share(Ticks(10.0, 20.0, 3.0), Ticks(12.0, 24.0, 4.0))
+    assert 0.0 == others_share(Ticks(10.0, 20.0, 3.0), Ticks(10.9, 24.0, 4.0))
+    now = ticks_now([])
+    assert 0 < now.ours <= now.busy < now.total
+
+
+def test_a_long_turn_is_written_down_in_processor_time(tmp_path: Path) -> None:
+    from bench.load.turns import Turns, read_turns
+
+    async def work() -> None:
+        await trio.sleep(0.01)
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            sum(range(100))
+        await trio.sleep(0.01)
+        time.sleep(0.05)  # noqa: ASYNC251  # it holds the loop, too, but uses no processor
+        await trio.lowlevel.checkpoint()
+
+    file = io.StringIO()
+    trio.run(work, instruments=[Turns(file)])
+    path = tmp_path / "turns"
+    path.write_text(file.getvalue())
+    longest, *rest = sorted(read_turns(path), key=lambda turn: -turn.processor_ms)
+    assert 50 <= longest.processor_ms < 80 and longest.where
+    assert all(turn.processor_ms < 20 for turn in rest)
+    assert read_turns(path, longest.ended) == [turn for turn in read_turns(path) if turn.ended > longest.ended]
+
+
+def test_a_row_is_measured_on_a_server_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench import scale
+    from bench.load import name_server_loads
+    from bench.load.servers import name_server, topic_name
+
+    monkeypatch.setattr(name_server_loads, "BROKERS", 2)
+    monkeypatch.setattr(name_server_loads, "TOPICS", 4_000)
+    monkeypatch.setattr(name_server_loads, "SECONDS", 0.2)
+    with name_server(tmp_path) as server:
+        name_server_loads.fill(server.port)
+        row = scale.Row("large", name_server_loads.large_registrations)
+        ask = name_server_loads.ask_route(topic_name(7))
+        seen, turns, others = scale.measure(server, row, ask)
+        name_server_loads.brokers_leave()
+    assert len(seen.seconds) > 20 and not seen.failures and others >= 0
+    assert turns and max(turn.processor_ms for turn in turns) < 100
