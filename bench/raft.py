@@ -26,19 +26,18 @@ from bench.quorum.one_controller import heartbeats, recovery, role
 
 
 def commit(options: argparse.Namespace) -> None:
-    for size, thread in ((3, False), (3, True), (5, False), (1, False)):
+    for size in (3, 5, 1):
         if options.members and options.members != size:
             continue
-        cluster = MemberProcesses(size, thread=thread)
+        cluster = MemberProcesses(size)
         try:
             leader = cluster.wait(lambda message: message["event"] == "commit", 30)["member"]
             time.sleep(0.5)
             latency = cluster.ask(leader, do="latency", count=options.count)
             bursts = [cluster.ask(leader, do="burst", count=8000, clients=200, round=number) for number in range(3)]
             rates = sorted(burst["rate"] for burst in bursts)
-            how = "sync in a thread" if thread else "sync where it is cheaper"
             print(
-                f"{size} members, {how}: commit p50 {latency['write']['p50']} ms p99 {latency['write']['p99']} ms, "
+                f"{size} members: commit p50 {latency['write']['p50']} ms p99 {latency['write']['p99']} ms, "
                 f"read barrier p50 {latency['read']['p50']} ms, 200 concurrent: median {rates[1]:.0f}/s "
                 f"(best {rates[2]:.0f}), {bursts[0]['syncs']} syncs for 8000, "
                 f"{sum(burst['failed'] for burst in bursts)} refused, "

@@ -78,4 +78,4 @@ def open_controller(world: World, values: Properties) -> EmbeddedController:
         raise values.locate(error) from None
     for warning in unused_keys(values, config, server_keys.NO_EFFECT):  # of those the name server warns
         log.warning(warning)
-    return EmbeddedController(Controller(world, config, embedded=True), world)
+    return EmbeddedController(Controller(world, config), world)

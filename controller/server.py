@@ -14,7 +14,7 @@ from understudy.controller.meter import ControllerMeter
 from understudy.controller.metrics import ControllerMetrics
 from understudy.controller.notification import RoleNotifier
 from understudy.controller.raft.member import QuorumMember
-from understudy.controller.raft.settings import INLINE_SYNC_SECONDS, QuorumSettings
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.replication import ReplicatedMetadata
 from understudy.controller.requests import ControllerRequests
 from understudy.remoting.access import ranges_of
@@ -40,7 +40,6 @@ class Controller:
     Args:
         world: the outside world.
         config: settings.
-        embedded: others in this process must go on when the disk does not.
 
     Attributes:
         metadata: the replicated state, for reading.
@@ -53,7 +52,7 @@ class Controller:
         ConfigError: for settings that cannot be used.
     """
 
-    def __init__(self, world: World, config: ControllerConfig, *, embedded: bool = False) -> None:
+    def __init__(self, world: World, config: ControllerConfig) -> None:
         self._world = world
         self.peers = read_peers(config)
         config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
@@ -69,8 +68,6 @@ class Controller:
                 config.bind_address,
                 timing(config),
                 tls=tls_files(config),
-                # Beside a name server no sync may hold up its routes, not even the first one of a disk that fails.
-                inline_sync_seconds=0.0 if embedded else INLINE_SYNC_SECONDS,
             ),
             self.metadata,
         )

@@ -61,7 +61,6 @@ async def _node(settings: dict[str, Any]) -> None:
             settings["folder"],
             "127.0.0.1",
             Timing(*settings["timing"]),
-            inline_sync_seconds=0.0 if settings["thread"] else 0.002,
         )
         member = QuorumMember(real_world(), quorum, CounterMachine(), observe)
         await nursery.start(member.run)
@@ -123,11 +122,11 @@ def _milliseconds(samples: list[float]) -> dict[str, float]:
 class MemberProcesses:
     """Members as child processes."""
 
-    def __init__(self, size: int, timing: tuple[float, float, float] = (0.4, 0.8, 0.1), thread: bool = False) -> None:
+    def __init__(self, size: int, timing: tuple[float, float, float] = (0.4, 0.8, 0.1)) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="understudy-raft-"))
         names = [f"n{index}" for index in range(size)]
         self.ports = dict(zip(names, free_ports(size), strict=True))
-        self.timing, self.thread = timing, thread
+        self.timing = timing
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
         for name in names:
@@ -139,7 +138,6 @@ class MemberProcesses:
             "ports": self.ports,
             "folder": str(self.folder / name),
             "timing": self.timing,
-            "thread": self.thread,
         }
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.quorum.members", json.dumps(settings)],

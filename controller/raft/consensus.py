@@ -124,6 +124,11 @@ class Consensus:
             self.journal.set_voter()
             self._emit("voter", "every disk of the quorum is empty: this one founds it with the others")
 
+    def step_down(self) -> None:
+        """Lead no longer, in the same term: others may have elected somebody whom this member could not hear."""
+        if self.core.role() == LEADER:
+            self.core.step_down(self.core.term())
+
     def lost_entries(self, peer: str, last_index: int) -> int:
         """Return the index up to which *peer* had confirmed entries it no longer holds; 0 when it lost nothing."""
         return self._leading.lost_entries(peer, last_index)
@@ -167,6 +172,8 @@ class Consensus:
     def busy(self) -> bool:
         """Whether another turn is useful at once."""
         core = self.core
+        if self._following.installs():
+            return True
         return (not self.peers and core.role() == LEADER and core.commit_index() < self.journal.last_index()) or (
             core.applied_index() < core.commit_index()
         )
@@ -304,6 +311,14 @@ class Consensus:
         self._outbox.append((peer, out))
 
     # -- messages ------------------------------------------------------------------------------------------------
+
+    def installs(self) -> bool:
+        """Whether a received snapshot becomes durable in this turn; no more messages may be taken in it."""
+        return self._following.installs()
+
+    def finish_install(self) -> bool:
+        """Take over the snapshot that the last turn made durable, if any; the first input of a turn."""
+        return self._following.finish_install()
 
     def receive(self, peer: str, message: PeerMessage) -> None:
         """Take one message of member *peer*. Raises :class:`FatalError` when going on would be unsafe."""

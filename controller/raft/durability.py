@@ -1,4 +1,4 @@
-"""One sync for everything of a turn, where it costs the least."""
+"""One sync for everything of a turn, in a worker thread: a disk that hangs holds up its member, not the process."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from understudy.runtime.world import World
 
 log = get_logger("controller.durability")
 
-NEWEST_SYNC_WEIGHT = 1 / 16
-
 
 class Durability:
-    """Syncs of one member: in place as long as the disk is fast, else, and for snapshots, in a worker thread.
+    """Syncs of one member.
 
     Args:
         world: disk and clock.
@@ -36,7 +34,6 @@ class Durability:
         snapshots: SnapshotStore,
         on_hang: Callable[[bool], None] = lambda hangs: None,
     ) -> None:
-        self.average_seconds = 0.0
         self._world = world
         self._settings = settings
         self._journal = journal
@@ -48,22 +45,16 @@ class Durability:
         """Return when all that was written is on the disk. Raises :class:`FatalError` when it cannot be."""
         if not self._journal.dirty and not self._snapshots.pending:
             return
-        began = self._world.clock.monotonic()
         try:
-            if self.average_seconds < self._settings.inline_sync_seconds and not self._snapshots.pending:
-                self._write()
-            else:
-                async with open_background() as watch:
-                    watch.start_soon(self._tell_of_a_hang)
-                    await self._world.disk.in_thread(self._write)
-                if self._hangs:
-                    self._hangs = False
-                    self._on_hang(False)
+            async with open_background() as watch:
+                watch.start_soon(self._tell_of_a_hang)
+                await self._world.disk.in_thread(self._write)
         except OSError as error:
             # what reached the disk is not known after a failed sync: never try again, a restart reads what is there
             raise CannotWriteError(self._settings.folder, error) from error
-        took = self._world.clock.monotonic() - began
-        self.average_seconds += (took - self.average_seconds) * NEWEST_SYNC_WEIGHT
+        if self._hangs:
+            self._hangs = False
+            self._on_hang(False)
 
     async def _tell_of_a_hang(self) -> None:
         """Say that the disk does not answer. Nothing leaves this member meanwhile, so others elect one of them."""

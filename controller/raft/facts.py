@@ -103,3 +103,7 @@ class Facts:
     sync_count: int
     snapshot_index: int
     problem: str = ""
+
+    def powerless(self) -> Facts:
+        """Return the view of this member while it can neither lead nor vote."""
+        return attrs.evolve(self, role="FOLLOWER", leader=None, ready=False, lease=False, match={})

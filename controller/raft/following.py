@@ -61,6 +61,7 @@ class Following:
         self._emit = emit
         self._assembly = SnapshotAssembly()
         self._join_target: tuple[int, int] | None = None
+        self._installing: tuple[str, SnapshotChunk, bytes] | None = None
 
     def hears_leader(self, now: float, silence_seconds: float) -> bool:
         """Whether a leader was heard, or may have been before the start, less than *silence_seconds* before *now*."""
@@ -115,7 +116,7 @@ class Following:
         self._core.hear(peer, dialect.entries_to_append(message, new_entries, previous, previous_term))
 
     def on_chunk(self, peer: str, message: SnapshotChunk) -> None:
-        """Take a part of a snapshot of the accepted leader *peer*; the last one is installed. Blocking then."""
+        """Take a part of a snapshot of the accepted leader *peer*; with the last one its installation begins."""
         entries = self._journal.entries
         first, last = entries[0][1], entries[-1][1]
         index = message.snapshot_index
@@ -136,11 +137,24 @@ class Following:
             except ValueError as error:
                 self._emit("snapshot", f"snapshot of {peer} refused: {error}")
             else:
-                self._emit("snapshot", f"snapshot of {peer} installed, index {index}")
-                self._core.hear(peer, dialect.snapshot_installed(message, data))
+                self._installing = peer, message, data
                 return
         # a part is missing or damaged: let the leader begin again
         self._acknowledge(peer, last + 1, reset=True, success=False)
+
+    def installs(self) -> bool:
+        """Whether a snapshot is on its way to the disk: nothing else may be taken before :meth:`finish_install`."""
+        return self._installing is not None
+
+    def finish_install(self) -> bool:
+        """Take over the snapshot that is on the disk now; returns whether there was one."""
+        if self._installing is None:
+            return False
+        peer, message, data = self._installing
+        self._installing = None
+        self._emit("snapshot", f"snapshot of {peer} installed, index {message.snapshot_index}")
+        self._core.hear(peer, dialect.snapshot_installed(message, data))
+        return True
 
     def maybe_join(self, message: Append) -> None:
         """Become a voter once everything is held that a leader had when a majority without this member followed it."""

@@ -94,6 +94,7 @@ class Inputs:
 
     def put_into(self, consensus: Consensus, now: float) -> list[Answered]:
         """Let *consensus* have what waits; returns the callers that are to be told after this turn's sync."""
+        consensus.finish_install()
         for late in self._deadlines.take_expired(now):
             late.deliver(None, OutcomeUnknownError("no majority answered in time"))
         while self._link_changes:
@@ -104,6 +105,8 @@ class Inputs:
                 consensus.disconnect(peer)
         for _ in range(min(len(self._messages), MESSAGES_PER_TURN)):
             consensus.receive(*self._messages.popleft())
+            if consensus.installs():
+                break
         answered: list[Answered] = []
         while self._calls:
             call, waiter = self._calls.popleft()
@@ -119,13 +122,13 @@ class Inputs:
                 answer.deliver(None, error)
         return answered
 
-    def end(self) -> None:
-        """Leave no caller waiting for an actor that is gone."""
+    def end(self, why: str) -> None:
+        """Leave no caller waiting for an actor that cannot answer; what it has not begun will not be."""
         for _, answer in self._proposals:
             answer.deliver(None, NotLeaderError(None))
         for _, waiter in self._calls:
             waiter.deliver(None, NotLeaderError(None))
         for waiting in self._deadlines.take_all():
-            waiting.deliver(None, OutcomeUnknownError("this member stopped"))
+            waiting.deliver(None, OutcomeUnknownError(why))
         self._proposals.clear()
         self._calls.clear()

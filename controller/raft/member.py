@@ -40,6 +40,7 @@ from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
 log = get_logger("controller.raft")
+DISK_HANGS = "the disk of this member does not answer: it neither leads nor votes until it does"
 T = TypeVar("T")
 
 
@@ -168,7 +169,15 @@ class QuorumMember:
             await self._inputs.wait(consensus.next_deadline())
 
     def _disk_hangs(self, hangs: bool) -> None:
+        """Stop or begin again to be there for others; a leader leads no longer, elected successor or not."""
+        consensus = self._consensus
+        assert consensus is not None
         self._hangs = hangs
+        if hangs:
+            self._inputs.end(DISK_HANGS)
+        else:
+            consensus.at(self.world.clock.monotonic())
+            consensus.step_down()
         self._changed.set()
 
     def _send(self, messages: list[tuple[str, PeerMessage]]) -> None:
@@ -212,7 +221,7 @@ class QuorumMember:
         self._consensus = None
         if self._journal is not None:
             self._journal.close()
-        self._inputs.end()
+        self._inputs.end("this member stopped")
         self._changed.set()
 
     # -- what callers do -----------------------------------------------------------------------------------------
@@ -329,14 +338,17 @@ class QuorumMember:
         """Return this member's view; role DOWN while it does not run."""
         consensus = self._consensus
         if consensus is not None:
-            return consensus.facts(self.world.clock.monotonic(), self.problem or self._admission.problem())
+            now = self.world.clock.monotonic()
+            if self._hangs:
+                return consensus.facts(now, DISK_HANGS).powerless()
+            return consensus.facts(now, self.problem or self._admission.problem())
         return Facts(
             self.settings.member, "DOWN", 0, None, None, 0, 0, 0, 0, False, False, False, (), {}, 0, 0.0, (), 0, 0,
             self.problem,
         )  # fmt: skip
 
     def _running(self) -> Consensus:
-        if self._consensus is None:
+        if self._consensus is None or self._hangs:
             raise NotLeaderError(None)
         return self._consensus
 
@@ -347,10 +359,16 @@ class QuorumMember:
         return self._admission.greeting_for(peer, self._journal)
 
     async def admit(self, hello: Hello) -> Welcome | Refusal:
-        return await self.in_turn(lambda consensus: self._admission.admit(consensus, hello))
+        try:
+            return await self.in_turn(lambda consensus: self._admission.admit(consensus, hello))
+        except NotLeaderError:
+            return Refusal(DISK_HANGS if self._hangs else "this member has stopped", False)
 
     async def welcomed(self, peer: str, welcome: Welcome) -> str:
-        return await self.in_turn(lambda consensus: self._admission.welcomed(consensus, peer, welcome))
+        try:
+            return await self.in_turn(lambda consensus: self._admission.welcomed(consensus, peer, welcome))
+        except NotLeaderError:
+            return DISK_HANGS if self._hangs else "this member has stopped"
 
     def refused(self, peer: str, refusal: Refusal) -> None:
         assert self._journal is not None

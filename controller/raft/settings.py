@@ -7,8 +7,6 @@ import attrs
 from understudy.controller.raft.core import Timing
 from understudy.controller.raft.security import TlsFiles
 
-INLINE_SYNC_SECONDS = 0.002
-
 
 @attrs.frozen
 class QuorumSettings:
@@ -24,9 +22,6 @@ class QuorumSettings:
         compaction_entries: the log is cut to a snapshot when it is longer.
         features: newest feature version this program can apply.
         tls: files for mutual TLS, or ``None``.
-        inline_sync_seconds: as long as syncs take less than this on average they are done in place, which costs half of
-            handing them to a worker thread; a slower disk gets the thread, so that it does not freeze everything else
-            in the process. 0: always the thread.
     """
 
     cluster: str
@@ -38,4 +33,3 @@ class QuorumSettings:
     compaction_entries: int = 5000
     features: int = 1
     tls: TlsFiles | None = None
-    inline_sync_seconds: float = INLINE_SYNC_SECONDS

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from understudy.controller.raft.errors import CannotWriteError, DamagedFileError
+from understudy.controller.raft.errors import DamagedFileError
 from understudy.controller.raft.journal import rejoin_advice
 from understudy.controller.raft.pinned import SerializerState
 from understudy.controller.raft.records import Entry
@@ -59,6 +59,7 @@ class SnapshotStore:
         self._status: Any = SerializerState.NOT_SERIALIZING
         self._serialized_index: int | None = None
         self._pending: tuple[bytes, int, int] | None = None
+        self._received: bytes | None = None
         self._current = b""
         self._sending: dict[Any, int] = {}
         self.index = 0
@@ -92,27 +93,26 @@ class SnapshotStore:
         return last, before
 
     def install(self, data: bytes) -> None:
-        """Verify and durably store a file received from the leader. Blocking.
+        """Verify a file received from the leader; :meth:`write_pending` stores it, instead of one of this member's.
 
         Raises:
             ValueError: when it is damaged.
-            CannotWriteError: when the disk refuses it.
         """
         _parse(data)
         self._pending = None
         self._status = SerializerState.NOT_SERIALIZING
-        try:
-            self._write(data)
-        except OSError as error:
-            raise CannotWriteError(os.path.dirname(self.path), error) from error
+        self._received = data
 
     @property
     def pending(self) -> bool:
         """Whether :meth:`write_pending` has work."""
-        return self._pending is not None
+        return self._pending is not None or self._received is not None
 
     def write_pending(self) -> None:
-        """Write the encoded snapshot durably. Blocking."""
+        """Write the encoded or received snapshot durably. Blocking."""
+        if self._received is not None:
+            self._write(self._received)
+            self._received = None
         if self._pending is None:
             return
         data, index, term = self._pending

@@ -187,9 +187,7 @@ class SimQuorum:
     def settings(self, name: str) -> QuorumSettings:
         """Return the settings of one member."""
         addresses = {member: (member, RAFT_PORT) for member in self.names}
-        return QuorumSettings(
-            "sim", name, addresses, FOLDER, timing=self.timing, compaction_entries=200, inline_sync_seconds=0
-        )
+        return QuorumSettings("sim", name, addresses, FOLDER, timing=self.timing, compaction_entries=200)
 
     def violation(self, text: str) -> None:
         self.outcome.violations.append(f"at {trio.current_time():.3f} s: {text}")

@@ -51,6 +51,9 @@ class Member:
         consensus.tick()
         self.journal.sync()
         self.snapshots.write_pending()
+        if consensus.finish_install():
+            consensus.tick()
+            self.journal.sync()
         return consensus.take_outbox()
 
 

@@ -89,12 +89,3 @@ def test_files_for_tls_that_cannot_be_used_are_named(broken: str, said: str, how
     reason = "No such file or directory" if how == "missing" else "it is damaged, not in PEM format, or does not fit ("
     assert str(refused.value).startswith(said.format(tmp_path) + reason)
     assert "\n" not in str(refused.value)
-
-
-async def test_no_sync_of_an_embedded_controller_runs_on_the_loop_of_its_name_server(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    text = (
-        f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerDLegerSelfId=n0\n"
-        f"controllerStorePath={tmp_path}\ncontrollerLogFile=off\n"
-    )
-    assert open_controller(real_world(), parse_properties(text)).controller.member.settings.inline_sync_seconds == 0

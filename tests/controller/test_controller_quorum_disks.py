@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 import trio
 from controller_quorum import counters, leader_of, quorum_of, running
 from trio.testing import MockClock
 
+from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError
 from understudy.controller.raft.member import QuorumMember
 from understudy.testkit.quorum.simulation import FOLDER, CounterMachine
+from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.waiting import until
 
 
@@ -117,28 +121,132 @@ async def test_two_processes_cannot_share_a_folder(autojump_clock: MockClock) ->
             await second.run()
 
 
-async def test_a_disk_that_hangs_is_said_and_another_member_leads(
+class HangingDisk:
+    """Takes a disk's thread away and gives it back."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk, self._in_thread = disk, disk.in_thread
+        self._answers = trio.Event()
+        disk.in_thread = self._wait  # type: ignore[assignment, method-assign]
+
+    async def _wait(self, function: Callable[[], object]) -> object:
+        await self._answers.wait()
+        return await self._in_thread(function)
+
+    def answer(self) -> None:
+        self._disk.in_thread = self._in_thread  # type: ignore[method-assign]
+        self._answers.set()
+
+
+async def test_a_leader_whose_disk_hangs_steps_down_within_the_election_time_and_says_so(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with quorum_of() as quorum:
         leader = await leader_of(quorum)
-        in_thread, released = leader.disk.in_thread, trio.Event()
-
-        async def hanging(function: object) -> object:
-            await released.wait()
-            return await in_thread(function)  # type: ignore[arg-type]
-
+        member, timing = running(leader), quorum.timing
         # given a leader whose disk does not answer any more
-        leader.disk.in_thread = hanging  # type: ignore[assignment, method-assign]
-        with pytest.raises(Exception, match=r".*"), trio.fail_after(5):
-            await running(leader).propose("client", 1, b"x")
-        # then it says so, and another one leads and takes commands
-        assert "the disk has not finished a sync for" in caplog.text
-        assert not running(leader).leads()
-        await until(lambda: any(host is not leader and running(host).leads() for host in quorum.hosts.values()), 10)
-        other = next(host for host in quorum.hosts.values() if host is not leader and running(host).leads())
-        await running(other).propose("client", 2, b"y")
+        disk, began = HangingDisk(leader.disk), trio.current_time()
+        # when a command needs it, and a second one comes after it
+        refused: list[type[Exception]] = []
+
+        async def ask(sequence: int) -> None:
+            try:
+                await member.propose(f"client {sequence}", 1, b"x")
+            except (NotLeaderError, OutcomeUnknownError) as error:
+                refused.append(type(error))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, 1)
+            await trio.sleep(0.01)
+            nursery.start_soon(ask, 2)
+        # then it leads no longer after the shortest election time, and whoever waits is told at once
+        assert trio.current_time() - began == pytest.approx(timing.election_min_seconds, abs=0.1)
+        assert set(refused) == {OutcomeUnknownError, NotLeaderError}
+        facts = member.facts()
+        assert (facts.role, facts.leader, facts.ready, facts.lease) == ("FOLLOWER", None, False, False)
+        assert "the disk of this member does not answer" in facts.problem
+        assert "the disk has not finished a sync for 0.4 s" in caplog.text
+        with pytest.raises(NotLeaderError):
+            await member.propose("client 3", 1, b"x")
+        # and another one leads before the longest election time, twice for a split vote, has passed
+        others = [host for host in quorum.hosts.values() if host is not leader]
+        await until(lambda: any(running(host).leads() for host in others))
+        assert trio.current_time() - began < 2 * timing.election_max_seconds
+        await running(next(host for host in others if running(host).leads())).propose("client 4", 1, b"y")
         # and when the disk answers again, it follows
-        released.set()
-        await until(lambda: counters(leader).get("y") == 1, 10)
-        assert not running(leader).leads()
+        disk.answer()
+        await until(lambda: counters(leader).get("y") == 1)
+        assert not member.leads()
+        assert member.facts().problem == ""
+
+
+async def test_a_leader_whose_disk_hung_must_be_elected_again(autojump_clock: MockClock) -> None:
+    async with quorum_of(1) as quorum:
+        # given the only member of a quorum, which nobody can replace meanwhile
+        leader = await leader_of(quorum)
+        member, term, disk = running(leader), running(leader).term(), HangingDisk(leader.disk)
+        with pytest.raises(OutcomeUnknownError):
+            await member.propose("client", 1, b"x")
+        # when its disk answers again
+        disk.answer()
+        await until(member.leads)
+        # then it leads in another term
+        assert member.term() == term + 1
+
+
+async def test_whoever_dials_a_member_whose_disk_hangs_is_told_so(autojump_clock: MockClock) -> None:
+    async with quorum_of() as quorum:
+        leader = await leader_of(quorum)
+        disk = HangingDisk(leader.disk)
+        with pytest.raises(OutcomeUnknownError):
+            await running(leader).propose("client", 1, b"x")
+        other = next(host for host in quorum.hosts.values() if host is not leader)
+        await other.kill(power=False)
+        other.start()
+        await until(lambda: "does not answer" in running(other).facts().problem)
+        disk.answer()
+        await until(lambda: running(other).facts().problem == "")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+async def test_no_sync_of_a_member_runs_on_the_loop(size: int, autojump_clock: MockClock) -> None:
+    # given members that note where each sync is done, those of snapshots that they write and get included
+    async with quorum_of(size) as quorum:
+        threads, on_loop = [0], []
+        for host in quorum.hosts.values():
+            in_thread, check_sync = host.disk.in_thread, host.disk.check_sync
+
+            async def counted(
+                function: Callable[[], object], in_thread: Callable[..., Awaitable[object]] = in_thread
+            ) -> object:
+                def run() -> object:
+                    threads[0] += 1
+                    try:
+                        return function()
+                    finally:
+                        threads[0] -= 1
+
+                return await in_thread(run)
+
+            def checked(check_sync: Callable[[], None] = check_sync) -> None:
+                if not threads[0]:
+                    on_loop.append("sync")
+                check_sync()
+
+            host.disk.in_thread = counted  # type: ignore[assignment, method-assign]
+            host.disk.check_sync = checked  # type: ignore[method-assign]
+        # when commands come, the log is cut, and a member that was away gets a snapshot
+        leader = await leader_of(quorum)
+        behind = next((host for host in quorum.hosts.values() if host is not leader), None)
+        if behind is not None:
+            await behind.kill(power=False)
+        for number in range(250):
+            await running(leader).propose("client", number + 1, b"x")
+        await running(leader).compact()
+        await until(lambda: running(leader).facts().snapshot_index > 200)
+        if behind is not None:
+            behind.start()
+            await until(lambda: counters(behind).get("x") == 250)
+            assert running(behind).facts().snapshot_index > 200
+        # then none of them was done on the loop
+        assert on_loop == []
