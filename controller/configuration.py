@@ -7,10 +7,12 @@ import os
 import attrs
 
 from understudy.controller.raft.core import Timing
+from understudy.controller.raft.secret import SECRET_FILE_KEY
 from understudy.controller.raft.security import TlsFiles
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.server_keys import ServerKeys
 from understudy.runtime.configuration import Count, Port, shown, with_values
+from understudy.runtime.network import is_loopback
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
 
 RAFT_PORT_DISTANCE = 10_000
@@ -21,8 +23,9 @@ MAX_NAME_BYTES = 100
 """Of a group or a member: both stand in each greeting between members, which is short."""
 FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
+OPEN_KEY = "controllerRaftOpenToAll"
 
-ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome", ADMIN_KEY})
+ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome", ADMIN_KEY, SECRET_FILE_KEY, OPEN_KEY})
 
 
 def _home(*names: str) -> str:
@@ -39,8 +42,8 @@ class ControllerConfig(ServerKeys):
     ``logs/controller.log`` below the store; ``off``: none), ``controllerRaftPeers`` (same form as
     ``controllerDLegerPeers``; default: the same hosts, each port 10 000 higher, or as many times 10 000 lower as keep
     it away from the ports of outgoing connections),
-    ``controllerRaftElectionMin``/``Max``, ``controllerRaftHeartbeat``, the three ``controllerRaftTls...`` files and
-    ``controllerUnknownBrokerGrace``.
+    ``controllerRaftElectionMin``/``Max``, ``controllerRaftHeartbeat``, the three ``controllerRaftTls...`` files,
+    ``controllerRaftSecretFile``, ``controllerRaftOpenToAll`` and ``controllerUnknownBrokerGrace``.
     """
 
     config_black_list: str = "configBlackList;configStorePath"
@@ -52,7 +55,9 @@ class ControllerConfig(ServerKeys):
     controller_raft_election_max: Count = 800
     controller_raft_election_min: Count = 400
     controller_raft_heartbeat: Count = 100
+    controller_raft_open_to_all: bool = False
     controller_raft_peers: str = ""
+    controller_raft_secret_file: str = ""
     controller_raft_tls_authority: str = ""
     controller_raft_tls_certificate: str = ""
     controller_raft_tls_key: str = ""
@@ -198,6 +203,13 @@ def read_peers(config: ControllerConfig) -> Peers:
             f"a controller group of {len(api)} members survives no more failures than one of {len(api) - 1}; use an "
             "odd number"
         )
+    if not (config.controller_raft_secret_file or config.controller_raft_tls_key or config.controller_raft_open_to_all):
+        elsewhere = sorted({host for host, _ in raft.values() if host != raft[own][0] and not is_loopback(host)})
+        if elsewhere:
+            warnings.append(
+                f"members at {', '.join(elsewhere)} and this one refuse each other until {SECRET_FILE_KEY} names a "
+                "file with the same secret on all of them, or mutual TLS is on"
+            )
     return Peers(own, api, {member: raft[member] for member in api}, tuple(warnings))
 
 

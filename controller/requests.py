@@ -26,6 +26,7 @@ from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartb
 from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.notification import set_body
+from understudy.controller.operators import Operators
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import NOT_LEADER, ReplicatedMetadata
@@ -67,6 +68,7 @@ class ControllerRequests:
         failover: elections.
         settings: settings in force.
         disk: of the file that keeps them.
+        operators: whom it believes that a member's disk is lost.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class ControllerRequests:
         failover: Failover,
         settings: SettingsInForce[ControllerConfig],
         disk: Disk,
+        operators: Operators,
     ) -> None:
         self._clock = clock
         self._peers = peers
@@ -90,6 +93,7 @@ class ControllerRequests:
         self._failover = failover
         self._settings = settings
         self._settings_requests = SettingsRequests(settings, disk, settled=self._settings_changed, fields={})
+        self._operators = operators
         self.heartbeat_count = 0
 
     def register(self, server: Dispatcher, meter: ControllerMeter | None = None) -> None:
@@ -166,6 +170,7 @@ class ControllerRequests:
         values = read_body(command)
         forget = values.pop(FORGET_MEMBER_KEY, "").strip()
         if forget:
+            self._operators.check(connection, command, forget)
             await self._forget(forget)
         await self._settings_requests.change(values, connection)
         return response(command, ext={})

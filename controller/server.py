@@ -13,6 +13,7 @@ from understudy.controller.metadata import Metadata
 from understudy.controller.meter import ControllerMeter
 from understudy.controller.metrics import ControllerMetrics
 from understudy.controller.notification import RoleNotifier
+from understudy.controller.operators import Operators
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.replication import ReplicatedMetadata
@@ -68,6 +69,8 @@ class Controller:
                 config.bind_address,
                 timing(config),
                 tls=tls_files(config),
+                secret_file=config.controller_raft_secret_file,
+                open_to_all=config.controller_raft_open_to_all,
             ),
             self.metadata,
         )
@@ -125,6 +128,7 @@ class Controller:
                 failover,
                 self.settings,
                 self._world.disk,
+                Operators(self.member, self._world.clock, self._world.random),
             )
             requests.register(server, meter)
             endpoint = None if meter is None else self._metrics_endpoint(meter, failover)

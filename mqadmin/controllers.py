@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from understudy.controller.operators import CHALLENGE, PROOF, forget_proof
+from understudy.controller.raft.secret import Secret, read_secret
+from understudy.controller.raft.security import SecurityError
 from understudy.format.json_dialect import dumps
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.options import UsageError, flag, needed, value
 from understudy.mqclient.admin import cluster
-from understudy.mqclient.errors import ClientError
+from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.session import json_body, split_addresses
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 
 
 async def _metadata(context: Context, address: str) -> dict[str, str]:
@@ -60,15 +63,36 @@ async def get_controller_config(context: Context) -> Any:
     needed("a", "controllerAddress", "host:port of the controllers, separated by semicolons"),
     needed("k", "key", "name of the value"),
     needed("v", "value", "new value"),
+    value("s", "secretFile", "file with the controllers' secret, for controllerForgetMember from another host"),
 )
 async def update_controller_config(context: Context) -> Any:
     name, text = context.values["k"], context.values["v"]
     addresses = split_addresses(context.values["a"])
+    secret = _secret(context)
     for address in addresses:
         body = cluster.format_properties({name: text})
-        await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body)
+        accept = (ResponseCode.SUCCESS, ResponseCode.NO_PERMISSION)
+        answer = await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, body=body, accept=accept)
+        if answer.code == ResponseCode.SUCCESS:
+            continue
+        asked = answer.ext or {}
+        if secret is None or CHALLENGE not in asked:
+            raise BrokerError(answer.code, answer.remark or "", address)
+        proof = forget_proof(secret, asked.get("controllerId") or "", text, asked[CHALLENGE])
+        ext = {CHALLENGE: asked[CHALLENGE], PROOF: proof}
+        await context.session.call(address, RequestCode.UPDATE_CONTROLLER_CONFIG, ext, body)
     context.output.line(f"update controller config success![{', '.join(addresses)}]\n{name} : {text}")
     return {address: {name: text} for address in addresses}
+
+
+def _secret(context: Context) -> Secret | None:
+    path = context.values.get("s")
+    if path is None:
+        return None
+    try:
+        return read_secret(context.session.world.disk, path)
+    except SecurityError as error:
+        raise UsageError(str(error)) from None
 
 
 @command(

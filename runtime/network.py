@@ -6,6 +6,7 @@ The in-memory network with delays, loss and partitions is in :mod:`understudy.te
 from __future__ import annotations
 
 import errno
+import ipaddress
 import math
 import os
 import select
@@ -375,6 +376,25 @@ async def accept_loop(
 def _host_port(address: tuple[object, ...]) -> tuple[str, int]:
     host, port = address[0], address[1]
     return str(host), int(str(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether *host*, an address or a name, can only be this host."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def is_own_host(local_host: str, peer_host: str) -> bool:
+    """Return whether a connection comes from the host it was accepted on.
+
+    Args:
+        local_host, peer_host: the addresses of its two ends.
+    """
+    return peer_host == local_host or is_loopback(peer_host)
 
 
 def outgoing_address() -> str:

@@ -50,8 +50,8 @@ class Admission:
         self._settings = settings
         self._refusals: dict[str, str] = {}
 
-    def greeting_for(self, peer: str, journal: Journal) -> Hello:
-        """Return what this member says when it dials *peer*."""
+    def greeting_for(self, peer: str, journal: Journal, nonce: bytes) -> Hello:
+        """Return what this member says when it dials *peer*, with the *nonce* of this greeting."""
         settings = self._settings
         return Hello(
             settings.cluster,
@@ -62,6 +62,7 @@ class Admission:
             settings.features,
             members=_told(settings.addresses),
             term=journal.term,
+            nonce=nonce,
         )
 
     def admit(self, consensus: Consensus, hello: Hello) -> Welcome | Refusal:

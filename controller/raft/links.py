@@ -1,7 +1,8 @@
 """Connections between members: each member dials every other and sends on the connection it dialled.
 
 A connection begins with a greeting that names quorum, both members and the dialler's disk; the accepting side answers
-whether it will listen. One bad connection never ends another one, nor the member.
+whether it will listen (:mod:`~understudy.controller.raft.trust` says whom it believes). One bad connection never ends
+another one, nor the member.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from understudy.controller.raft.messages import (
     MAX_FRAME_BYTES,
     MAX_HELLO_BYTES,
     PROTOCOL_VERSION,
+    Challenge,
     FrameError,
     FrameReader,
     Hello,
@@ -28,9 +30,11 @@ from understudy.controller.raft.messages import (
     decode_answer,
     decode_hello,
     decode_peer_message,
+    decode_proof,
     encode_frame,
 )
 from understudy.controller.raft.security import MemberSecurity, SecurityError
+from understudy.controller.raft.trust import Trust
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, accept_loop
 from understudy.runtime.signal import Signal
@@ -53,7 +57,7 @@ _BROKEN = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.Too
 class LinkOwner(Protocol):
     """The member behind the links."""
 
-    def greeting_for(self, peer: str) -> Hello:
+    def greeting_for(self, peer: str, nonce: bytes) -> Hello:
         """Return the greeting to send to *peer*."""
         ...
 
@@ -81,6 +85,8 @@ class LinkOwner(Protocol):
 class _Stream(Protocol):
     """The part of a connection that links use: plain or under TLS."""
 
+    @property
+    def local(self) -> tuple[str, int]: ...
     @property
     def peer(self) -> tuple[str, int]: ...
     async def receive_some(self, max_bytes: int) -> bytes: ...
@@ -118,6 +124,7 @@ class Links:
         addresses: host and port of every member, own included.
         listen_host: where to listen.
         security: mutual TLS, or ``None`` for plain TCP.
+        trust: judges greetings.
     """
 
     def __init__(
@@ -129,6 +136,7 @@ class Links:
         addresses: dict[str, tuple[str, int]],
         listen_host: str,
         security: MemberSecurity | None,
+        trust: Trust,
     ) -> None:
         self._world = world
         self._owner = owner
@@ -137,6 +145,7 @@ class Links:
         self._addresses = addresses
         self._listen_host = listen_host
         self._security = security
+        self._trust = trust
         self._outgoing: dict[str, _Outgoing] = {}
         self._incoming: dict[str, trio.CancelScope] = {}
         self._said: dict[str, str] = {}
@@ -199,8 +208,7 @@ class Links:
             with trio.fail_after(GREETING_SECONDS):
                 if self._security is not None:
                     stream = await self._security.dial(plain, peer)
-                await stream.send_all(encode_frame(self._owner.greeting_for(peer)))
-                answer = decode_answer(await _one_body(stream, MAX_HELLO_BYTES))
+                answer = await self._greet(stream, self._owner.greeting_for(peer, self._trust.nonce()))
             if isinstance(answer, Refusal):
                 self._say(peer, answer.reason)
                 self._owner.refused(peer, answer)
@@ -217,6 +225,19 @@ class Links:
         finally:
             with trio.CancelScope(shield=True):
                 await stream.aclose()
+
+    async def _greet(self, stream: _Stream, hello: Hello) -> Welcome | Refusal:
+        """Say *hello*, and prove the secret to who knows it, too; returns the answer."""
+        await stream.send_all(encode_frame(hello))
+        answer = decode_answer(await _one_body(stream, MAX_HELLO_BYTES))
+        if not isinstance(answer, Challenge):
+            self._trust.check_unasked(hello, answer)
+            return answer
+        await stream.send_all(encode_frame(self._trust.prove(hello, answer)))
+        answer = decode_answer(await _one_body(stream, MAX_HELLO_BYTES))
+        if isinstance(answer, Challenge):
+            raise FrameError(f"member {hello.target} asks twice for the secret")
+        return answer
 
     async def _send_until_broken(self, peer: str, stream: _Stream) -> None:
         outgoing = self._outgoing[peer] = _Outgoing(stream)
@@ -260,9 +281,11 @@ class Links:
         with trio.fail_after(GREETING_SECONDS):
             if self._security is not None:
                 stream = await self._security.accept(plain)
-            hello = decode_hello(await _one_body(stream, MAX_HELLO_BYTES))
+            body = await _one_body(stream, MAX_HELLO_BYTES)
+            hello = decode_hello(body)
             names = stream.names() if isinstance(stream, TlsStream) else None
-            answer = self._judge(hello, names) or await self._owner.admit(hello)
+            refusal = await self._doubt(stream, hello, body) or self._judge(hello, names)
+            answer = refusal or await self._owner.admit(hello)
             await stream.send_all(encode_frame(answer))
         if isinstance(answer, Refusal):
             self._reject(f"{hello.source} at {stream.peer[0]}", answer.reason)
@@ -278,6 +301,15 @@ class Links:
             finally:
                 if self._incoming.get(peer) is scope:
                     del self._incoming[peer]
+
+    async def _doubt(self, stream: _Stream, hello: Hello, body: bytes) -> Refusal | None:
+        """Have the dialler prove that it may greet; returns why it is not believed."""
+        challenge = self._trust.judge(hello, body, stream.local[0], stream.peer[0])
+        if not isinstance(challenge, Challenge):
+            return challenge
+        await stream.send_all(encode_frame(challenge))
+        proof = decode_proof(await _one_body(stream, MAX_HELLO_BYTES))
+        return self._trust.judge_proof(hello, body, challenge, proof)
 
     async def _deliver_all(self, peer: str, stream: _Stream) -> None:
         reader = FrameReader(MAX_FRAME_BYTES)

@@ -23,6 +23,7 @@ from understudy.controller.raft.inputs import Answered, Inputs
 from understudy.controller.raft.journal import Journal
 from understudy.controller.raft.links import Links
 from understudy.controller.raft.messages import Hello, PeerMessage, Refusal, Welcome
+from understudy.controller.raft.secret import Secret, read_secret
 from understudy.controller.raft.security import MemberSecurity
 from understudy.controller.raft.sessions import (
     ACTIVATE,
@@ -34,8 +35,10 @@ from understudy.controller.raft.sessions import (
 )
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.raft.snapshot import SnapshotStore
+from understudy.controller.raft.trust import Trust
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
+from understudy.runtime.program import single_cause
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
@@ -52,6 +55,9 @@ class QuorumMember:
         settings: see :class:`QuorumSettings`.
         machine: the replicated state machine; only this object calls it.
         observer: hears events after what they speak of is durable; must not raise.
+
+    Attributes:
+        secret: what members share; ``None`` when there is none, and before :meth:`run`.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class QuorumMember:
         self.settings = settings
         self.state = ReplicatedState(machine, settings.features)
         self.problem = ""
+        self.secret: Secret | None = None
         self.links: Links | None = None
         self.turn_count = 0
         self._observer = observer
@@ -84,11 +91,14 @@ class QuorumMember:
 
         Raises:
             FatalError: (with :class:`DamagedFileError`) this member must not go on.
+            SecurityError: certificates or the secret cannot be used.
             DiskLockedError: another process holds the folder.
             ListenError: the port cannot be had.
         """
         settings, disk = self.settings, self.world.disk
         security = MemberSecurity(settings.tls) if settings.tls is not None else None
+        if settings.secret_file:
+            self.secret = await disk.in_thread(lambda: read_secret(disk, settings.secret_file))
         await disk.in_thread(lambda: make_folder_durably(disk, settings.folder))
         lock = disk.lock(settings.folder + "/lock")
         try:
@@ -101,7 +111,7 @@ class QuorumMember:
                 task_status.started()
                 await self._take_turns(consensus)
         except BaseExceptionGroup as group:
-            error = _only(group)
+            error = single_cause(group)
             self.problem = str(error)
             raise error from None
         except FatalError as error:
@@ -146,6 +156,7 @@ class QuorumMember:
             settings.addresses,
             settings.listen_host,
             security,
+            Trust(self.secret, security is not None, settings.open_to_all, self.world.random),
         )
 
     async def _take_turns(self, consensus: Consensus) -> None:
@@ -354,9 +365,9 @@ class QuorumMember:
 
     # -- what links ask (see LinkOwner) --------------------------------------------------------------------------
 
-    def greeting_for(self, peer: str) -> Hello:
+    def greeting_for(self, peer: str, nonce: bytes) -> Hello:
         assert self._journal is not None
-        return self._admission.greeting_for(peer, self._journal)
+        return self._admission.greeting_for(peer, self._journal, nonce)
 
     async def admit(self, hello: Hello) -> Welcome | Refusal:
         try:
@@ -380,11 +391,3 @@ class QuorumMember:
 
     def deliver(self, peer: str, message: PeerMessage) -> None:
         self._inputs.deliver(peer, message)
-
-
-def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the one exception inside *group*, or the group when there are several."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -1,7 +1,8 @@
 """What travels between members: typed messages in MessagePack, decoded strictly, of bounded size.
 
 A frame is a 4-byte big-endian length and one message. The first frame of a connection is :class:`Hello`; the answer is
-:class:`Welcome` or :class:`Refusal`; afterwards the dialling side sends the rest and the accepting side only listens.
+:class:`Welcome` or :class:`Refusal`, or :class:`Challenge` first, which is answered by :class:`Proof`; afterwards the
+dialling side sends the rest and the accepting side only listens.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ MAX_ENTRIES = 1 << 16
 
 Index: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Text: TypeAlias = Annotated[str, Meta(max_length=256)]
+Digest: TypeAlias = Annotated[bytes, Meta(max_length=32)]
 Entry: TypeAlias = tuple[bytes, Index, Index]
 """Command, index, term."""
 
@@ -37,6 +39,7 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
         protocol: of this module.
         members: who belongs to the quorum, as *source* is configured; empty when it does not say.
         term: newest term *source* knows of; 0 when it does not say.
+        nonce: of *source*, for a :class:`Challenge`; empty when it knows no secret.
     """
 
     cluster: Text
@@ -48,6 +51,20 @@ class Hello(Struct, tag="hello", array_like=True, frozen=True):
     protocol: Index = PROTOCOL_VERSION
     members: Text = ""
     term: Index = 0
+    nonce: Digest = b""
+
+
+class Challenge(Struct, tag="challenge", array_like=True, frozen=True):
+    """The accepting side knows the secret, as its *proof* shows, and asks whether the dialler does."""
+
+    nonce: Digest
+    proof: Digest
+
+
+class Proof(Struct, tag="proof", array_like=True, frozen=True):
+    """The dialler knows the secret, too."""
+
+    proof: Digest
 
 
 class Welcome(Struct, tag="welcome", array_like=True, frozen=True):
@@ -194,7 +211,10 @@ PeerMessage: TypeAlias = (
 _encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _peer_decoder: msgspec.msgpack.Decoder[PeerMessage] = msgspec.msgpack.Decoder(PeerMessage, strict=True)
 _hello_decoder = msgspec.msgpack.Decoder(Hello, strict=True)
-_answer_decoder: msgspec.msgpack.Decoder[Welcome | Refusal] = msgspec.msgpack.Decoder(Welcome | Refusal, strict=True)
+_answer_decoder: msgspec.msgpack.Decoder[Welcome | Refusal | Challenge] = msgspec.msgpack.Decoder(
+    Welcome | Refusal | Challenge, strict=True
+)
+_proof_decoder = msgspec.msgpack.Decoder(Proof, strict=True)
 _LENGTH = struct.Struct(">I")
 
 
@@ -202,10 +222,15 @@ class FrameError(Exception):
     """A peer sent something that is no frame of this protocol."""
 
 
-def encode_frame(message: PeerMessage | Hello | Welcome | Refusal) -> bytes:
+def encode_frame(message: PeerMessage | Hello | Welcome | Refusal | Challenge | Proof) -> bytes:
     """Return *message* as a length-prefixed frame."""
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
+
+
+def encode_body(hello: Hello) -> bytes:
+    """Return the body of the frame that says *hello*."""
+    return _encode(hello)
 
 
 def decode_peer_message(body: bytes) -> PeerMessage:
@@ -224,7 +249,15 @@ def decode_hello(body: bytes) -> Hello:
         raise FrameError(f"first message is no greeting: {error}") from None
 
 
-def decode_answer(body: bytes) -> Welcome | Refusal:
+def decode_proof(body: bytes) -> Proof:
+    """Decode the answer to a challenge. Raises :class:`FrameError`."""
+    try:
+        return _proof_decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(f"answer to the challenge is undecodable: {error}") from None
+
+
+def decode_answer(body: bytes) -> Welcome | Refusal | Challenge:
     """Decode the answer to a greeting. Raises :class:`FrameError`."""
     try:
         return _answer_decoder.decode(body)

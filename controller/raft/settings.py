@@ -22,6 +22,8 @@ class QuorumSettings:
         compaction_entries: the log is cut to a snapshot when it is longer.
         features: newest feature version this program can apply.
         tls: files for mutual TLS, or ``None``.
+        secret_file: path of the secret that members share; empty: none.
+        open_to_all: accept also members that prove nothing, from anywhere.
     """
 
     cluster: str
@@ -33,3 +35,5 @@ class QuorumSettings:
     compaction_entries: int = 5000
     features: int = 1
     tls: TlsFiles | None = None
+    secret_file: str = ""
+    open_to_all: bool = False

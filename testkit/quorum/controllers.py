@@ -31,6 +31,7 @@ from understudy.controller.metadata import Group, Metadata
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.server import Controller
 from understudy.runtime.world import World
+from understudy.testkit.quorum.simulation import SECRET_FILE, give_secret
 from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.connection import LinkQuality
@@ -92,6 +93,7 @@ class ControllerHost:
 
     def start(self) -> None:
         """Start the process."""
+        give_secret(self.disk)
         controller = Controller(self.world, self.cluster.config(self.name))
         metadata = WatchedMetadata(self.cluster)
         controller.metadata = metadata
@@ -217,6 +219,7 @@ class SimControllers:
             controller_raft_peers=";".join(f"{member}-{member}:{RAFT_PORT}" for member in self.names),
             controller_d_leger_self_id=name,
             controller_store_path="/controller",
+            controller_raft_secret_file=SECRET_FILE,
             config_store_path="/controller/controller.properties",
             scan_inactive_master_interval=500,
             scan_not_active_broker_interval=500,

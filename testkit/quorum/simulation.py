@@ -13,6 +13,7 @@ The checkers look for:
 
 from __future__ import annotations
 
+import os.path
 import random
 from collections import Counter, deque
 
@@ -25,6 +26,7 @@ from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.facts import Event
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.messages import PeerMessage, Vote, VoteRequest
+from understudy.controller.raft.secret import Secret
 from understudy.controller.raft.sessions import Machine
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.world import World
@@ -36,6 +38,16 @@ from understudy.testkit.sim.network import SimNetwork
 
 RAFT_PORT = 7000
 FOLDER = "/controller"
+SECRET_FILE = "/etc/secret"
+SECRET = Secret(b"what every member of a simulated quorum knows")
+
+
+def give_secret(disk: SimDisk) -> None:
+    """Put the secret of the members on *disk*, as an operator does."""
+    if not disk.exists(SECRET_FILE):
+        disk.make_folder(os.path.dirname(SECRET_FILE))
+        disk.open(SECRET_FILE).write_at(0, b"what every member of a simulated quorum knows\n")
+        disk.sync_everything("/")
 
 
 class CounterMachine:
@@ -101,6 +113,7 @@ class QuorumHost:
 
     def start(self) -> None:
         """Start the process."""
+        give_secret(self.disk)
         self.machine = self.quorum.make_machine()
         settings = self.quorum.settings(self.name)
         member = RecordingMember(self.world, settings, self.machine, self.quorum.observe)
@@ -187,7 +200,9 @@ class SimQuorum:
     def settings(self, name: str) -> QuorumSettings:
         """Return the settings of one member."""
         addresses = {member: (member, RAFT_PORT) for member in self.names}
-        return QuorumSettings("sim", name, addresses, FOLDER, timing=self.timing, compaction_entries=200)
+        return QuorumSettings(
+            "sim", name, addresses, FOLDER, timing=self.timing, compaction_entries=200, secret_file=SECRET_FILE
+        )
 
     def violation(self, text: str) -> None:
         self.outcome.violations.append(f"at {trio.current_time():.3f} s: {text}")

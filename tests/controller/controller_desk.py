@@ -13,6 +13,7 @@ from understudy.controller.failover import Failover
 from understudy.controller.liveness import BrokerKey, Heartbeat, Liveness
 from understudy.controller.metadata import Metadata
 from understudy.controller.notification import RoleNotifier
+from understudy.controller.operators import Operators
 from understudy.controller.raft.facts import Facts
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.replication import ReplicatedMetadata
@@ -74,6 +75,7 @@ class LocalQuorum:
 
 class FakeConnection:
     address = "127.0.0.1:4711"
+    local, peer, source = ("127.0.0.1", 21310), ("127.0.0.1", 4711), "127.0.0.1"
 
 
 class Desk:
@@ -108,6 +110,7 @@ class Desk:
             failover,
             self.settings,
             self.world.disk,
+            Operators(member, self.world.clock, source),
         )
         self.handlers: dict[int, Any] = {}
         self.requests.register(cast(Dispatcher, self))

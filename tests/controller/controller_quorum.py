@@ -7,11 +7,24 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import attrs
+import msgspec
 import trio
 
 from understudy.controller.raft.member import QuorumMember
+from understudy.controller.raft.messages import (
+    Challenge,
+    FrameReader,
+    Hello,
+    Refusal,
+    Welcome,
+    decode_answer,
+    encode_frame,
+)
+from understudy.controller.raft.secret import Secret
 from understudy.controller.raft.settings import QuorumSettings
-from understudy.testkit.quorum.simulation import CounterMachine, Outcome, QuorumHost, SimQuorum
+from understudy.controller.raft.trust import Trust
+from understudy.runtime.network import ByteStream
+from understudy.testkit.quorum.simulation import SECRET, CounterMachine, Outcome, QuorumHost, SimQuorum
 
 
 class Quorum(SimQuorum):
@@ -56,6 +69,31 @@ async def leader_of(quorum: Quorum) -> QuorumHost:
 def running(host: QuorumHost) -> QuorumMember:
     assert host.member is not None
     return host.member
+
+
+async def greet(stream: ByteStream, hello: Hello, trust: Trust) -> Welcome | Refusal | Challenge:
+    """Greet as a member with *trust* does; returns the last answer."""
+    hello = msgspec.structs.replace(hello, nonce=trust.nonce())
+    await stream.send_all(encode_frame(hello))
+    answer = decode_answer(await next_body(stream))
+    if not isinstance(answer, Challenge):
+        return answer
+    await stream.send_all(encode_frame(trust.prove(hello, answer)))
+    return decode_answer(await next_body(stream))
+
+
+async def next_body(stream: ByteStream) -> bytes:
+    reader = FrameReader(1 << 20)
+    while (body := reader.next_body()) is None:
+        data = await stream.receive_some(65_536)
+        assert data
+        reader.feed(data)
+    return body
+
+
+def knowing(secret: Secret | None = SECRET) -> Trust:
+    """Return the trust of a member that knows *secret*."""
+    return Trust(secret, certified=False, open_to_all=False, source=random.Random(5))
 
 
 def counters(host: QuorumHost) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+import attrs
 import trio
 
 from understudy.controller.raft.facts import Facts
@@ -26,6 +27,7 @@ from understudy.controller.raft.messages import (
     decode_peer_message,
     encode_frame,
 )
+from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.network import ByteStream
 from understudy.runtime.signal import Signal
 from understudy.testkit.quorum.simulation import RAFT_PORT, Outcome, QuorumHost, SimQuorum
@@ -109,6 +111,13 @@ async def next_body(stream: ByteStream, reader: FrameReader) -> bytes | None:
     return body
 
 
+class TrustingQuorum(SimQuorum):
+    """A quorum whose members ask nobody for a secret."""
+
+    def settings(self, name: str) -> QuorumSettings:
+        return attrs.evolve(super().settings(name), secret_file="", open_to_all=True)
+
+
 class Stage:
     """Member n0 of three, under test, and the scripted n1 and n2."""
 
@@ -155,7 +164,7 @@ def promising(message: PeerMessage) -> PeerMessage | None:
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
     async with trio.open_nursery() as nursery:
-        quorum = SimQuorum(random.Random(3), nursery, 3, Outcome(0))
+        quorum = TrustingQuorum(random.Random(3), nursery, 3, Outcome(0))
         quorum.expects_stops = True
         host = quorum.hosts["n0"]
         members = [ScriptedMember(quorum, name) for name in ("n1", "n2")]

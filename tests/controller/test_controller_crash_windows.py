@@ -37,7 +37,7 @@ def test_power_lost_while_a_snapshot_replaces_uncommitted_entries_stops_nobody(s
     uncommitted(member, 3, 20)
     last, before = entry(15, 5), entry(14, 5)
     data = snapshot_file(last, before, {"x": 13})
-    # the log (its new term), the file, its folder, the log: the power goes instead of one of these syncs, or after all of them
+    # the log (its new term), the file, its folder, the log: power goes instead of one of these syncs, or after them
     disk.syncs_left = syncs
     try:
         member.turn(0.1, ("n2", chunk(5, last, data)))

@@ -53,7 +53,7 @@ def test_names_that_fit_no_greeting_are_said_at_the_start(letter: str, tmp_path:
     )
     addresses = read_peers(config).raft
     journal = Journal(real_world().disk, str(tmp_path / "raft.log"), group, members[0], "f" * 24)
-    hello = Admission(QuorumSettings(group, members[0], addresses, "/s")).greeting_for(members[1], journal)
+    hello = Admission(QuorumSettings(group, members[0], addresses, "/s")).greeting_for(members[1], journal, bytes(32))
     assert len(encode_frame(hello)) <= MAX_HELLO_BYTES
     journal.close()
 

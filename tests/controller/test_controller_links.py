@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from understudy.controller.raft import links
 from understudy.controller.raft.links import LinkOwner, Links
 from understudy.controller.raft.messages import MAX_FRAME_BYTES, FrameReader, SnapshotChunk, decode_peer_message
+from understudy.controller.raft.trust import Trust
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
@@ -60,8 +61,9 @@ async def test_a_snapshot_gets_through_a_network_that_needs_longer_for_it_than_f
 ) -> None:
     source = random.Random(1)
     world = World(VirtualClock(), SimNetwork(source).host("n0"), SimDisk(source), source)
-    owner = Owner()
-    member = Links(world, cast(LinkOwner, owner), "sim", "n0", {"n0": ("n0", 1), "n1": ("n1", 1)}, "n0", None)
+    owner, addresses = Owner(), {"n0": ("n0", 1), "n1": ("n1", 1)}
+    trust = Trust(None, certified=False, open_to_all=True, source=source)
+    member = Links(world, cast(LinkOwner, owner), "sim", "n0", addresses, "n0", None, trust)
     stream = SlowStream(bytes_per_second=500_000)
     chunks = 160  # 10 MiB: 21 seconds
     async with trio.open_nursery() as nursery:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import pytest
 import trio
-from controller_quorum import counters, leader_of, quorum_of, running
+from controller_quorum import counters, greet, knowing, leader_of, quorum_of, running
 from trio.testing import MockClock
 
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.messages import (
     Append,
     FrameError,
-    FrameReader,
     Hello,
     Refusal,
     Vote,
-    decode_answer,
     decode_peer_message,
     encode_frame,
 )
@@ -44,13 +42,7 @@ async def test_strangers_are_refused_and_told_why(
         hello = Hello("sim", "n1", "n0", "whatever", 1, 1)
         fields = {name: getattr(hello, name) for name in hello.__struct_fields__} | change
         stream = await quorum.network.host("stranger").connect("n0", RAFT_PORT, 1)
-        await stream.send_all(encode_frame(Hello(**fields)))
-        reader = FrameReader(1 << 20)
-        while (body := reader.next_body()) is None:
-            data = await stream.receive_some(4096)
-            assert data
-            reader.feed(data)
-        answer = decode_answer(body)
+        answer = await greet(stream, Hello(**fields), knowing())
         assert isinstance(answer, Refusal)
         assert why in answer.reason
         await stream.send_all(encode_frame(Append(10**6, 10**6, 1, 0, [], 1, 1, True)))
