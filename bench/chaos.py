@@ -39,14 +39,14 @@ class Verdict:
 
     Attributes:
         name: of the attack.
-        seen: what the normal client saw.
+        measured: what the normal client saw.
         grown_mb: memory of the broker, after and during the attack, less that before.
         lost: acknowledged messages that cannot be read.
         faults: what else is wrong.
     """
 
     name: str
-    seen: Measured
+    measured: Measured
     grown_mb: float
     lost: int
     faults: list[str]
@@ -55,8 +55,9 @@ class Verdict:
         """Return the row of the report."""
         good = "ok" if not self.faults else "; ".join(self.faults)
         return (
-            f"{self.name:18} p99 {self.seen.p99_ms:8.2f}  most {self.seen.most_ms:8.2f} ms  "
-            f"acknowledged {len(self.seen.acknowledged):5}  lost {self.lost:3}  memory {self.grown_mb:+7.0f} MB  {good}"
+            f"{self.name:18} p99 {self.measured.p99_ms:8.2f}  most {self.measured.most_ms:8.2f} ms  "
+            f"acknowledged {len(self.measured.acknowledged):5}  lost {self.lost:3}  "
+            f"memory {self.grown_mb:+7.0f} MB  {good}"
         )
 
 
@@ -124,24 +125,24 @@ def judge(kind: Kind, server: Server, strength: Strength, bound_ms: float) -> Ve
         kind.work(server, strength)
         grown = server.resident_bytes - before
         time.sleep(0.3)
-    seen, faults = beside.measured, []
+    measured, faults = beside.measured, []
     with contextlib.suppress(ProcessLookupError, FileNotFoundError):
         grown = max(grown, server.resident_bytes - before)
     if server.process.poll() is not None:
-        return Verdict(kind.name, seen, grown / 1e6, len(seen.acknowledged), ["the broker ended"])
+        return Verdict(kind.name, measured, grown / 1e6, len(measured.acknowledged), ["the broker ended"])
     found, damaged = stored(server.port)
-    lost = len(set(seen.acknowledged) - found)
+    lost = len(set(measured.acknowledged) - found)
     if damaged:
         faults.append("a damaged message was handed out")
     if lost:
         faults.append(f"{lost} acknowledged messages are lost")
-    if seen.failures and not kind.refusals:
-        faults.append(f"the client failed: {', '.join(seen.failures)}")
-    if not kind.refusals and seen.p99_ms > bound_ms:
+    if measured.failures and not kind.refusals:
+        faults.append(f"the client failed: {', '.join(measured.failures)}")
+    if not kind.refusals and measured.p99_ms > bound_ms:
         faults.append(f"p99 above {bound_ms:g} ms")
     if grown > MEMORY_MB * 1e6:
         faults.append(f"memory grew by more than {MEMORY_MB} MB")
-    return Verdict(kind.name, seen, grown / 1e6, lost, faults)
+    return Verdict(kind.name, measured, grown / 1e6, lost, faults)
 
 
 def attack(kind: Kind, strength: Strength, bound_ms: float) -> Verdict:
@@ -205,7 +206,7 @@ def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
         with broker(folder) as server:
             make_topic(server.port, TOPIC, 1)
             first = judge(Kind("before", lambda server, strength: time.sleep(0.5)), server, strength, bound_ms)
-        victim = first.seen.acknowledged[len(first.seen.acknowledged) // 2]
+        victim = first.measured.acknowledged[len(first.measured.acknowledged) // 2]
         log = next((folder / "store" / "commitlog").iterdir())
         data = bytearray(log.read_bytes())
         at = data.index(b"%d" % victim + len(TOPIC).to_bytes(1, "big") + TOPIC.encode())
@@ -214,19 +215,19 @@ def rotten_disk(strength: Strength, bound_ms: float) -> Verdict:
             file.seek(at)
             file.write(data[at : at + 1])
         with broker(folder) as server:
-            highest = max(first.seen.acknowledged) + 1000
+            highest = max(first.measured.acknowledged) + 1000
             with Beside(server.port, send_small(TOPIC), highest) as beside:
                 time.sleep(strength.seconds)
             found, damaged = stored(server.port)
-        seen, faults = beside.measured, list[str]()
-        lost = set(first.seen.acknowledged + seen.acknowledged) - found
+        measured, faults = beside.measured, list[str]()
+        lost = set(first.measured.acknowledged + measured.acknowledged) - found
         if lost - {victim}:
             faults.append(f"{len(lost - {victim})} undamaged messages are lost")
-        if seen.failures:
-            faults.append(f"the client failed: {', '.join(seen.failures)}")
+        if measured.failures:
+            faults.append(f"the client failed: {', '.join(measured.failures)}")
         if damaged:
             faults.append("a damaged message was handed out")
-        return Verdict("rotten disk", seen, 0.0, len(lost), faults)
+        return Verdict("rotten disk", measured, 0.0, len(lost), faults)
 
 
 def verdicts(wanted: list[str], strength: Strength, bound_ms: float) -> Iterator[Verdict]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from understudy.testkit.drills.acting_faults import FAULTS
-from understudy.testkit.drills.acting_scenario import Outcome
+from understudy.testkit.drills.acting_scenario import DrillResult
 from understudy.testkit.drills.acting_seeds import play, tell
 from understudy.testkit.sim.mutations import hunt, read_mutations
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
@@ -65,15 +65,15 @@ def _hunt(names: Sequence[str], first: int, processes: int) -> int:
 
 
 def _replay(seed: int) -> int:
-    outcome = play_quietly(play, seed)
-    if isinstance(outcome, Outcome):
-        print(f"seed {seed}: the master of {outcome.group}; {outcome.fault}")
-        for step in outcome.steps:
+    result = play_quietly(play, seed)
+    if isinstance(result, DrillResult):
+        print(f"seed {seed}: the master of {result.group}; {result.fault}")
+        for step in result.steps:
             print(f"  {step.seconds:8.3f}  {step.name}")
-        print(outcome.verdict)
-    for violation in outcome.violations:
+        print(result.verdict)
+    for violation in result.violations:
         print(f"  {violation}")
-    return bool(outcome.violations)
+    return bool(result.violations)
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ from typing import Any
 
 from understudy.controller import metadata
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
-from understudy.testkit.quorum.controllers import ControllersOutcome
+from understudy.testkit.quorum.controllers import ControllersResult
 from understudy.testkit.quorum.controllers_history import BEHIND, run_controllers_seed
 from understudy.testkit.quorum.faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
 from understudy.testkit.quorum.history import run_quorum_seed
-from understudy.testkit.quorum.simulation import Outcome
-from understudy.testkit.sim.seeds import SeedOutcome, play_quietly, play_seeds, processors
+from understudy.testkit.quorum.simulation import QuorumResult
+from understudy.testkit.sim.seeds import SeedResult, play_quietly, play_seeds, processors
 
 
 def _without_sync() -> None:
@@ -143,7 +143,9 @@ FOCUS = {
 }
 
 
-def _run(seed: int, of: str, size: int, seconds: float, ablation: str, profile: str) -> Outcome | ControllersOutcome:
+def _run(
+    seed: int, of: str, size: int, seconds: float, ablation: str, profile: str
+) -> QuorumResult | ControllersResult:
     if ablation not in _applied:
         _applied.add(ablation)
         ABLATIONS[ablation]()
@@ -156,13 +158,13 @@ def _run(seed: int, of: str, size: int, seconds: float, ablation: str, profile: 
 _applied: set[str] = set()
 
 
-def _play(options: argparse.Namespace, ablation: str) -> Callable[[int], SeedOutcome]:
+def _play(options: argparse.Namespace, ablation: str) -> Callable[[int], SeedResult]:
     return functools.partial(
         _run, of=options.of, size=options.size, seconds=options.seconds, ablation=ablation, profile=options.faults
     )
 
 
-def _batch(options: argparse.Namespace, ablation: str) -> list[SeedOutcome]:
+def _batch(options: argparse.Namespace, ablation: str) -> list[SeedResult]:
     """Run the seeds and print each failing one at once, unless a rule is switched off on purpose."""
     whole = ablation == "none"
     how = f"--of {options.of} --size {options.size} --seconds {options.seconds:g} --faults {options.faults}"
@@ -198,20 +200,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.of == "controllers" and (options.size != 3 or options.faults != "mixed"):
         parser.error("--size and --faults are of quorums alone: leave them out with --of controllers")
     if options.replay is not None:
-        outcome = play_quietly(_play(options, options.ablate), options.replay)
-        if isinstance(outcome, (Outcome, ControllersOutcome)):
-            print("\n".join(outcome.newest))
-            print(f"digest {outcome.digest}")
-        print(f"seed {outcome.seed} violations {outcome.violations} {dict(outcome.counts)}")
-        return bool(outcome.violations)
+        result = play_quietly(_play(options, options.ablate), options.replay)
+        if isinstance(result, (QuorumResult, ControllersResult)):
+            print("\n".join(result.newest))
+            print(f"digest {result.digest}")
+        print(f"seed {result.seed} violations {result.violations} {dict(result.counts)}")
+        return bool(result.violations)
     if options.ablate == "none":
         return bool(_batch(options, "none"))
     rules = [rule for rule in ABLATIONS if rule != "none"] if options.ablate == "all" else [options.ablate]
     blind = []
     for rule in rules:
         failing = _batch(options, rule)
-        for outcome in failing[:2]:
-            print(f"  seed {outcome.seed}: {outcome.violations[0][:200]}")
+        for result in failing[:2]:
+            print(f"  seed {result.seed}: {result.violations[0][:200]}")
         if not failing:
             blind.append(rule)
     print(f"rules whose loss went unnoticed: {', '.join(blind) or 'none'}")

@@ -7,7 +7,7 @@ between the two ways; then the broker says where to go on. The rules:
   its queues (the reference hands over only the first queue that pulls).
 * A member that never was here begins where the slowest one of its group was last seen, else at the young queue's first
   message, else at the end.
-* The slowest place of each queue is committed every few seconds under a name that no group can have.
+* The slowest offset of each queue is committed every few seconds under a name that no group can have.
 * Members are forgotten after a silence, a longer one while they are connected.
 
 Source: BroadcastOffsetManager.java.
@@ -44,7 +44,7 @@ class BroadcastOffsets:
 
     Args:
         clock: for ages.
-        committed: where the slowest places are kept.
+        committed: where the slowest offsets are kept.
         expiry_seconds: silence after which a member that is not connected is forgotten.
         connected_expiry_seconds: the same for one that is connected.
     """
@@ -91,10 +91,10 @@ class BroadcastOffsets:
             otherwise: the beginning for a group of which nothing is known.
         """
         known = self._members.get(member)
-        place = None if known is None else known.queues.get(queue_id)
+        known_offset = None if known is None else known.queues.get(queue_id)
         wants_start = proxied and asked < 0
-        if place is not None:
-            return place[0] if wants_start or place[1] != proxied else -1
+        if known_offset is not None:
+            return known_offset[0] if wants_start or known_offset[1] != proxied else -1
         if not wants_start:
             return -1
         topic, group, _ = member
@@ -102,7 +102,7 @@ class BroadcastOffsets:
         return committed if committed >= 0 else otherwise()
 
     def sweep(self, connected: Callable[[str, str], bool]) -> None:
-        """Forget silent members and commit the slowest place of each queue.
+        """Forget silent members and commit the slowest offset of each queue.
 
         Args:
             connected: whether a group has a client of that id on some connection.
@@ -115,8 +115,8 @@ class BroadcastOffsets:
             silent = now - member.seen
             if is_connected or silent < self._expiry_seconds():
                 for queue_id, (offset, _) in member.queues.items():
-                    place = (group, topic, queue_id)
-                    slowest[place] = min(slowest.get(place, offset), offset)
+                    known_offset = (group, topic, queue_id)
+                    slowest[known_offset] = min(slowest.get(known_offset, offset), offset)
             if silent >= (self._connected_expiry_seconds() if is_connected else self._expiry_seconds()):
                 del self._members[key]
         for (group, topic, queue_id), offset in slowest.items():

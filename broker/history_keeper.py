@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from understudy.broker.log_history import LogHistory
-from understudy.broker.merge import Limit, Place, unlimited
+from understudy.broker.merge import Limit, StampedOffset, unlimited
 from understudy.broker.persistence import Persistence
 from understudy.broker.replicated.rows import ReplicatedTables
 from understudy.broker.replicated.table import ProgressTable
@@ -85,7 +85,7 @@ class HistoryKeeper:
         await self._persistence.save(NAME)
 
     def limit(self, table: ProgressTable, physical_offset: float) -> Limit:
-        """Return up to where places count that were made in a log which is ours up to *physical_offset* (bytes)."""
+        """Return up to where offsets count that were made in a log which is ours up to *physical_offset* (bytes)."""
         if physical_offset == math.inf:
             return unlimited
         end = int(physical_offset)
@@ -97,17 +97,17 @@ class HistoryKeeper:
     async def _cut(self, why: str, limit_of: Callable[[ProgressTable], Limit]) -> None:
         for table in self._tables.progress:
             limit, cut = limit_of(table), {}
-            for key, queues in table.places().items():
-                for queue_id, place in queues.items():
+            for key, queues in table.stamped_offsets().items():
+                for queue_id, own in queues.items():
                     most = limit(key, queue_id)
-                    if most is not None and place.offset > most:
-                        cut[key, queue_id] = Place(place.reset_stamp, most)
+                    if most is not None and own.offset > most:
+                        cut[key, queue_id] = StampedOffset(own.reset_stamp, most)
                         log.warning(
                             "offset cut: it lies beyond what this log has",
                             table=table.name,
                             key=key,
                             queue=queue_id,
-                            was=place.offset,
+                            was=own.offset,
                             now=most,
                             why=why,
                         )

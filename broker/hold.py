@@ -34,7 +34,7 @@ from understudy.runtime.signal import Signal
 
 log = get_logger("broker.hold")
 
-Place = tuple[str, int]
+TopicQueue = tuple[str, int]
 """Topic and queue id."""
 
 DEFAULT_LIMIT = 100_000
@@ -56,11 +56,11 @@ class ParkedPull:
         header_bytes: what the command keeps.
 
     Attributes:
-        place: where it is parked.
+        queue: where it is parked.
         ready: whether it only waits to be answered.
     """
 
-    __slots__ = ("codes", "command", "connection", "number", "place", "ready", "size_bytes")
+    __slots__ = ("codes", "command", "connection", "number", "queue", "ready", "size_bytes")
 
     def __init__(
         self, connection: Connection, command: Command, codes: frozenset[int] | None, header_bytes: int = 0
@@ -70,12 +70,12 @@ class ParkedPull:
         self.codes = codes
         self.size_bytes = ENTRY_BYTES + header_bytes
         self.number = 0
-        self.place: Place = ("", 0)
+        self.queue: TopicQueue = ("", 0)
         self.ready = False
 
 
 class _Waiting:
-    """The pulls parked at one place: those that want everything, and the others by what they want."""
+    """The pulls parked at one queue: those that want everything, and the others by what they want."""
 
     __slots__ = ("all", "by_code")
 
@@ -140,7 +140,7 @@ class PullHold:
         self._clock = clock
         self._limit = limit
         self._budget = budget if budget is not None else Load().parked
-        self._parked: dict[Place, _Waiting] = {}
+        self._parked: dict[TopicQueue, _Waiting] = {}
         self._of_connection: dict[Connection, dict[ParkedPull, None]] = {}
         self._pulls: dict[int, ParkedPull] = {}  # the heap below must not keep those that left
         self._deadlines: list[tuple[float, int]] = []
@@ -161,9 +161,9 @@ class PullHold:
         self._budget.refused += 1
         return False
 
-    def park(self, parked: ParkedPull, place: Place, wait_ms: int) -> None:
-        """Keep *parked* until something arrives at *place* or *wait_ms* have passed."""
-        parked.place = place
+    def park(self, parked: ParkedPull, queue: TopicQueue, wait_ms: int) -> None:
+        """Keep *parked* until something arrives at *queue* or *wait_ms* have passed."""
+        parked.queue = queue
         parked.number = number = next(self._numbers)
         self._pulls[number] = parked
         self._of_connection.setdefault(parked.connection, {})[parked] = None
@@ -171,9 +171,9 @@ class PullHold:
         if len(self._pulls) > self._limit() or wait_ms <= 0:
             self._make_ready((parked,))
             return
-        waiting = self._parked.get(place)
+        waiting = self._parked.get(queue)
         if waiting is None:
-            waiting = self._parked[place] = _Waiting()
+            waiting = self._parked[queue] = _Waiting()
         waiting.add(parked)
         deadline = self._clock.monotonic() + wait_ms / 1000
         heapq.heappush(self._deadlines, (deadline, number))
@@ -184,20 +184,20 @@ class PullHold:
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
         """Take note of a message that became readable; registered at the store."""
-        place = topic, queue_id
-        waiting = self._parked.get(place)
+        queue = topic, queue_id
+        waiting = self._parked.get(queue)
         if waiting is None:
             return
         taken = waiting.take(tags_code)
         if not waiting:
-            del self._parked[place]
+            del self._parked[queue]
         if taken:
             self._make_ready(taken)
 
     def wake_topic(self, topic: str) -> None:
         """Answer the pulls parked at *topic* now (it was deleted)."""
-        for place in [place for place in self._parked if place[0] == topic]:
-            self._make_ready(self._parked.pop(place).take_all())
+        for queue in [queue for queue in self._parked if queue[0] == topic]:
+            self._make_ready(self._parked.pop(queue).take_all())
 
     def wake_all(self) -> None:
         """Answer every parked pull now (the broker's role changed)."""
@@ -265,10 +265,10 @@ class PullHold:
         if self._pulls.pop(parked.number, None) is None:
             return False
         if not parked.ready:
-            waiting = self._parked[parked.place]
+            waiting = self._parked[parked.queue]
             waiting.remove(parked)
             if not waiting:
-                del self._parked[parked.place]
+                del self._parked[parked.queue]
         own = self._of_connection[parked.connection]
         del own[parked]
         if not own:
@@ -284,10 +284,10 @@ class PullHold:
         while deadlines and (deadlines[0][0] <= now or deadlines[0][1] not in pulls):
             parked = pulls.get(heapq.heappop(deadlines)[1])
             if parked is not None and not parked.ready:
-                waiting = self._parked[parked.place]
+                waiting = self._parked[parked.queue]
                 waiting.remove(parked)
                 if not waiting:
-                    del self._parked[parked.place]
+                    del self._parked[parked.queue]
                 due.append(parked)
         self._make_ready(due)
         if len(deadlines) > 1024 and len(deadlines) > 2 * len(pulls):

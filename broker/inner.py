@@ -36,7 +36,7 @@ class InnerMessage:
 
 
 def copy_of(record: Record, topic: str, queue_id: int, properties: bytes, reconsume_times: int) -> InnerMessage:
-    """Return *record* as a new message for another place."""
+    """Return *record* as a new message for another queue."""
     return InnerMessage(
         topic,
         queue_id,

@@ -70,7 +70,7 @@ def lags(source: LagSource, now_ms: int, *, estimate: bool = True) -> Iterator[L
         members = source.consumers.get(group)
         if members is not None:
             if members.broadcasting:
-                continue  # each member keeps its own place
+                continue  # each member keeps its own offset
             topics = list(members.subscriptions)
         else:
             topics = offline.get(group, [])
@@ -119,15 +119,15 @@ def count(store: MessageStore, topic: str, queue_id: int, first: int, end: int, 
     if codes is None or first >= end:
         return max(end - first, 0)
     accept: Callable[[int], bool] = codes.__contains__
-    found, place, limit = 0, first, min(end, first + COUNTED_MESSAGES)
-    while place < limit:
-        read = store.get(topic, queue_id, place, min(_READ_MESSAGES, limit - place), _READ_BYTES, accept)
-        if read.next_begin_offset <= place:
+    found, offset, limit = 0, first, min(end, first + COUNTED_MESSAGES)
+    while offset < limit:
+        read = store.get(topic, queue_id, offset, min(_READ_MESSAGES, limit - offset), _READ_BYTES, accept)
+        if read.next_begin_offset <= offset:
             break  # retention took the rest away meanwhile
         found += read.count
-        place = read.next_begin_offset
-    seen = min(place, end) - first
-    return found if place >= end or seen <= 0 else round(found * (end - first) / seen)
+        offset = read.next_begin_offset
+    counted = min(offset, end) - first
+    return found if offset >= end or counted <= 0 else round(found * (end - first) / counted)
 
 
 def _older(known_ms: int, store: MessageStore, topic: str, queue_id: int, offset: int, high: int) -> int:

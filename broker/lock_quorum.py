@@ -19,7 +19,7 @@ def quorum_of(total_replicas: int) -> int:
 
 
 @attrs.frozen
-class Outcome:
+class LockResult:
     """What came of one request.
 
     Attributes:
@@ -31,7 +31,7 @@ class Outcome:
     returned: tuple[Queue, ...]
 
 
-def decide(asked: Sequence[Queue], grants: Mapping[str, Iterable[Queue]], quorum: int) -> Outcome:
+def decide(asked: Sequence[Queue], grants: Mapping[str, Iterable[Queue]], quorum: int) -> LockResult:
     """Count the grants.
 
     Args:
@@ -41,7 +41,7 @@ def decide(asked: Sequence[Queue], grants: Mapping[str, Iterable[Queue]], quorum
     """
     sets = [frozenset(granted) for granted in grants.values()]
     votes = {queue: sum(queue in granted for granted in sets) for queue in asked}
-    return Outcome(
+    return LockResult(
         tuple(queue for queue in asked if votes[queue] >= quorum),
         tuple(queue for queue in asked if 0 < votes[queue] < quorum),
     )

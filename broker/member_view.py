@@ -48,7 +48,7 @@ class State:
     Attributes:
         own: the broker itself.
         members: ids and addresses of the last view, in order; ``None`` until a name server has answered.
-        seen_at: monotonic seconds of the last good answer, ``None`` before.
+        answered_at: monotonic seconds of the last good answer, ``None`` before.
         memory: whom it remembers.
         ask_settings_at: by address, monotonic seconds when a member is asked for its settings again.
         first: the name server that is asked first, the one that answered last.
@@ -58,7 +58,7 @@ class State:
 
     own: Own
     members: View | None = None
-    seen_at: float | None = None
+    answered_at: float | None = None
     memory: GroupMemory = attrs.field(factory=GroupMemory)
     ask_settings_at: Mapping[str, float] = attrs.field(factory=dict)
     first: str | None = None
@@ -290,12 +290,12 @@ Action = (
     | AskSettings
     | Warn
 )
-Outcome = tuple[State, tuple[Action, ...]]
+Step = tuple[State, tuple[Action, ...]]
 
 # --- the step ------------------------------------------------------------------------------------------------------
 
 
-def step(state: State, event: Event, now: float) -> Outcome:
+def step(state: State, event: Event, now: float) -> Step:
     """Return the state after *event* at *now* (monotonic seconds), and what is to be done."""
     if isinstance(event, Due):
         servers = event.servers
@@ -326,7 +326,7 @@ def step(state: State, event: Event, now: float) -> Outcome:
     return _settings(state, event, now)
 
 
-def _ask_next(state: State, following: Following) -> Outcome:
+def _ask_next(state: State, following: Following) -> Step:
     if not state.left:
         return state, _find_log(state, following)
     first, *rest = state.left
@@ -354,7 +354,7 @@ def _with_master(state: State, found: View, views: tuple[View, ...]) -> View:
     return found
 
 
-def _take(state: State, found: View, answered: View, following: Following, now: float) -> Outcome:
+def _take(state: State, found: View, answered: View, following: Following, now: float) -> Step:
     """Make *found* the view; *answered* is what the name server that was asked first said."""
     own, before = state.own, state.members
     actions: list[Action] = [Contact(found, before)]
@@ -363,7 +363,7 @@ def _take(state: State, found: View, answered: View, following: Following, now: 
         actions.append(Lost())
     elif held != own.address and (before or {}).get(own.broker_id) != held:
         actions.append(Twin(held))
-    state = attrs.evolve(state, seen_at=now)
+    state = attrs.evolve(state, answered_at=now)
     if found:
         # The reference keeps its role when nobody is listed; so does whoever reads an unchanged view.
         state, shown = _show(state, found, following, now)
@@ -411,7 +411,7 @@ def after_notice(members: View | None, notice: Notice) -> dict[int, str] | None:
     return dict(sorted(found.items()))
 
 
-def _noticed(state: State, event: Noticed, now: float) -> Outcome:
+def _noticed(state: State, event: Noticed, now: float) -> Step:
     notice, following = event.notice, event.following
     found = after_notice(state.members, notice)
     if found is None:
@@ -426,7 +426,7 @@ def _noticed(state: State, event: Noticed, now: float) -> Outcome:
     return state, tuple(actions)
 
 
-def _settings(state: State, event: SettingsOf, now: float) -> Outcome:
+def _settings(state: State, event: SettingsOf, now: float) -> Step:
     if event.acting_enabled is None:
         return state, ()
     before = state.warnings

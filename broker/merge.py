@@ -1,4 +1,4 @@
-"""Which place is right when two replicas of a group disagree: queue by queue, never table by table.
+"""Which offset is right when two replicas of a group disagree: queue by queue, never table by table.
 
 The reference compares two version numbers and lets one whole table win, so that the other side's commits are lost. Here
 the rules are:
@@ -8,7 +8,7 @@ the rules are:
   right whatever its offset, because it was committed by somebody who knew of the reset.
 * What only one side knows is kept. Nothing is deleted by a merge.
 
-So each queue's place is the pair (stamp of its last reset, offset), and a merge takes the larger pair. That makes it
+So each queue's value is the pair (stamp of its last reset, offset), and a merge takes the larger pair. That makes it
 commutative, associative and idempotent: any number of replicas may be merged in any order, as often as one likes.
 A replica that knows no stamps (the reference's) has stamp 0 everywhere, and only its larger offsets count.
 """
@@ -20,7 +20,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class StampedOffset(NamedTuple):
     """How far a group is in one queue.
 
     Attributes:
@@ -43,8 +43,8 @@ class Reason(Enum):
     ONLY_OWN = "only the master knows this queue"
     ONLY_OTHER = "only the acting slave knows this queue"
     MOVED = "the group has moved at the master since it came back"
-    OTHER_HISTORY = "the slave's place was made in a log that parts from this one: only what both have counts"
-    BEYOND_LOG = "the slave's place lies behind the end of the master's queue: the master's log is shorter"
+    OTHER_HISTORY = "the slave's offset was made in a log that parts from this one: only what both have counts"
+    BEYOND_LOG = "the slave's offset lies behind the end of the master's queue: the master's log is shorter"
 
 
 class Row(NamedTuple):
@@ -53,17 +53,17 @@ class Row(NamedTuple):
     Attributes:
         key: ``topic@group``; for delay progress the level's name.
         queue_id: the queue.
-        own: the returning master's place, ``None`` when it has none.
-        other: the slave's place, ``None`` when it has none.
-        merged: the place from now on.
+        own: the returning master's offset, ``None`` when it has none.
+        other: the slave's offset, ``None`` when it has none.
+        merged: the offset from now on.
         reason: why.
     """
 
     key: str
     queue_id: int
-    own: Place | None
-    other: Place | None
-    merged: Place
+    own: StampedOffset | None
+    other: StampedOffset | None
+    merged: StampedOffset
     reason: Reason
 
     @property
@@ -72,22 +72,22 @@ class Row(NamedTuple):
         return self.own != self.merged
 
 
-Table = Mapping[str, Mapping[int, Place]]
+Table = Mapping[str, Mapping[int, StampedOffset]]
 Limit = Callable[[str, int], int | None]
-"""Key and queue to the offset up to which another replica's places count, ``None`` for all of them."""
+"""Key and queue to the offset up to which another replica's offsets count, ``None`` for all of them."""
 
 
 def unlimited(key: str, queue_id: int) -> None:
-    """Let every place count; a :data:`Limit`."""
+    """Let every offset count; a :data:`Limit`."""
 
 
 def merge(own: Table, other: Table, limit: Limit = unlimited) -> list[Row]:
-    """Merge two replicas' places.
+    """Merge two replicas' offsets.
 
     Args:
         own: the returning master's, as recovered from its disk.
         other: a slave's, as it is now.
-        limit: up to where the slave's places count; asked only where the slave is further.
+        limit: up to where the slave's offsets count; asked only where the slave is further.
 
     Returns:
         One row for each queue that either side knows, in order of key and queue.
@@ -106,14 +106,14 @@ def merge(own: Table, other: Table, limit: Limit = unlimited) -> list[Row]:
 
 
 def _cut(row: Row, most: int) -> Row:
-    """Return *row* as it is when the other side's place counts up to *most* only."""
+    """Return *row* as it is when the other side's offset counts up to *most* only."""
     assert row.other is not None
-    cut = Place(row.other.reset_stamp, most)
+    cut = StampedOffset(row.other.reset_stamp, most)
     merged = cut if row.own is None else max(row.own, cut)
     return row._replace(merged=merged, reason=Reason.OTHER_HISTORY)
 
 
-def _decide(key: str, queue_id: int, own: Place | None, other: Place | None) -> Row:
+def _decide(key: str, queue_id: int, own: StampedOffset | None, other: StampedOffset | None) -> Row:
     if own is None or other is None:
         known = own if own is not None else other
         assert known is not None
@@ -129,37 +129,37 @@ def _decide(key: str, queue_id: int, own: Place | None, other: Place | None) -> 
 
 
 def within(rows: Sequence[Row], end_of: Callable[[str, int], int]) -> list[Row]:
-    """Cut places that lie behind the end of the master's own queues.
+    """Cut offsets that lie behind the end of the master's own queues.
 
     Needed when the slave's log is longer: messages that the master lost were consumed there, and the master will give
     their offsets to other messages. A group that stood behind the end would skip those.
 
     Args:
-        rows: the outcome of a merge.
+        rows: what was merged.
         end_of: key and queue to the offset that the master's next message will get.
     """
     found = []
     for row in rows:
         end = end_of(row.key, row.queue_id)
         if row.merged.offset > end:
-            place = Place(row.merged.reset_stamp, end)
-            row = Row(row.key, row.queue_id, row.own, row.other, place, Reason.BEYOND_LOG)
+            capped = StampedOffset(row.merged.reset_stamp, end)
+            row = Row(row.key, row.queue_id, row.own, row.other, capped, Reason.BEYOND_LOG)
         found.append(row)
     return found
 
 
 def unmoved(rows: Sequence[Row], before: Table) -> list[Row]:
-    """Keep the master's own place wherever it is another one than in *before*.
+    """Keep the master's own offset wherever it is another one than in *before*.
 
     Needed when the master serves already: whoever moved a group there, forward or back, knew better than a slave that
     nobody reached.
 
     Args:
-        rows: the outcome of a merge.
-        before: the master's places when it began to serve.
+        rows: what was merged.
+        before: the master's offsets when it began to serve.
 
     Returns:
-        Rows without those of queues whose places were removed meanwhile.
+        Rows without those of queues whose offsets were removed meanwhile.
     """
     found = []
     for row in rows:
@@ -171,18 +171,18 @@ def unmoved(rows: Sequence[Row], before: Table) -> list[Row]:
     return found
 
 
-def table_of(rows: Sequence[Row]) -> dict[str, dict[int, Place]]:
-    """Return the merged places as a table."""
-    table: dict[str, dict[int, Place]] = {}
+def table_of(rows: Sequence[Row]) -> dict[str, dict[int, StampedOffset]]:
+    """Return the merged offsets as a table."""
+    table: dict[str, dict[int, StampedOffset]] = {}
     for row in rows:
         table.setdefault(row.key, {})[row.queue_id] = row.merged
     return table
 
 
-def places(offsets: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]] | None = None) -> Table:
-    """Return offsets, and the stamps of their resets where there are any, as places."""
+def stamped(offsets: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]] | None = None) -> Table:
+    """Return offsets, and the stamps of their resets where there are any, together."""
     stamps = stamps or {}
     return {
-        key: {queue: Place(stamps.get(key, {}).get(queue, 0), offset) for queue, offset in queues.items()}
+        key: {queue: StampedOffset(stamps.get(key, {}).get(queue, 0), offset) for queue, offset in queues.items()}
         for key, queues in offsets.items()
     }

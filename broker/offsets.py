@@ -14,7 +14,7 @@ from understudy.broker.removals import Removals
 from understudy.format.data_version import DataVersion
 
 BROADCAST_SUFFIX = "@broadcast"
-"""Behind a group's name: the slowest place of its broadcasting members. No group can be named so."""
+"""Behind a group's name: the slowest offset of its broadcasting members. No group can be named so."""
 REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
 RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
 

@@ -54,7 +54,7 @@ class State:
         return min(self.due, self.retry) if self.missed else self.due
 
 
-class Outcome(Enum):
+class TellResult(Enum):
     """What came of telling one name server."""
 
     TOOK = "it took everything"
@@ -124,7 +124,7 @@ class Answered:
     """What came of telling one name server."""
 
     server: str
-    outcome: Outcome
+    result: TellResult
     withheld: bool = False
 
 
@@ -219,12 +219,12 @@ def _tell(state: State, action: Register | Announce) -> Result:
 
 
 def _answered(state: State, event: Answered, now: float) -> Result:
-    server, outcome = event.server, event.outcome
-    if outcome is Outcome.TOOK:
+    server, result = event.server, event.result
+    if result is TellResult.TOOK:
         state = attrs.evolve(state, told_at=now)
-    if outcome in (Outcome.TOOK, Outcome.HAS_IT):
+    if result in (TellResult.TOOK, TellResult.HAS_IT):
         state = attrs.evolve(state, took=state.took | {server})
-    elif outcome is Outcome.MISSED:
+    elif result is TellResult.MISSED:
         state = attrs.evolve(state, missed=state.missed | {server})
     again = server in state.again and not event.withheld
     state = attrs.evolve(state, again=state.again - {server})

@@ -28,10 +28,10 @@ from understudy.broker.registering import (
     Everything,
     FoundLost,
     Look,
-    Outcome,
     Register,
     Settings,
     StayAway,
+    TellResult,
     Told,
 )
 from understudy.broker.registration_requests import RegistrationRequests
@@ -226,7 +226,7 @@ class Registration:
             # The version must be that of the rows, for a name server takes no changes of one it has.
             commands = {address: await self._everything() for address in action.servers}
 
-            async def register(address: str) -> Outcome:
+            async def register(address: str) -> TellResult:
                 return await self._register_at(address, commands[address], action.only_when_changed)
 
             await self._tell_each(nursery, action.servers, register)
@@ -238,13 +238,13 @@ class Registration:
                 for address in action.servers
             }
 
-            async def announce(address: str) -> Outcome:
+            async def announce(address: str) -> TellResult:
                 if not self._options.broker.enable_single_topic_register:
                     return await self._register_at(address, commands[address], False)
                 async with trio.open_nursery() as parallel:
                     for row in rows:
                         parallel.start_soon(self._register_topic_at, address, row)
-                return Outcome.ANNOUNCED
+                return TellResult.ANNOUNCED
 
             await self._tell_each(nursery, action.servers, announce)
         else:
@@ -255,20 +255,20 @@ class Registration:
             return await pace.run(self.requests.registering(self._topics.rows.values()))
 
     async def _tell_each(
-        self, nursery: trio.Nursery, addresses: tuple[str, ...], tell: Callable[[str], Awaitable[Outcome]]
+        self, nursery: trio.Nursery, addresses: tuple[str, ...], tell: Callable[[str], Awaitable[TellResult]]
     ) -> None:
         """Call *tell* for each of *addresses* in parallel and wait for all that need no more than :data:`SLOW_MS`."""
         left, done = len(addresses), trio.Event()
 
         async def one(address: str) -> None:
             nonlocal left
-            outcome = await tell(address)
+            result = await tell(address)
             left -= 1
             if left == 0:
                 done.set()
-            while self._take(Answered(address, outcome, self.isolated)):  # told everything once more
-                outcome = await self._register_at(address, await self._everything(), False)
-            if outcome is Outcome.MISSED:
+            while self._take(Answered(address, result, self.isolated)):  # told everything once more
+                result = await self._register_at(address, await self._everything(), False)
+            if result is TellResult.MISSED:
                 self._wake.set()
 
         for address in addresses:
@@ -277,20 +277,20 @@ class Registration:
             with self._world.clock.move_on_after(SLOW_MS / 1000):
                 await done.wait()
 
-    async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> Outcome:
+    async def _register_at(self, address: str, command: Command, only_when_changed: bool) -> TellResult:
         if only_when_changed and (not await self._differs_at(address) or self.isolated):
-            return Outcome.HAS_IT
+            return TellResult.HAS_IT
         timeout_ms = self._options.broker.register_broker_timeout_mills
         answer = await self._ask(address, command, timeout_ms, "register")
         if answer is None:
-            return Outcome.MISSED
+            return TellResult.MISSED
         ext = answer.ext or {}
         self._learn_master(ext.get("masterAddr"), ext.get("haServerAddr"))
         if answer.body:
             self._take_order_config(address, answer.body)
         for listener in self.on_taken:
             listener()
-        return Outcome.TOOK
+        return TellResult.TOOK
 
     async def _register_topic_at(self, address: str, row: TopicConfig) -> None:
         await self._ask(address, self.requests.register_topic(row), ANNOUNCE_TIMEOUT_MS, "register a topic")

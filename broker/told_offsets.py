@@ -4,8 +4,8 @@ A client that learned of a slave while no name server showed the master goes on 
 route again, for up to half a minute. What it says meanwhile would be known to the slave alone, and be consumed again by
 whoever goes on after it. So the slave passes it on, as an ordinary commit, with its next look at the master's offsets.
 
-The master has the last word: a place that is further there, or that went back there since, is left as it is. So nothing
-is consumed again for it, and nobody's seek back is undone.
+The master has the last word: an offset that is further there, or that went back there since, is left as it is. So
+nothing is consumed again for it, and nobody's seek back is undone.
 
 The reference keeps such commits at the slave until its master's table comes and overwrites them.
 """
@@ -22,14 +22,14 @@ UNKNOWN = -2
 
 @attrs.define
 class _Commit:
-    """The newest commit at one place, and where the master was when the first of them came."""
+    """The newest commit of one queue, and where the master was when the first of them came."""
 
     at_master: int
     offset: int
 
 
 class ToldOffsets:
-    """The places that clients moved at this slave and its master may not know."""
+    """The offsets that clients moved at this slave and its master may not know."""
 
     def __init__(self) -> None:
         self._commits: dict[tuple[str, int], _Commit] = {}
@@ -67,7 +67,7 @@ class ToldOffsets:
             commit.at_master = offset
 
     def forget(self, key: str, queue_id: int) -> None:
-        """Give up a place that the master refuses."""
+        """Give up an offset that the master refuses."""
         self._commits.pop((key, queue_id), None)
 
     def begin_anew(self) -> None:

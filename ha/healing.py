@@ -35,7 +35,7 @@ class Step(Enum):
 
 
 @attrs.frozen
-class Outcome:
+class LookResult:
     """How a look ended.
 
     Args:
@@ -51,20 +51,20 @@ class Outcome:
     why_not: str = ""
 
 
-def next_step(hole: int | None, end: int, master: str, outcome: Outcome | None) -> Step:
+def next_step(hole: int | None, end: int, master: str, result: LookResult | None) -> Step:
     """Return what the next connection to *master* is for.
 
     Args:
         hole: first byte that is missing in our log; ``None`` for a log without a hole.
         end: the end of our log in bytes.
         master: HA address.
-        outcome: of the connection before this one, when it was a look that came to an end.
+        result: of the connection before this one, when it was a look that came to an end.
     """
     if hole is None or hole >= end:
         return Step.CONTINUE
-    if outcome is None or (outcome.master, outcome.hole, outcome.end) != (master, hole, end):
+    if result is None or (result.master, result.hole, result.end) != (master, hole, end):
         return Step.LOOK
-    return Step.CONTINUE if outcome.why_not else Step.HEAL
+    return Step.CONTINUE if result.why_not else Step.HEAL
 
 
 class Look:

@@ -10,7 +10,7 @@ import trio
 
 from understudy.ha import wire
 from understudy.ha.continuity import MismatchError, check_continues
-from understudy.ha.healing import Look, Outcome, Step, next_step
+from understudy.ha.healing import Look, LookResult, Step, next_step
 from understudy.ha.hole_filling import HoleFilling
 from understudy.ha.overlap import Overlap, end_of
 from understudy.ha.settings import ContinuedLog, HaParameters
@@ -72,7 +72,7 @@ class HaSlave:
         self._unreached: str | None = None
         self._refusals = 0
         self._begins_anew = False
-        self._looked: Outcome | None = None
+        self._looked: LookResult | None = None
         self._unhealed: tuple[str, int] | None = None
         self._dropped_by: str | None = None
         self._last_read_ms = 0
@@ -189,7 +189,7 @@ class HaSlave:
                     break
             if found is not None:
                 break
-        self._looked = Outcome(address, hole, end, found)
+        self._looked = LookResult(address, hole, end, found)
         if not found:
             return "it can fill the hole"
         if self._unhealed != (address, hole):  # once, not at every try

@@ -164,7 +164,7 @@ async def query_msg_by_unique_key(context: Context) -> Any:
 
 @command(
     "queryMsgByOffset",
-    "Find a message by its place in a queue.",
+    "Find a message by its queue offset.",
     needed("b", "brokerName", "the broker group"),
     needed("t", "topic", "the topic"),
     needed("i", "queueId", "the queue"),

@@ -11,7 +11,7 @@ from understudy.mqadmin.text import millis_text
 from understudy.mqclient.admin import cluster
 
 _SERVICE_ROW = "%-28s %-9s %-23s %s"
-_PLACE_ROW = "%-5s %-44s %6s %12s %12s %12s  %s"
+_OFFSET_ROW = "%-5s %-44s %6s %12s %12s %12s  %s"
 
 
 @command(
@@ -45,8 +45,8 @@ async def broker_roster(context: Context) -> Any:
     "preOnlineReport",
     "Show what a master took over from its slaves when it came back: before, slave, merged and why, queue by queue.",
     needed("b", "brokerAddr", "host:port of the master"),
-    value("g", "consumerGroup", "only places of this group"),
-    flag("a", "all", "places too that stayed as they were although the slave's differed"),
+    value("g", "consumerGroup", "only offsets of this group"),
+    flag("a", "all", "offsets too that stayed as they were although the slave's differed"),
 )
 async def pre_online_report(context: Context) -> Any:
     report = await cluster.pre_online_report(context.session, context.values["b"])
@@ -61,7 +61,7 @@ async def pre_online_report(context: Context) -> Any:
             f"#Cause\t{report['cause']}",
             f"#Began\t{millis_text(report['beganAt'])}",
             f"#Ended\t{_ended(report)}",
-            f"#Compared\t{report['compared']} places, {report['changed']} changed",
+            f"#Compared\t{report['compared']} offsets, {report['changed']} changed",
         ]
     )
     if report["trouble"]:
@@ -71,10 +71,10 @@ async def pre_online_report(context: Context) -> Any:
         context.output.line(f"#Slave {slave['brokerId']}\t{slave['address']}{ahead}")
         context.output.lines([f"\t{count:>8} {why}" for why, count in sorted(slave["reasons"].items())])
     context.output.line()
-    context.output.line(_PLACE_ROW % ("#From", "#Place", "#Queue", "#Before", "#Slave", "#Merged", "#Why"))
+    context.output.line(_OFFSET_ROW % ("#From", "#Key", "#Queue", "#Before", "#Slave", "#Merged", "#Why"))
     for row in report["rows"]:
-        places = ("-" if row[side] is None else row[side] for side in ("before", "slave", "merged"))
-        context.output.line(_PLACE_ROW % (row["slaveId"], row["key"], row["queueId"], *places, row["why"]))
+        values = ("-" if row[side] is None else row[side] for side in ("before", "slave", "merged"))
+        context.output.line(_OFFSET_ROW % (row["slaveId"], row["key"], row["queueId"], *values, row["why"]))
     return report
 
 

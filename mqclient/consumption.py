@@ -65,10 +65,10 @@ class Consumption:
         """Call the listener. Whatever it raises, and taking too long, is :attr:`ConsumeResult.LATER`."""
         topic = messages[0].topic
         began = self._clock.monotonic()
-        outcome: ConsumeResult | None = ConsumeResult.LATER
+        returned: ConsumeResult | None = ConsumeResult.LATER
         with self._clock.move_on_after(self._options.consume_timeout_ms / 1000) as scope:
             try:
-                outcome = await self._listener(messages, context)
+                returned = await self._listener(messages, context)
             except Exception as error:
                 log.warning(
                     "listener failed", group=self._group, queue=context.queue, first=messages[0].message_id,
@@ -76,7 +76,7 @@ class Consumption:
                 )  # fmt: skip
         if scope.cancelled_caught:
             log.warning("listener took too long", group=self._group, queue=context.queue, first=messages[0].message_id)
-        result = ConsumeResult.SUCCESS if outcome is None else outcome
+        result = ConsumeResult.SUCCESS if returned is None else returned
         took_ms = (self._clock.monotonic() - began) * 1000
         self.statistics.consumed(topic, len(messages), result is ConsumeResult.SUCCESS, took_ms)
         return result

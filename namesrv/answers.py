@@ -19,15 +19,15 @@ class RouteAnswers:
     def __init__(self, table: RouteTable, key_values: KeyValueConfig) -> None:
         self._table = table
         self._key_values = key_values
-        self._seen: tuple[int, int, bool, bool] | None = None
+        self._state: tuple[int, int, bool, bool] | None = None
         self._standard: dict[str, bytes] = {}
         self._compatible: dict[str, bytes] = {}
 
     def body(self, topic: str, *, standard: bool, acting_master: bool, with_order: bool) -> bytes | None:
         """Return the encoded route of *topic*, or ``None`` when there is none."""
         state = (self._table.revision, self._key_values.revision, acting_master, with_order)
-        if state != self._seen:
-            self._seen = state
+        if state != self._state:
+            self._state = state
             self._standard.clear()
             self._compatible.clear()
         kept = self._standard if standard else self._compatible

@@ -37,7 +37,7 @@ class LoopWatch(trio.abc.Instrument):
         self.held = 0
         self._limit_seconds = limit_seconds
         self._since = 0.0  # when the turn began; 0 while the loop sleeps
-        self._seen: tuple[float, str] = (0.0, "")  # a turn, and where the thread saw it
+        self._sample: tuple[float, str] = (0.0, "")  # a turn, and where the thread saw it
         self._loop = 0
         self._stop = threading.Event()
 
@@ -54,7 +54,7 @@ class LoopWatch(trio.abc.Instrument):
 
     def _tell(self, since: float, seconds: float) -> None:
         self.held += 1
-        turn, where = self._seen
+        turn, where = self._sample
         log.warning(
             "a task held the event loop",
             milliseconds=round(seconds * 1000),
@@ -64,10 +64,10 @@ class LoopWatch(trio.abc.Instrument):
     def look(self) -> None:
         """Note where the turn that is going on is, if it is an old one; called by the thread."""
         since = self._since
-        if since and perf_counter() - since > self._limit_seconds / 2 and self._seen[0] != since:
+        if since and perf_counter() - since > self._limit_seconds / 2 and self._sample[0] != since:
             frame = sys._current_frames().get(self._loop)
             if frame is not None:
-                self._seen = since, innermost(frame)
+                self._sample = since, innermost(frame)
 
     def run_thread(self) -> None:
         """Look until :meth:`stop`."""

@@ -89,11 +89,11 @@ class Histogram:
         """Return everything observed so far."""
         samples: list[Sample] = []
         for key, (buckets, total) in self._rows.items():
-            labels, seen = dict(key), 0
+            labels, below = dict(key), 0
             for bound, count in zip([*self._bounds, math.inf], buckets, strict=True):
-                seen += count
-                samples.append(Sample(seen, {**labels, "le": _number(bound)}, "_bucket"))
-            samples += [Sample(total[0], labels, "_sum"), Sample(seen, labels, "_count")]
+                below += count
+                samples.append(Sample(below, {**labels, "le": _number(bound)}, "_bucket"))
+            samples += [Sample(total[0], labels, "_sum"), Sample(below, labels, "_count")]
         return Family(name, "histogram", text, samples)
 
 

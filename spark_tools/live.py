@@ -36,7 +36,7 @@ STAYS = "entry stays"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ChangeResult:
     """What happened, or would happen, to one change on the live broker."""
 
     change: Change
@@ -74,7 +74,7 @@ def expected(change: Change) -> set[int | None]:
     return set(change.current.values())
 
 
-def assess(plan: Plan, client: AdminClient, allow_active: bool) -> Iterator[Outcome]:
+def assess(plan: Plan, client: AdminClient, allow_active: bool) -> Iterator[ChangeResult]:
     """Says for each change whether it is still to be made.
 
     DONE: holds the proposed value already. MOVED: the group has consumed past it. PENDING: holds what a replica held.
@@ -98,7 +98,7 @@ def assess(plan: Plan, client: AdminClient, allow_active: bool) -> Iterator[Outc
                 active[change.group] = client.members(change.group)
             if active[change.group]:
                 status, detail = ACTIVE, overwritten_by(active[change.group])
-        yield Outcome(change, status, live, detail)
+        yield ChangeResult(change, status, live, detail)
 
 
 def overwritten_by(clients: list[str]) -> str:
@@ -172,7 +172,7 @@ class LiveApply:
         """Releases the journal."""
         self.journal.close()
 
-    def apply(self, now_ms: int) -> list[Outcome]:
+    def apply(self, now_ms: int) -> list[ChangeResult]:
         """Makes every pending change that the broker still waits for, reads it back, returns what became of each."""
         if self._undone:
             raise PlanError("this plan was undone: make a new one with reconcile")
@@ -180,21 +180,21 @@ class LiveApply:
         if not list(self.journal.of("begin")):
             begin = {"event": "begin", "plan": self.plan.digest, "mode": "live", "now_ms": now_ms}
             self.journal.write({**begin, "broker": self.client.address})
-        outcomes = list(assess(self.plan, self.client, self.active != "refuse"))
-        pending = [item for item in outcomes if item.status == PENDING]
-        settled = {item.change.number: item for item in outcomes if item.status != PENDING}
+        results = list(assess(self.plan, self.client, self.active != "refuse"))
+        pending = [item for item in results if item.status == PENDING]
+        settled = {item.change.number: item for item in results if item.status != PENDING}
         for at in range(0, len(pending), WINDOW):
             results = self._window(pending[at : at + WINDOW])
             settled.update({item.change.number: item for item in results})
         return [settled[change.number] for change in self.plan.changes]
 
-    def _window(self, pending: list[Outcome]) -> list[Outcome]:
+    def _window(self, pending: list[ChangeResult]) -> list[ChangeResult]:
         """Makes a few changes, announced together in the journal and confirmed together."""
         active: dict[str, list[str]] = {}
         if self.active == "refuse":
             active = {group: self.client.members(group) for group in sorted({item.change.group for item in pending})}
         left = [
-            Outcome(item.change, ACTIVE, item.live, overwritten_by(active[item.change.group]))
+            ChangeResult(item.change, ACTIVE, item.live, overwritten_by(active[item.change.group]))
             for item in pending
             if active.get(item.change.group)
         ]
@@ -209,24 +209,26 @@ class LiveApply:
         self.journal.write(
             *({"event": event, "number": item.change.number} for (_, event), item in made if event is not None)
         )
-        return left + [outcome for (outcome, _), _ in made]
+        return left + [result for (result, _), _ in made]
 
-    def _make(self, outcome: Outcome) -> tuple[Outcome, str | None]:
+    def _make(self, result: ChangeResult) -> tuple[ChangeResult, str | None]:
         """What became of one change, and what the journal has to say of it (None: it may have been made or not)."""
-        change = outcome.change
+        change = result.change
         try:
             begun = self._clock()
             live = self.client.offset(change.topic, change.group, change.queue_id)
-            status, detail = judge_again(change, outcome.live, live)
+            status, detail = judge_again(change, result.live, live)
             if status != PENDING:
-                return Outcome(change, status, live, detail), "skipped"
+                return ChangeResult(change, status, live, detail), "skipped"
             self._set(change, change.proposed, begun)
             held = self.client.offset(change.topic, change.group, change.queue_id)
         except AdminError as error:
-            return Outcome(change, FAILED, outcome.live, str(error)), None
+            return ChangeResult(change, FAILED, result.live, str(error)), None
         if held != change.proposed:
-            return Outcome(change, FAILED, held, f"reads back as {held}: a consumer commits at the same time"), None
-        return Outcome(change, DONE, held, outcome.detail), "written"
+            return ChangeResult(
+                change, FAILED, held, f"reads back as {held}: a consumer commits at the same time"
+            ), None
+        return ChangeResult(change, DONE, held, result.detail), "written"
 
     def _set(self, change: Change, offset: int, read_at: float) -> None:
         if self.active == "reset":
@@ -235,7 +237,7 @@ class LiveApply:
             self.client.commit(change.topic, change.group, change.queue_id, offset)
         self.longest_unseen_s = max(self.longest_unseen_s, self._clock() - read_at)
 
-    def undo(self) -> list[Outcome]:
+    def undo(self) -> list[ChangeResult]:
         """Puts back every value the journal knows, where the group has not moved on since."""
         check_same_log(self.plan, self.client)
         written = last_writes(self.journal.entries)
@@ -245,21 +247,21 @@ class LiveApply:
         changes = {change.number: change for change in self.plan.changes}
         return [self._take_back(changes[number], entry) for number, entry in sorted(written.items(), reverse=True)]
 
-    def _take_back(self, change: Change, entry: dict[str, Any]) -> Outcome:
+    def _take_back(self, change: Change, entry: dict[str, Any]) -> ChangeResult:
         before = entry["before"]
         live: int | None = None
         try:
             begun = self._clock()
             live = self.client.offset(change.topic, change.group, change.queue_id)
             if live == before:
-                return Outcome(change, DONE, live, "holds its former offset")
+                return ChangeResult(change, DONE, live, "holds its former offset")
             if live != entry["after"]:
-                return Outcome(change, MOVED, live, f"the group is at {live} by now")
+                return ChangeResult(change, MOVED, live, f"the group is at {live} by now")
             if before is None:
                 detail = "there was no entry before; brokers have no request that removes one"
-                return Outcome(change, STAYS, live, detail)
+                return ChangeResult(change, STAYS, live, detail)
             self._set(change, before, begun)
             held = self.client.offset(change.topic, change.group, change.queue_id)
         except AdminError as error:
-            return Outcome(change, FAILED, live, str(error))
-        return Outcome(change, DONE if held == before else FAILED, held, f"{live} -> {before}")
+            return ChangeResult(change, FAILED, live, str(error))
+        return ChangeResult(change, DONE if held == before else FAILED, held, f"{live} -> {before}")

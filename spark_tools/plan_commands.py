@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from understudy.spark_tools import exits, live
 from understudy.spark_tools.admin import AdminClient, AdminError
-from understudy.spark_tools.live import LiveApply, Outcome
+from understudy.spark_tools.live import ChangeResult, LiveApply
 from understudy.spark_tools.offline import (
     DONE,
     OfflineApply,
@@ -84,15 +84,15 @@ def verify(options: Namespace, say: Say) -> int:
         return _summary(list(live.assess(plan, client, options.active != "refuse")), say, pending_is_fine=True)
 
 
-def _summary(outcomes: list[Outcome], say: Say, *, pending_is_fine: bool) -> int:
+def _summary(results: list[ChangeResult], say: Say, *, pending_is_fine: bool) -> int:
     fine = {live.DONE, live.MOVED, live.PENDING} if pending_is_fine else {live.DONE, live.MOVED}
-    for outcome in outcomes:
-        if outcome.status not in fine:
-            change = outcome.change
-            say(f"{change.topic} {change.group} queue {change.queue_id}: {outcome.status}: {outcome.detail}")
-    counts = Counter(outcome.status for outcome in outcomes)
+    for result in results:
+        if result.status not in fine:
+            change = result.change
+            say(f"{change.topic} {change.group} queue {change.queue_id}: {result.status}: {result.detail}")
+    counts = Counter(result.status for result in results)
     say(", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no changes")
-    return exits.AGREE if all(outcome.status in fine for outcome in outcomes) else exits.DIFFER
+    return exits.AGREE if all(result.status in fine for result in results) else exits.DIFFER
 
 
 def journal_directory(options: Namespace) -> str:
@@ -154,9 +154,9 @@ def _dry_run(options: Namespace, plan: Plan, address: str | None, say: Say) -> i
         return exits.AGREE
     with AdminClient(address) as client:
         live.check_same_log(plan, client)
-        outcomes = list(live.assess(plan, client, options.active != "refuse"))
-    say(f"dry run: {sum(item.status == live.PENDING for item in outcomes)} offsets would be set on {address}")
-    return _summary(outcomes, say, pending_is_fine=True)
+        results = list(live.assess(plan, client, options.active != "refuse"))
+    say(f"dry run: {sum(item.status == live.PENDING for item in results)} offsets would be set on {address}")
+    return _summary(results, say, pending_is_fine=True)
 
 
 def undo(options: Namespace, say: Say) -> int:

@@ -38,10 +38,10 @@ def declare_batch_topics(core: StoreCore, dispatcher: Dispatcher, topics: Iterab
         for queue in simple:
             core.consume_queues.delete(queue)
         moved = 0
-        for seen in Walk(core.segments, max(first, core.segments.min_offset)):
-            if seen.physical_offset >= core.dispatched:
+        for head in Walk(core.segments, max(first, core.segments.min_offset)):
+            if head.physical_offset >= core.dispatched:
                 break
-            if seen.topic == topic.encode():
-                dispatcher.dispatch(seen, to_index=False)
+            if head.topic == topic.encode():
+                dispatcher.dispatch(head, to_index=False)
                 moved += 1
         log.warning("the queues of a topic with queue.type=BatchCQ are made anew", topic=topic, messages=moved)

@@ -13,7 +13,7 @@ from understudy.format.batch import ITEM_OVERHEAD_BYTES, BatchError, iter_batch
 from understudy.format.record import CRC_MASK, FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, FLAG_TRANSACTION_MASK
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.properties_seen import NOTHING_SEEN, TAILS
+from understudy.store.properties_digest import NO_PROPERTIES, TAILS
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 from understudy.store.writer import BLANK_BYTES, Writer
 
@@ -102,8 +102,8 @@ class BatchWriter:
         offsets: list[int] = []
         hashes: list[int] = []
         hashed: list[int] = []
-        seen = NOTHING_SEEN
-        code, more, tail_at, rest_length, before, after, hash_before = seen
+        digest = NO_PROPERTIES
+        code, more, tail_at, rest_length, before, after, hash_before = digest
         known_rest = b""
         known_length = -1
         head_end = b""
@@ -113,12 +113,12 @@ class BatchWriter:
             if end - at < ITEM_OVERHEAD_BYTES:
                 raise _broken(body)
             total, flag, length = unpack_item(body, at)
-            place = at + 20
-            rest_at = place + length
+            body_at = at + 20
+            rest_at = body_at + length
             at += total
             if length < 0 or at > end or rest_at + 2 > at:
                 raise _broken(body)
-            message = body[place:rest_at]
+            message = body[body_at:rest_at]
             rest = body[rest_at:at]
             if length != known_length:
                 known_length = length
@@ -140,15 +140,15 @@ class BatchWriter:
                 if rest != known_rest:
                     if rest[0] << 8 | rest[1] != len(rest) - 2 or rest[0] > 0x7F:
                         raise _broken(body)
-                    seen = self._dispatcher.look_into(queue, rest)
-                    code, more, tail_at, rest_length, before, after, hash_before = seen
+                    digest = self._dispatcher.look_into(queue, rest)
+                    code, more, tail_at, rest_length, before, after, hash_before = digest
                     known_rest = rest
                     hashes += more
                     hashed += [physical] * len(more)
                     more = more[1:] if tail_at >= 0 else more
                 else:
-                    hashes += seen.hashes
-                    hashed += [physical] * len(seen.hashes)
+                    hashes += digest.hashes
+                    hashed += [physical] * len(digest.hashes)
             parts += (
                 pack(size, magic, crc32(message) & CRC_MASK, queue_id, flag, offset, physical),
                 head_end,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from understudy.format.record import BLANK, BLANK_MAGIC
 from understudy.store.segments import Segments
-from understudy.store.walk import Seen, parse
+from understudy.store.walk import RecordHead, parse
 
 #: Space taken ahead of the write position in one go; it costs some ten microseconds.
 ALLOCATE_BYTES = 16 << 20
@@ -96,10 +96,10 @@ class CommitLog:
         at = physical - segment.start
         return self.segments.view(segment)[at : min(at + maximum, segment.size, self.end - segment.start)]
 
-    def parse_at(self, physical: int, *, check_crc: bool = True) -> Seen | None:
+    def parse_at(self, physical: int, *, check_crc: bool = True) -> RecordHead | None:
         """Return the whole record at *physical*; None when there is none."""
         segment = self.segments.find(physical)
         if segment is None or physical >= self.end:
             return None
-        seen = parse(self.segments.view(segment), physical - segment.start, segment.start, check_crc)
-        return seen if seen is not None and physical + seen.size_bytes <= self.end else None
+        head = parse(self.segments.view(segment), physical - segment.start, segment.start, check_crc)
+        return head if head is not None and physical + head.size_bytes <= self.end else None

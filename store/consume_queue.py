@@ -14,7 +14,7 @@ from functools import lru_cache
 from understudy.format.java_hash import unsigned_hash
 from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.record import topic_field
-from understudy.store.properties_seen import NOTHING_SEEN
+from understudy.store.properties_digest import NO_PROPERTIES
 from understudy.store.segments import file_name
 
 UNIT = struct.Struct(">qiq")
@@ -62,12 +62,13 @@ class ConsumeQueue:
         topic_field, magic: how the topic stands in a record.
         hash_prefix: Java hash of ``topic#``, for the index.
         tag_hashes, prefix_hashes: index hashes of tags, and of all but the end of unique keys, seen lately.
-        seen: what was found in the properties of a message lately.
+        digest: what was found in the properties of a message lately.
         whole_from, whole_to: records at these queue offsets are known to be whole.
     """
 
     __slots__ = (
         "clean",
+        "digest",
         "file_size",
         "folder",
         "hash_prefix",
@@ -79,7 +80,6 @@ class ConsumeQueue:
         "next_offset",
         "prefix_hashes",
         "queue_id",
-        "seen",
         "starts",
         "tag_hashes",
         "topic",
@@ -100,7 +100,7 @@ class ConsumeQueue:
         self.hash_prefix = unsigned_hash(f"{topic}#".encode())
         self.tag_hashes: dict[bytes, int] = {}
         self.prefix_hashes: dict[bytes, int] = {}
-        self.seen = NOTHING_SEEN
+        self.digest = NO_PROPERTIES
         self.is_schedule = topic == SCHEDULE_TOPIC
         self.starts: list[int] = []
         self.next_offset = 0

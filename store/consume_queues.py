@@ -1,7 +1,7 @@
 """All consume queues of one store: their files, units, ends and deletion.
 
-A unit is always written at the place of its queue offset, unlike the reference. Where records are lost between two
-others (a damaged log), the free places point to the next record of the queue, so that a reader meets it twice rather
+A unit is always written at its queue offset, unlike the reference. Where records are lost between two
+others (a damaged log), the free units point to the next record of the queue, so that a reader meets it twice rather
 than a hole; readers here skip the repetition.
 """
 
@@ -165,7 +165,7 @@ class ConsumeQueues:
             queue.next_offset = offset + fits
 
     def put(self, queue: ConsumeQueue, offset: int, physical: int, size: int, code: int) -> bool:
-        """Write one unit at its place, whatever is or is not there; for recovery and replication.
+        """Write one unit at its queue offset, whatever is or is not there; for recovery and replication.
 
         A unit that is there already and points to the same record or a later one stays, unless it only stands in for
         one that was missing. When every unit is older than the record, the queue was deleted and made again where the
@@ -318,7 +318,7 @@ class ConsumeQueues:
         per_file = queue.file_size // UNIT_BYTES
         if queue.starts and offset - queue.next_offset < per_file:
             log.warning(
-                "messages are missing in a queue; their places point to the message after them",
+                "messages are missing in a queue; their units point to the message after them",
                 topic=queue.topic,
                 queue=queue.queue_id,
                 first=queue.next_offset,

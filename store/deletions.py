@@ -1,7 +1,7 @@
 """Which topics were deleted, and where in the log: what is before that is gone for good.
 
 The log keeps the messages of a deleted topic until its files go, and a start that walks the log would enter them again:
-below a topic of the same name, or as a topic that nobody has. So every deletion stands with its place in the log in a
+below a topic of the same name, or as a topic that nobody has. So every deletion stands with its physical offset in a
 small file, ``deleted.topics``, before it is answered.
 
 A store of the reference has no such file. There a topic counts as deleted when the table of topics does not have it

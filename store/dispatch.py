@@ -12,9 +12,8 @@ from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROL
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
-from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY, shareable
-from understudy.store.properties_seen import Seen as SeenProperties
-from understudy.store.walk import Seen
+from understudy.store.properties_digest import KEYS, TAGS, UNIQ_KEY, PropertiesDigest, shareable
+from understudy.store.walk import RecordHead
 
 DELAY = b"DELAY\x01"
 _INNER_NUM = b"INNER_NUM\x01"
@@ -51,7 +50,7 @@ class Dispatcher:
         level = min(int(value), len(self._delays_ms))
         return store_ms + (self._delays_ms[level - 1] if level > 0 else 1000)
 
-    def look_into(self, queue: ConsumeQueue, field: bytes) -> SeenProperties:
+    def look_into(self, queue: ConsumeQueue, field: bytes) -> PropertiesDigest:
         """Return what is needed of the properties of a message, for itself and for its like.
 
         Args:
@@ -60,7 +59,7 @@ class Dispatcher:
         tags = find_property(field, TAGS, 2)
         code = 0 if tags is None else self.tag_code(tags)
         if not self._core.config.message_index_enable:
-            return SeenProperties(code, [])
+            return PropertiesDigest(code, [])
         unique, keys = find_property(field, UNIQ_KEY, 2), find_property(field, KEYS, 2)
         return shareable(field, code, index_hashes(queue, unique, keys, tags), queue.hash_prefix)
 
@@ -74,7 +73,7 @@ class Dispatcher:
             queue = self._queues[key] = self._core.consume_queues.create(topic.decode("utf-8", "replace"), queue_id)
         return queue
 
-    def dispatch(self, seen: Seen, *, to_queues: bool = True, to_index: bool = True, once: bool = False) -> None:
+    def dispatch(self, head: RecordHead, *, to_queues: bool = True, to_index: bool = True, once: bool = False) -> None:
         """Enter one record into its queues and the index.
 
         Args:
@@ -82,83 +81,83 @@ class Dispatcher:
             once: the index may hold the record already under some of its keys; leave those out.
         """
         core = self._core
-        kind = seen.sys_flag & FLAG_TRANSACTION_MASK
+        kind = head.sys_flag & FLAG_TRANSACTION_MASK
         if kind == FLAG_TRANSACTION_ROLLBACK:
             return
-        tags = find_property(seen.properties, TAGS)
-        to_queues = to_queues and kind in (0, 8) and not self._was_deleted(seen.topic, seen)
+        tags = find_property(head.properties, TAGS)
+        to_queues = to_queues and kind in (0, 8) and not self._was_deleted(head.topic, head)
         if to_queues:
-            self._to_queues(seen, tags)
+            self._to_queues(head, tags)
         if to_index and core.config.message_index_enable:
-            has_queue = to_queues and not self._is_batch(seen)
-            queue = self.queue(seen.topic, seen.queue_id) if has_queue else self._nameless(seen)
+            has_queue = to_queues and not self._is_batch(head)
+            queue = self.queue(head.topic, head.queue_id) if has_queue else self._nameless(head)
             hashes = index_hashes(
-                queue, find_property(seen.properties, UNIQ_KEY), find_property(seen.properties, KEYS), tags
+                queue, find_property(head.properties, UNIQ_KEY), find_property(head.properties, KEYS), tags
             )
             if once:
-                hashes = [each for each in hashes if not core.index.holds(each, seen.physical_offset)]
+                hashes = [each for each in hashes if not core.index.holds(each, head.physical_offset)]
             if hashes:
-                core.index.put(hashes, seen.physical_offset, seen.store_ms)
+                core.index.put(hashes, head.physical_offset, head.store_ms)
 
-    def _to_queues(self, seen: Seen, tags: bytes | None) -> None:
+    def _to_queues(self, head: RecordHead, tags: bytes | None) -> None:
         core = self._core
         code = 0 if tags is None else self.tag_code(tags)
-        if self._is_batch(seen):
-            base = find_property(seen.properties, _INNER_BASE)
-            count = find_property(seen.properties, _INNER_NUM)
-            core.batch_queues.create(seen.topic.decode("utf-8", "replace"), seen.queue_id).put(
-                seen.physical_offset,
-                seen.size_bytes,
+        if self._is_batch(head):
+            base = find_property(head.properties, _INNER_BASE)
+            count = find_property(head.properties, _INNER_NUM)
+            core.batch_queues.create(head.topic.decode("utf-8", "replace"), head.queue_id).put(
+                head.physical_offset,
+                head.size_bytes,
                 code,
-                seen.store_ms,
-                int(base) if base is not None and base.isdigit() else seen.queue_offset,
+                head.store_ms,
+                int(base) if base is not None and base.isdigit() else head.queue_offset,
                 int(count) if count is not None and count.isdigit() else 1,
             )
             return
-        for topic, queue_id, offset, unit_code in self._units(seen, code):
-            self._put(self.queue(topic, queue_id), offset, seen, unit_code)
+        for topic, queue_id, offset, unit_code in self._units(head, code):
+            self._put(self.queue(topic, queue_id), offset, head, unit_code)
 
-    def units(self, seen: Seen) -> list[tuple[bytes, int, int, int]]:
+    def units(self, head: RecordHead) -> list[tuple[bytes, int, int, int]]:
         """Return (topic, queue id, queue offset, tags code) of each unit that a record has in simple queues."""
-        if seen.sys_flag & FLAG_TRANSACTION_MASK not in (0, 8) or self._is_batch(seen):
+        if head.sys_flag & FLAG_TRANSACTION_MASK not in (0, 8) or self._is_batch(head):
             return []
-        if self._was_deleted(seen.topic, seen):
+        if self._was_deleted(head.topic, head):
             return []
-        tags = find_property(seen.properties, TAGS)
-        return self._units(seen, 0 if tags is None else self.tag_code(tags))
+        tags = find_property(head.properties, TAGS)
+        return self._units(head, 0 if tags is None else self.tag_code(tags))
 
-    def _units(self, seen: Seen, code: int) -> list[tuple[bytes, int, int, int]]:
-        if seen.topic == _SCHEDULE_TOPIC:
-            deliver_ms = self.deliver_ms(seen.properties, seen.store_ms)
+    def _units(self, head: RecordHead, code: int) -> list[tuple[bytes, int, int, int]]:
+        if head.topic == _SCHEDULE_TOPIC:
+            deliver_ms = self.deliver_ms(head.properties, head.store_ms)
             code = code if deliver_ms is None else deliver_ms
-        units = [(seen.topic, seen.queue_id, seen.queue_offset, code)]
+        units = [(head.topic, head.queue_id, head.queue_offset, code)]
         if self._core.config.enable_multi_dispatch:
-            names = find_property(seen.properties, MULTI_DISPATCH)
-            offsets = find_property(seen.properties, _MULTI_OFFSET)
+            names = find_property(head.properties, MULTI_DISPATCH)
+            offsets = find_property(head.properties, _MULTI_OFFSET)
             if names is not None and offsets is not None:
                 for name, offset in zip(names.split(b","), offsets.split(b","), strict=False):
-                    if name and offset.isdigit() and not self._was_deleted(name, seen):
+                    if name and offset.isdigit() and not self._was_deleted(name, head):
                         units.append((name, 0, int(offset), code))
         return units
 
-    def _put(self, queue: ConsumeQueue, offset: int, seen: Seen, code: int) -> None:
+    def _put(self, queue: ConsumeQueue, offset: int, head: RecordHead, code: int) -> None:
         core = self._core
-        if core.consume_queues.put(queue, offset, seen.physical_offset, seen.size_bytes, code):
+        if core.consume_queues.put(queue, offset, head.physical_offset, head.size_bytes, code):
             core.forget_held(queue, offset)
-        end = seen.physical_offset + seen.size_bytes
-        core.hold_or_show(end, queue, offset + 1, code, seen.store_ms, seen.properties)
+        end = head.physical_offset + head.size_bytes
+        core.hold_or_show(end, queue, offset + 1, code, head.store_ms, head.properties)
 
-    def _was_deleted(self, topic: bytes, seen: Seen) -> bool:
+    def _was_deleted(self, topic: bytes, head: RecordHead) -> bool:
         """Whether a record was deleted with *topic*."""
         deletions = self._core.deletions
-        if seen.physical_offset >= deletions.until:
+        if head.physical_offset >= deletions.until:
             return False
-        return deletions.covers(topic.decode("utf-8", "replace"), seen.physical_offset, seen.store_ms)
+        return deletions.covers(topic.decode("utf-8", "replace"), head.physical_offset, head.store_ms)
 
-    def _is_batch(self, seen: Seen) -> bool:
+    def _is_batch(self, head: RecordHead) -> bool:
         topics = self._core.batch_queues.topics
-        return bool(topics) and seen.topic.decode("utf-8", "replace") in topics
+        return bool(topics) and head.topic.decode("utf-8", "replace") in topics
 
-    def _nameless(self, seen: Seen) -> ConsumeQueue:
+    def _nameless(self, head: RecordHead) -> ConsumeQueue:
         # Only the hash prefix of the topic is needed; the queue is not entered anywhere.
-        return ConsumeQueue(seen.topic.decode("utf-8", "replace"), seen.queue_id, "", 20)
+        return ConsumeQueue(head.topic.decode("utf-8", "replace"), head.queue_id, "", 20)

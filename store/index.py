@@ -141,7 +141,7 @@ class Index:
             seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 else 0
             seconds = min(max(seconds, 0), _MAX_SECONDS)
             stop = min(len(hashes), done + file.room - number, done + ENTRIES_AT_ONCE_MAX)
-            places: list[int] = []
+            slots_at: list[int] = []
             values: list[int] = []
             fresh = 0
             for position in range(done, stop):
@@ -153,16 +153,16 @@ class Index:
                 if not 0 < previous < number:
                     previous = 0
                     fresh += 1
-                places.append(slot_at)
+                slots_at.append(slot_at)
                 values += (unsigned, physicals[position], seconds, previous)
-            if len(set(places)) < len(places):  # two under one slot: the second must find the first
+            if len(set(slots_at)) < len(slots_at):  # two under one slot: the second must find the first
                 for position in range(done, stop):
                     self.put_one(hashes[position], physicals[position], store_ms)
                 done = stop
                 continue
             # Entries first: a slot must never name an entry that is not there.
             entries_at_once(stop - done).pack_into(view, self._entries_at + number * ENTRY_BYTES, *values)
-            for slot_at in places:
+            for slot_at in slots_at:
                 _pack_slot(view, slot_at, number)
                 number += 1
             file.used_slots += fresh

@@ -26,7 +26,7 @@ from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import MULTI_DISPATCH
 from understudy.store.segments import Segment
-from understudy.store.walk import Seen, Walk, parse
+from understudy.store.walk import RecordHead, Walk, parse
 
 log = get_logger("store.integrity")
 
@@ -68,10 +68,10 @@ def _is_usual(view: memoryview, at: int, physical: int, size: int, queue: Consum
     return properties_at + tail_length == at + size and view[topic_at : properties_at - 2] == queue.topic_field
 
 
-def _stands_at(seen: Seen, queue: ConsumeQueue, offset: int) -> bool:
+def _stands_at(head: RecordHead, queue: ConsumeQueue, offset: int) -> bool:
     """Whether a record says that it is the one at *offset* of *queue*, or is in more queues than one."""
-    place = (seen.topic, seen.queue_id, seen.queue_offset)
-    return place == (queue.topic.encode(), queue.queue_id, offset) or MULTI_DISPATCH in seen.properties
+    own = (head.topic, head.queue_id, head.queue_offset)
+    return own == (queue.topic.encode(), queue.queue_id, offset) or MULTI_DISPATCH in head.properties
 
 
 @attrs.define
@@ -141,8 +141,8 @@ class Integrity:
         cell, bit = at // _CELL_BYTES >> 3, 1 << (at // _CELL_BYTES & 7)
         if cells[cell] & bit:
             return True
-        seen = parse(self._core.segments.view(segment), at, segment.start)
-        if seen is None or seen.size_bytes != size or (queue is not None and not _stands_at(seen, queue, offset)):
+        head = parse(self._core.segments.view(segment), at, segment.start)
+        if head is None or head.size_bytes != size or (queue is not None and not _stands_at(head, queue, offset)):
             self._note(physical)
             return False
         cells[cell] |= bit
@@ -239,8 +239,8 @@ class Integrity:
 
     def _compare(self, report: ScrubReport, limit: int) -> None:
         walk = Walk(self._core.segments, report.position)
-        for seen in walk:
-            after = seen.physical_offset + seen.size_bytes
+        for head in walk:
+            after = head.physical_offset + head.size_bytes
             if after > report.end:
                 break
             report.records += 1

@@ -1,4 +1,4 @@
-"""Questions about single records: the ends of queues, times, places, keys."""
+"""Questions about single records: the ends of queues, times, offsets, keys."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Lookup:
     def _batch_min(self, queue: BatchQueue) -> int:
         return queue.correct_min(max(self._core.segments.min_offset, 0))
 
-    def record_place(self, topic: str, queue_id: int, offset: int) -> tuple[int, int] | None:
+    def record_extent(self, topic: str, queue_id: int, offset: int) -> tuple[int, int] | None:
         """Return (physical offset, size) of the record that holds a queue offset; None when there is none."""
         batch = self._core.batch_queues.by_key.get((topic, queue_id))
         if batch is not None:
@@ -59,10 +59,10 @@ class Lookup:
 
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
         """See :meth:`understudy.store.message_store.MessageStore.store_time_of`."""
-        place = self.record_place(topic, queue_id, offset)
-        if place is None:
+        extent = self.record_extent(topic, queue_id, offset)
+        if extent is None:
             return -1
-        return self._store_time_at(*place)
+        return self._store_time_at(*extent)
 
     def _store_time_at(self, physical: int, size: int) -> int:
         record = self._core.log.bytes_at(physical, size)
@@ -73,8 +73,8 @@ class Lookup:
         if topic is not None:
             return self.store_time_of(topic, queue_id, self.min_queue_offset(topic, queue_id))
         first = self._core.segments.min_offset
-        seen = self._core.log.parse_at(first, check_crc=False) if first >= 0 else None
-        return -1 if seen is None else seen.store_ms
+        head = self._core.log.parse_at(first, check_crc=False) if first >= 0 else None
+        return -1 if head is None else head.store_ms
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
         """See :meth:`understudy.store.message_store.MessageStore.offset_by_time`."""
@@ -96,8 +96,8 @@ class Lookup:
         low, high = self.min_queue_offset(topic, queue_id), self.max_queue_offset(topic, queue_id)
         while low < high:
             middle = (low + high) // 2
-            place = self.record_place(topic, queue_id, middle)
-            if place is None or place[0] < physical_offset:
+            extent = self.record_extent(topic, queue_id, middle)
+            if extent is None or extent[0] < physical_offset:
                 low = middle + 1
             else:
                 high = middle
@@ -108,17 +108,17 @@ class Lookup:
         found = None
         for topic, queue_id in (*self._core.consume_queues.by_key, *self._core.batch_queues.by_key):
             following = self.queue_offset_at(topic, queue_id, physical_offset)
-            place = self.record_place(topic, queue_id, following - 1)
-            if place is not None and place[0] < physical_offset and (found is None or place[0] > found):
-                found = place[0]
+            extent = self.record_extent(topic, queue_id, following - 1)
+            if extent is not None and extent[0] < physical_offset and (found is None or extent[0] > found):
+                found = extent[0]
         return found
 
     def read(self, physical_offset: int) -> memoryview | None:
         """See :meth:`understudy.store.message_store.MessageStore.read`."""
-        seen = self._core.log.parse_at(physical_offset)
-        if seen is None or (seen.topic == VOID_TOPIC and seen.sys_flag & FLAG_TRANSACTION_ROLLBACK):
+        head = self._core.log.parse_at(physical_offset)
+        if head is None or (head.topic == VOID_TOPIC and head.sys_flag & FLAG_TRANSACTION_ROLLBACK):
             return None
-        return self._core.log.bytes_at(physical_offset, seen.size_bytes)
+        return self._core.log.bytes_at(physical_offset, head.size_bytes)
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None

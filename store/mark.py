@@ -6,7 +6,7 @@ A start only has to walk the log from the mark on. Two kinds of marks lie in one
 * a *live* mark is written every moment without any sync; it holds when only the process died, because then the
   operating system still has everything the process wrote, in the order it wrote it. The boot id tells the two apart.
 
-Each kind has two places that are written in turn, each with a checksum, so that one torn write costs nothing. The
+Each kind has two slots that are written in turn, each with a checksum, so that one torn write costs nothing. The
 reference has no such file and ignores it; what a Java broker does to the folder shows in the totals kept in the mark.
 """
 
@@ -21,7 +21,7 @@ from understudy.runtime.disk import Disk, Mapping
 
 FILE_NAME = "recovery.mark"
 FILE_BYTES = 4096
-_PLACE_BYTES = 512
+_SLOT_BYTES = 512
 _MAGIC = b"USMARK01"
 _FIELDS = struct.Struct(">8sqi40sqqqq17sii")
 _CRC = struct.Struct(">I")
@@ -65,24 +65,24 @@ class MarkFile:
         disk.allocate(path, 0, FILE_BYTES)
         self._view = self._mapping.view
         self._sequence = 0
-        self._next_place = [0, 2]  # of the durable and of the live marks
+        self._next_slot = [0, 2]  # of the durable and of the live marks
 
     def best(self) -> tuple[Mark | None, Mark | None, bool]:
         """Return (the newest mark that holds now, the newest durable one, whether this boot wrote the last of all)."""
         newest: tuple[int, Mark] | None = None
         same_boot = False
         durable: tuple[int, Mark] | None = None
-        for place in range(4):
-            found = self._read(place)
+        for slot in range(4):
+            found = self._read(slot)
             if found is None:
                 continue
             sequence, boot_id, mark = found
             if sequence > self._sequence:
                 self._sequence, same_boot = sequence, boot_id == self._boot_id
-            if place < 2 and (durable is None or sequence > durable[0]):
+            if slot < 2 and (durable is None or sequence > durable[0]):
                 durable = (sequence, mark)
-                self._next_place[0] = 1 - place
-            if (place < 2 or boot_id == self._boot_id) and (newest is None or sequence > newest[0]):
+                self._next_slot[0] = 1 - slot
+            if (slot < 2 or boot_id == self._boot_id) and (newest is None or sequence > newest[0]):
                 newest = (sequence, mark)
         return newest and newest[1], durable and durable[1], same_boot
 
@@ -100,8 +100,8 @@ class MarkFile:
 
     def forget(self) -> None:
         """Remove every mark and wait until they are gone: the next start looks at everything. Blocking."""
-        self._view[: 4 * _PLACE_BYTES] = bytes(4 * _PLACE_BYTES)
-        self._mapping.sync(0, 4 * _PLACE_BYTES)
+        self._view[: 4 * _SLOT_BYTES] = bytes(4 * _SLOT_BYTES)
+        self._mapping.sync(0, 4 * _SLOT_BYTES)
 
     def close(self) -> None:
         """Give the file back."""
@@ -110,12 +110,12 @@ class MarkFile:
 
     def _write(self, kind: int, mark: Mark) -> None:
         self._sequence += 1
-        place = self._next_place[kind]
-        self._next_place[kind] ^= 1
+        slot = self._next_slot[kind]
+        self._next_slot[kind] ^= 1
         raw = _FIELDS.pack(
             _MAGIC,
             self._sequence,
-            place,
+            slot,
             self._boot_id,
             mark.physical_offset,
             mark.next_offsets_total,
@@ -125,11 +125,11 @@ class MarkFile:
             mark.index_count,
             mark.index_used_slots,
         )
-        at = place * _PLACE_BYTES
+        at = slot * _SLOT_BYTES
         self._view[at : at + _FIELDS.size + _CRC.size] = raw + _CRC.pack(zlib.crc32(raw))
 
-    def _read(self, place: int) -> tuple[int, bytes, Mark] | None:
-        at = place * _PLACE_BYTES
+    def _read(self, slot: int) -> tuple[int, bytes, Mark] | None:
+        at = slot * _SLOT_BYTES
         raw = bytes(self._view[at : at + _FIELDS.size + _CRC.size])
         if _CRC.unpack_from(raw, _FIELDS.size)[0] != zlib.crc32(raw[: _FIELDS.size]):
             return None

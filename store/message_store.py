@@ -262,7 +262,7 @@ class MessageStore:
         return self._core.deletions.by_topic
 
     def learn_deletions(self, deletions: Mapping[str, Deletion]) -> list[str]:
-        """Delete what our master deleted, by the places in its log, which ours continues.
+        """Delete what our master deleted, by the physical offsets in its log, which ours continues.
 
         Returns:
             Topics of which we still had something.

@@ -76,14 +76,14 @@ def fill_gaps(core: StoreCore, dispatcher: Dispatcher, gaps: Sequence[Gap]) -> I
     position = min((gap.begin for gap in gaps), default=0)
     end = max((gap.end for gap in gaps), default=0)
     step_end = position + _STEP_BYTES
-    for seen in Walk(core.segments, position, check_crc=False) if position < end else ():
-        physical = seen.physical_offset
+    for head in Walk(core.segments, position, check_crc=False) if position < end else ():
+        physical = head.physical_offset
         if physical >= end:
             break
-        for topic, queue_id, offset, code in dispatcher.units(seen):
+        for topic, queue_id, offset, code in dispatcher.units(head):
             for gap in by_place.get((topic, queue_id), ()):
                 if gap.begin <= physical < gap.end and gap.first <= offset < gap.after:
-                    _put(core, gap.queue, offset, UNIT.pack(physical, seen.size_bytes, code))
+                    _put(core, gap.queue, offset, UNIT.pack(physical, head.size_bytes, code))
         if physical >= step_end:
             step_end = physical + _STEP_BYTES
             yield

@@ -83,7 +83,7 @@ class Reader:
                     and total <= max_bytes
                 ):
                     parts = self._slices(values[0::3], sizes, last + last_size, total)
-                    # The ends say their own places: then none repeats a message after a gap.
+                    # The ends say their own queue offsets: then none repeats a message after a gap.
                     if (
                         parts
                         and own_offset(parts[-1], len(parts[-1]) - last_size, last_size) == offset + count - 1
@@ -187,7 +187,7 @@ class Reader:
                 last_place = offset + scanned - 1
             if count:
                 parts.append(view[start - base : stop - base])
-                # The ends say their own places; then none of them repeats a message after a gap, or is not there.
+                # The ends say their own queue offsets; then none of them repeats a message after a gap, or is missing.
                 first = parts[0]
                 if (
                     len(parts[-1]) == stop - start
@@ -211,8 +211,8 @@ class Reader:
     ) -> bool:
         """Whether every wanted record of *units* is whole, as far as that is not known yet."""
         wanted = (
-            (place, physical, size)
-            for place, (physical, size, code) in enumerate(UNIT.iter_unpack(units), offset)
+            (at, physical, size)
+            for at, (physical, size, code) in enumerate(UNIT.iter_unpack(units), offset)
             if size != FILLER_SIZE and (accept is None or accept(code))
         )
         if not self._integrity.all_whole(queue, wanted):
@@ -276,16 +276,16 @@ class Reader:
                     following = core.segments.after(physical)
                     skip_until = following.start if following is not None else -1
                     continue
-                own, place = own_offset(record, 0, size), offset + scanned
+                own, wanted = own_offset(record, 0, size), offset + scanned
                 scanned += 1
                 is_old = physical < core.trusted_from
                 if own < 0:
                     if is_old:
                         self._integrity.is_whole(physical, size)  # it is not, which is noted
                     continue
-                if own != place and self._is_repetition(queue, own, physical):
+                if own != wanted and self._is_repetition(queue, own, physical):
                     continue
-                if is_old and not self._integrity.is_whole(physical, size, queue, place):
+                if is_old and not self._integrity.is_whole(physical, size, queue, wanted):
                     continue
                 if accept_record is not None and not accept_record(record):
                     continue
@@ -307,7 +307,7 @@ class Reader:
         return GetResult(status, offset + scanned, min_offset, max_offset, parts, total, count, behind)
 
     def _is_repetition(self, queue: ConsumeQueue, own: int, physical: int) -> bool:
-        """Whether a unit repeats the message of place *own* because the record of its own place is lost."""
+        """Whether a unit repeats the message at queue offset *own* because the record of its own offset is lost."""
         if not 0 <= own < queue.next_offset:
             return False
         unit = self._core.consume_queues.unit(queue, own)

@@ -40,7 +40,7 @@ from understudy.store.queue_repair import fill_gaps, gap_around
 from understudy.store.segments import Segment
 from understudy.store.topic_deletion import drop_deleted_queues, is_system
 from understudy.store.truncation import finish_truncation
-from understudy.store.walk import VOID_TOPIC, Seen, Walk, parse
+from understudy.store.walk import VOID_TOPIC, RecordHead, Walk, parse
 
 log = get_logger("store.recovery")
 
@@ -110,11 +110,11 @@ class Recovery:
             intact=intact,
             power_lost=unclean and not intact,
         )
-        for seen in walk:
-            physical = seen.physical_offset
+        for head in walk:
+            physical = head.physical_offset
             self._dispatcher.dispatch(
-                seen,
-                to_queues=not self._lacks(seen),
+                head,
+                to_queues=not self._lacks(head),
                 to_index=physical >= index_from,
                 once=physical == index_known,
             )
@@ -228,18 +228,18 @@ class Recovery:
         start = earliest if have_queues else items[0].start
         return start, max(index_from, start)
 
-    def _lacks(self, seen: Seen) -> bool:
+    def _lacks(self, head: RecordHead) -> bool:
         """Whether a message is of a topic that was deleted, as far as the table of topics says; note it then."""
-        living, topic = self._living, seen.topic
+        living, topic = self._living, head.topic
         if living is None or topic in self._known:
             return False
         name = topic.decode("utf-8", "replace")
-        if is_system(name) or not living.lacks(name, seen.store_ms):
+        if is_system(name) or not living.lacks(name, head.store_ms):
             self._known.add(topic)
             return False
         before = self._lacking.get(topic, Deletion(0, 0))
-        end = seen.physical_offset + seen.size_bytes
-        self._lacking[topic] = Deletion(end, max(before.store_ms, seen.store_ms))
+        end = head.physical_offset + head.size_bytes
+        self._lacking[topic] = Deletion(end, max(before.store_ms, head.store_ms))
         return True
 
     def _note_deletions(self, end: int) -> None:
@@ -328,11 +328,11 @@ class Recovery:
         segment = core.segments.find(physical)
         if segment is None:
             return False
-        seen = parse(core.segments.view(segment), physical - segment.start, segment.start, check_crc=False)
-        if seen is None or seen.size_bytes != size:
+        head = parse(core.segments.view(segment), physical - segment.start, segment.start, check_crc=False)
+        if head is None or head.size_bytes != size:
             return False
-        same = seen.queue_id == queue.queue_id and seen.topic == queue.topic.encode()
-        return same or MULTI_DISPATCH in seen.properties
+        same = head.queue_id == queue.queue_id and head.topic == queue.topic.encode()
+        return same or MULTI_DISPATCH in head.properties
 
     def _has_unit_after_end(self, queue: ConsumeQueue) -> bool:
         if queue.starts and queue.starts[-1] > queue.start_of(queue.next_offset):

@@ -20,7 +20,7 @@ from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROL
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
-from understudy.store.walk import VOID_TOPIC, Seen, Walk
+from understudy.store.walk import VOID_TOPIC, RecordHead, Walk
 
 #: Written last of a span: at least what a record needs to be taken for one.
 _HEAD_BYTES = 128
@@ -106,11 +106,11 @@ class Repair:
         limit = min(limit, end)
         if self._walked >= limit:
             return
-        for seen in self._records(self._walked):
-            first, after = seen.physical_offset, seen.physical_offset + seen.size_bytes
+        for head in self._records(self._walked):
+            first, after = head.physical_offset, head.physical_offset + head.size_bytes
             if first > self._walked:
                 self._spans.append((self._walked, first))
-            if _is_void(seen):
+            if _is_void(head):
                 self._spans.append((first, after))
             self._walked = after
             if after >= limit:
@@ -119,7 +119,7 @@ class Repair:
             self._spans.append((self._walked, end))
             self._walked = end
 
-    def _records(self, start: int) -> Iterator[Seen]:
+    def _records(self, start: int) -> Iterator[RecordHead]:
         return iter(Walk(self._core.segments, start))
 
     def _difference(self, physical: int, data: memoryview) -> int | None:
@@ -176,14 +176,14 @@ class Repair:
     def _dispatch(self, start: int, limit: int) -> int:
         """Dispatch the records that begin between *start* and *limit*; return where the next one begins."""
         start = max(start, self._core.segments.min_offset)  # files grow too old meanwhile
-        for seen in self._records(start):
-            self._dispatcher.dispatch(seen)
-            start = seen.physical_offset + seen.size_bytes
+        for head in self._records(start):
+            self._dispatcher.dispatch(head)
+            start = head.physical_offset + head.size_bytes
             if start >= limit:
                 return start
         return self._core.dispatched
 
 
-def _is_void(seen: Seen) -> bool:
-    rolled_back = seen.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_ROLLBACK
-    return rolled_back and VOID_TOPIC.startswith(seen.topic)
+def _is_void(head: RecordHead) -> bool:
+    rolled_back = head.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_ROLLBACK
+    return rolled_back and VOID_TOPIC.startswith(head.topic)

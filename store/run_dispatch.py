@@ -14,7 +14,7 @@ from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.properties_seen import TAILS
+from understudy.store.properties_digest import TAILS
 from understudy.store.walk import parse
 
 #: Size, magic, queue id, queue offset, physical offset, system flags, store time and body length of a record whose
@@ -62,14 +62,14 @@ class RunDispatcher:
                 core.dispatched = end
                 core.last_store_ms = core.last_dispatched_ms = store_ms
                 continue
-            seen = parse(log.view[: log.at], core.dispatched - log.base, log.base, check_crc=False)
-            if seen is None:
+            head = parse(log.view[: log.at], core.dispatched - log.base, log.base, check_crc=False)
+            if head is None:
                 return False
-            core.dispatched += seen.size_bytes
-            core.last_store_ms = seen.store_ms
-            if seen.sys_flag & 0x4 == 0:
-                core.last_dispatched_ms = seen.store_ms
-            self._dispatcher.dispatch(seen)
+            core.dispatched += head.size_bytes
+            core.last_store_ms = head.store_ms
+            if head.sys_flag & 0x4 == 0:
+                core.last_dispatched_ms = head.store_ms
+            self._dispatcher.dispatch(head)
         return True
 
     def _usual(self, log: CommitLog) -> tuple[int, int]:
@@ -96,31 +96,31 @@ class RunDispatcher:
             field = tail[field_at:]
             if len(field) < 2 or field[0] << 8 | field[1] != len(field) - 2 or field[0] > 0x7F:
                 break
-            place = (tail[:field_at], queue_id)
-            queue = known.get(place)
+            queue_key = (tail[:field_at], queue_id)
+            queue = known.get(queue_key)
             if queue is None:
-                queue = known[place] = dispatcher.queue(tail[1:field_at], queue_id)
+                queue = known[queue_key] = dispatcher.queue(tail[1:field_at], queue_id)
             if queue.is_schedule:
                 break
-            seen = queue.seen
-            tail_of_key = seen.tail_at
+            digest = queue.digest
+            tail_of_key = digest.tail_at
             if (
                 tail_of_key >= 0
-                and len(field) == seen.length
-                and field[tail_of_key + 2 :] == seen.after
-                and field[:tail_of_key] == seen.before
+                and len(field) == digest.length
+                and field[tail_of_key + 2 :] == digest.after
+                and field[:tail_of_key] == digest.before
                 and (key := TAILS.get(field[tail_of_key : tail_of_key + 2])) is not None
             ):
-                found = [seen.hash_before + key & _MASK, *seen.hashes[1:]]
+                found = [digest.hash_before + key & _MASK, *digest.hashes[1:]]
             else:
-                seen = queue.seen = dispatcher.look_into(queue, field)
-                found = seen.hashes
+                digest = queue.digest = dispatcher.look_into(queue, field)
+                found = digest.hashes
             run = runs.get(queue)
             if run is None or run.next_offset != offset:
                 if run is not None:
                     self._end_run(queue, run)
                 run = runs[queue] = _Run(offset)
-            run.values += (physical, size, seen.code)
+            run.values += (physical, size, digest.code)
             at += size
             run.next_offset = offset + 1
             run.end = base + at

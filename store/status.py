@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class PutStatus(enum.Enum):
-    """Outcome of a put, with the names of PutMessageStatus.java."""
+    """Result of a put, with the names of PutMessageStatus.java."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -28,7 +28,7 @@ class PutStatus(enum.Enum):
 
 
 class GetStatus(enum.Enum):
-    """Outcome of a read of a queue, with the names of GetMessageStatus.java."""
+    """Result of a read of a queue, with the names of GetMessageStatus.java."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -88,7 +88,7 @@ class GetResult:
     """What a read of a queue found.
 
     Attributes:
-        status: outcome.
+        status: result.
         next_begin_offset: queue offset to ask for next.
         min_offset: first queue offset that still has a message.
         max_offset: queue offset the next message will get.

@@ -48,8 +48,8 @@ def _was_deleted(core: StoreCore, topic: str, physical: int) -> bool:
     segment = core.segments.find(physical)
     if segment is None or physical >= core.deletions.until:
         return False
-    seen = parse(core.segments.view(segment), physical - segment.start, segment.start, check_crc=False)
-    return seen is not None and core.deletions.covers(topic, physical, seen.store_ms)
+    head = parse(core.segments.view(segment), physical - segment.start, segment.start, check_crc=False)
+    return head is not None and core.deletions.covers(topic, physical, head.store_ms)
 
 
 class TopicDeletion:

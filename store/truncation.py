@@ -80,12 +80,12 @@ class Truncation:
         core = self._core
         self._replication.close()
         last = self._lookup.record_before(offset)
-        seen = None if last is None else core.log.parse_at(last, check_crc=False)
+        head = None if last is None else core.log.parse_at(last, check_crc=False)
         for queue in core.consume_queues:
             core.consume_queues.cut(queue, offset)
         for batch in core.batch_queues.by_key.values():
             batch.cut(offset)
-        core.index.cut(offset, seen.store_ms if seen is not None else core.last_store_ms)
+        core.index.cut(offset, head.store_ms if head is not None else core.last_store_ms)
         kept = [held for held in core.held if held[0] <= offset]
         core.held.clear()
         core.held.extend(kept)

@@ -37,7 +37,7 @@ _SHORT = struct.Struct(">h")
 _MAGIC_BYTES = (MAGIC_V1.to_bytes(4, "big"), MAGIC_V2.to_bytes(4, "big"))
 
 
-class Seen(NamedTuple):
+class RecordHead(NamedTuple):
     """What dispatch needs of one record."""
 
     physical_offset: int
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
     properties: bytes
 
 
-def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Seen | None:
+def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> RecordHead | None:
     """Return the record at byte *at* of the file that starts at *base*; None when there is no whole one."""
     # Kept flat: a start after a crash runs this for every record since the last mark.
     left = len(view) - at
@@ -81,17 +81,17 @@ def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> Seen 
     topic = bytes(view[topic_at : properties_at - 2])
     properties = bytes(view[properties_at:end])
     store_ms: int = _LONG.unpack_from(view, at + STORE_TIME_AT[hosts])[0]
-    return Seen(physical, size, queue_id, queue_offset, sys_flag, store_ms, topic, properties)
+    return RecordHead(physical, size, queue_id, queue_offset, sys_flag, store_ms, topic, properties)
 
 
-def has_lost_pages(seen: Seen, power_lost: bool) -> bool:
+def has_lost_pages(head: RecordHead, power_lost: bool) -> bool:
     """Whether topic or properties, which have no checksum, show the zeros of bytes that never reached the disk.
 
     Args:
         power_lost: zeros in the middle of the properties count too, not only at their end, where no client puts them.
     """
-    properties = seen.properties
-    if b"\0" in seen.topic or (properties and properties[-1] == 0):
+    properties = head.properties
+    if b"\0" in head.topic or (properties and properties[-1] == 0):
         return True
     return power_lost and b"\0\0\0\0" in properties
 
@@ -117,7 +117,7 @@ class Walk:
         holes: (first byte, byte after) of damage with whole records behind it.
         store_ms: store time of the last whole record.
         dispatched_ms: store time of the last whole record with a queue entry.
-        count: whole records seen.
+        count: whole records head.
     """
 
     def __init__(
@@ -139,22 +139,22 @@ class Walk:
         self.dispatched_ms = 0
         self.count = 0
 
-    def __iter__(self) -> Iterator[Seen]:
+    def __iter__(self) -> Iterator[RecordHead]:
         segment = self._segments.find(self.end)
         while segment is not None:
             view = self._segments.view(segment)
             at = self.end - segment.start
             while True:
-                seen = parse(view, at, segment.start, self._check_crc)
-                if seen is None or has_lost_pages(seen, self._power_lost):
+                head = parse(view, at, segment.start, self._check_crc)
+                if head is None or has_lost_pages(head, self._power_lost):
                     break
-                at += seen.size_bytes
+                at += head.size_bytes
                 self.end = segment.start + at
-                self.store_ms = seen.store_ms
-                if seen.sys_flag & 0x4 == 0:
-                    self.dispatched_ms = seen.store_ms
+                self.store_ms = head.store_ms
+                if head.sys_flag & 0x4 == 0:
+                    self.dispatched_ms = head.store_ms
                 self.count += 1
-                yield seen
+                yield head
             if is_blank(view, at):
                 following = self._segments.find(segment.end)
                 if following is not None:

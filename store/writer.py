@@ -25,7 +25,7 @@ from understudy.runtime.log import get_logger
 from understudy.store.consume_queue import UNIT, UNIT_BYTES, ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.dispatch import Dispatcher
-from understudy.store.properties_seen import KEYS, TAGS, UNIQ_KEY
+from understudy.store.properties_digest import KEYS, TAGS, UNIQ_KEY
 from understudy.store.status import Appended, PutRejected, PutStatus
 
 logger = get_logger("store.writer")
@@ -123,9 +123,9 @@ class Writer:
         has_unit = not sys_flag & 0x4
         if has_unit and not queue.view_from <= offset < queue.view_to:
             self.map_tail(queue, offset)
-        place = at + head_length
-        end = place + body_length
-        view[place:end] = body
+        body_at = at + head_length
+        end = body_at + body_length
+        view[body_at:end] = body
         view[end : at + size] = topic_bytes + properties_length.to_bytes(2, "big") + properties
         if head_length == 88:
             sys_flag = sys_flag & ~0x30
@@ -215,7 +215,7 @@ class Writer:
 
     def map_tail(self, queue: ConsumeQueue, offset: int) -> None:
         """Make *queue* ready for a unit at queue offset *offset*. *Errors*: :class:`PutRejected`."""
-        # Before anything is written: a message without a place in its queue would be lost to readers.
+        # Before anything is written: a message without an entry in its queue would be lost to readers.
         try:
             self._core.consume_queues.map_tail(queue, offset)
         except OSError as error:

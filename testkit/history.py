@@ -126,9 +126,9 @@ class History:
         doubled = [key for key, count in Counter(sent.key for sent in self.sends).items() if count > 1]
         if doubled:
             raise ValueError(f"keys must be unique, these are not: {doubled[:5]}")
-        seen_by: dict[str, Counter[str]] = {group: Counter() for group in groups}
+        delivered_to: dict[str, Counter[str]] = {group: Counter() for group in groups}
         for delivery in self.deliveries:
-            seen_by.setdefault(delivery.group, Counter())[delivery.key] += 1
+            delivered_to.setdefault(delivery.group, Counter())[delivery.key] += 1
             if delivery.key not in known:
                 detail = f"{delivery.key} was delivered to {delivery.group} from {delivery.queue} but never sent"
                 violations.append(Violation("invented", detail))
@@ -136,35 +136,35 @@ class History:
             if complete:
                 violations.extend(
                     Violation("lost", f"{key} was acknowledged and never delivered to {group}")
-                    for key in sorted(acknowledged - set(seen_by[group]) - set(may_be_lost))
+                    for key in sorted(acknowledged - set(delivered_to[group]) - set(may_be_lost))
                 )
             if not allow_repeats:
-                for key, count in sorted(seen_by[group].items()):
+                for key, count in sorted(delivered_to[group].items()):
                     if count > 1:
                         violations.append(Violation("repeated", f"{key} was delivered {count} times to {group}"))
         if ordered:
             violations.extend(self._disorder(None if ordered is True else ordered))
-        delivered = sum(len(counter) for counter in seen_by.values())
-        repeated = sum(counter.total() - len(counter) for counter in seen_by.values())
+        delivered = sum(len(counter) for counter in delivered_to.values())
+        repeated = sum(counter.total() - len(counter) for counter in delivered_to.values())
         return Verdict(len(acknowledged), delivered, repeated, tuple(violations))
 
     def _disorder(self, groups: Collection[str] | None) -> list[Violation]:
-        place = {sent.key: index for index, sent in enumerate(self.sends)}
+        position = {sent.key: index for index, sent in enumerate(self.sends)}
         sender = {sent.key: sent.sender for sent in self.sends}
         newest: dict[tuple[str, tuple[str, str, int], str], tuple[int, str]] = {}
-        first_seen: set[tuple[str, str]] = set()
+        met: set[tuple[str, str]] = set()
         found = []
         for delivery in self.deliveries:
             if groups is not None and delivery.group not in groups:
                 continue
-            if delivery.key not in place or (delivery.group, delivery.key) in first_seen:
+            if delivery.key not in position or (delivery.group, delivery.key) in met:
                 continue
-            first_seen.add((delivery.group, delivery.key))
+            met.add((delivery.group, delivery.key))
             lane = (delivery.group, delivery.queue, sender[delivery.key])
             before = newest.get(lane)
-            if before is not None and before[0] > place[delivery.key]:
+            if before is not None and before[0] > position[delivery.key]:
                 detail = f"{delivery.key} was sent before {before[1]} but first delivered after it, to {delivery.group}"
                 found.append(Violation("order", f"{detail} from {delivery.queue}"))
                 continue
-            newest[lane] = (place[delivery.key], delivery.key)
+            newest[lane] = (position[delivery.key], delivery.key)
         return found

@@ -93,14 +93,14 @@ def alter(
         AttributeRefusedError: an unknown or unchangeable attribute, a bad value, or a wrong sign.
     """
     result = dict(current or {})
-    seen = set()
+    keys = set()
     for signed, value in changes.items():
         sign, key = signed[:1], signed[1:]
         if not key or "+" in key or "-" in key:
             raise AttributeRefusedError("kv string format wrong.")
-        if key in seen:
+        if key in keys:
             raise AttributeRefusedError(f"alter duplication key. key: {key}")
-        seen.add(key)
+        keys.add(key)
         if current is None and sign != "+":
             raise AttributeRefusedError(f"only add attribute is supported while creating topic. key: {key}")
         if sign not in ("+", "-"):

@@ -1,4 +1,4 @@
-"""Find messages: by key, unique key or tag (12), by place in the log (33), entries of a consume queue (321)."""
+"""Find messages: by key, unique key or tag (12), by physical offset (33), entries of a consume queue (321)."""
 
 from __future__ import annotations
 
@@ -142,12 +142,12 @@ class MessageAdmin:
 
 def _places(parts: list[memoryview]) -> list[tuple[int, int]]:
     """Return physical offset and size of each record in *parts*."""
-    places = []
+    ranges = []
     for part in parts:
         at = 0
         while at < len(part):
             (size,) = _RECORD_SIZE.unpack_from(part, at)
             (physical,) = _PHYSICAL_OFFSET.unpack_from(part, at + _PHYSICAL_OFFSET_AT)
-            places.append((physical, size))
+            ranges.append((physical, size))
             at += size
-    return places
+    return ranges

@@ -165,7 +165,7 @@ class RelayAdmin:
 
 
 def physical_offset_of(message_id: str) -> int:
-    """Return the place in the log that a message id names.
+    """Return the physical offset that a message id names.
 
     Args:
         message_id: host, port and physical offset in hexadecimal: 32 digits, 56 with an IPv6 host.

@@ -182,7 +182,7 @@ class ReplicationAdmin:
         topics: dict[str, list[str]] = {}
         for key in content["offsetTable"]:
             topic, _, group = key.partition("@")
-            if "@" not in group:  # places of broadcasting members belong to no group
+            if "@" not in group:  # offsets of broadcasting members belong to no group
                 topics.setdefault(group, []).append(topic)
         body = {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content}
         async with Pace(self._broker.world) as pace:

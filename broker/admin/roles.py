@@ -69,7 +69,7 @@ class RoleAdmin:
         return response(command)
 
     async def report(self, connection: Connection, command: Command) -> Command:
-        """Return what this broker took over when it came back, a row for each place on which both differed (951).
+        """Return what this broker took over when it came back, a row for each offset on which both differed (951).
 
         The rows come in pages: header field ``rowSeq`` is the first one wanted, ``totalRowNum`` of the answer tells how
         many there are.

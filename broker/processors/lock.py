@@ -106,12 +106,12 @@ class LockProcessor:
             async with trio.open_nursery() as nursery:
                 for address in self._others():
                     nursery.start_soon(self._lock_at, address, group, client_id, own, grants)
-        outcome = decide(queues, grants, self._quorum)
-        if outcome.returned:
-            log.info("too few replicas granted the lock", group=group, client=client_id, queues=len(outcome.returned))
-            parts.locks.unlock(group, client_id, outcome.returned)
-            await self._tell_others(group, client_id, outcome.returned)
-        return _answer(command, outcome.granted)
+        result = decide(queues, grants, self._quorum)
+        if result.returned:
+            log.info("too few replicas granted the lock", group=group, client=client_id, queues=len(result.returned))
+            parts.locks.unlock(group, client_id, result.returned)
+            await self._tell_others(group, client_id, result.returned)
+        return _answer(command, result.granted)
 
     async def _unlock_everywhere(self, connection: Connection, command: Command) -> Command:
         group, client_id, queues, _ = _parse(command)

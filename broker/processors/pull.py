@@ -164,15 +164,16 @@ class PullProcessor:
             row = self._group(group)
         if not row.consume_enable:
             raise _forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
-        place = parts.topics.rows.get(topic)
-        if place is None:
+        topic_row = parts.topics.rows.get(topic)
+        if topic_row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {})
-        if not place.perm & names.PERM_READ:
+        if not topic_row.perm & names.PERM_READ:
             raise _forbidden(f"the topic[{topic}] pulling message is forbidden", FORBIDDEN_TOPIC)
-        if not 0 <= queue_id < place.read_queue_nums:
+        if not 0 <= queue_id < topic_row.read_queue_nums:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{place.read_queue_nums}] "
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{topic_row.read_queue_nums}] "
                 f"consumer:[/{connection.address}]",
                 {},
             )
@@ -187,7 +188,7 @@ class PullProcessor:
         if pending is not None:
             low = self._store.min_queue_offset(topic, queue_id)
             high = self._store.max_queue_offset(topic, queue_id)
-            answer = _EXT % (0, row.sys_flag, pending, high, low, place.sys_flag)
+            answer = _EXT % (0, row.sys_flag, pending, high, low, topic_row.sys_flag)
             offsets.record_pull(group, topic, queue_id, pending)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
@@ -197,7 +198,7 @@ class PullProcessor:
             if moved >= 0:
                 low = self._store.min_queue_offset(topic, queue_id)
                 high = self._store.max_queue_offset(topic, queue_id)
-                answer = _EXT % (0, row.sys_flag, moved, high, low, place.sys_flag)
+                answer = _EXT % (0, row.sys_flag, moved, high, low, topic_row.sys_flag)
                 return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
         before_ms = self._clock.wall_ms()
@@ -219,7 +220,7 @@ class PullProcessor:
                 found.next_begin_offset,
                 found.max_offset,
                 found.min_offset,
-                place.sys_flag,
+                topic_row.sys_flag,
                 command.opaque or 0,
             )
             parts.stats.group(group, topic).add(queue_id, found.count, found.size_bytes)
@@ -250,7 +251,7 @@ class PullProcessor:
             found.next_begin_offset,
             found.max_offset,
             found.min_offset,
-            place.sys_flag,
+            topic_row.sys_flag,
         )
         return [reply_head(command.opaque or 0, code, answer, 0, status.value.encode())]
 

@@ -111,10 +111,10 @@ class SendBackProcessor:
         if returned is None:
             return response(command)
         for row in returned.topics:
-            place = parts.topics.ensure(row.name, row.write_queue_nums, _PERM, sys_flag=row.sys_flag)
-            if place is None:
+            target = parts.topics.ensure(row.name, row.write_queue_nums, _PERM, sys_flag=row.sys_flag)
+            if target is None:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"topic[{row.name}] not exist")
-            if not place.perm & names.PERM_WRITE:
+            if not target.perm & names.PERM_WRITE:
                 raise CommandError(ResponseCode.NO_PERMISSION, f"the topic[{row.name}] sending message is forbidden")
         try:
             put = inner.append(parts.store, returned.copy)

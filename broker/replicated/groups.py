@@ -58,7 +58,7 @@ class _Groups(PagedCopying):
 
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
         table, source = self._groups, self._source
-        plan = takeover(table.version, self.seen, version, source.leads)
+        plan = takeover(table.version, self.taken, version, source.leads)
         groups = [GroupConfig.from_json(row, name) for name, row in rows.items()]
         forbidden = read_forbidden(body.get("forbiddenTable"))
         if not plan.adopt and source.leads:

@@ -8,7 +8,7 @@ from typing import Any
 from understudy.broker import delay
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.log_history import LOG_HISTORY
-from understudy.broker.merge import Limit, Place, Table, merge, places
+from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped
 from understudy.broker.replicated.rules import read_levels
 from understudy.broker.replicated.table import Answer, Copying, FilePlan, Merged, ProgressTable, Source, Taken
 from understudy.format import names
@@ -53,9 +53,9 @@ class ReplicatedLevels(ProgressTable):
         """See :class:`ProgressTable`."""
         return {LOG_HISTORY: ""}
 
-    def places(self) -> Table:
+    def stamped_offsets(self) -> Table:
         """See :class:`ProgressTable`."""
-        return _places(self.table.offsets)
+        return _stamped(self.table.offsets)
 
     def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
         """See :class:`ProgressTable`."""
@@ -64,11 +64,11 @@ class ReplicatedLevels(ProgressTable):
     def merge(self, answer: Answer, limit: Limit) -> Merged:
         """See :class:`ProgressTable`."""
         levels, version = read_levels(answer.body)
-        return Merged(merge(self.places(), _places(levels), limit), version)
+        return Merged(merge(self.stamped_offsets(), _stamped(levels), limit), version)
 
-    def cut(self, places: Mapping[tuple[str, int], Place]) -> None:
+    def cut(self, offsets: Mapping[tuple[str, int], StampedOffset]) -> None:
         """See :class:`ProgressTable`."""
-        self.table.cut({_level(key): place.offset for (key, _), place in places.items()})
+        self.table.cut({_level(key): each.offset for (key, _), each in offsets.items()})
 
     def put(self, merged: Merged) -> None:
         """See :class:`ProgressTable`."""
@@ -93,5 +93,5 @@ def _level(key: str) -> int:
     return int(key.removeprefix(_LEVEL))
 
 
-def _places(offsets: Mapping[int, int]) -> Table:
-    return places({f"{_LEVEL}{level}": {0: offset} for level, offset in offsets.items()})
+def _stamped(offsets: Mapping[int, int]) -> Table:
+    return stamped({f"{_LEVEL}{level}": {0: offset} for level, offset in offsets.items()})

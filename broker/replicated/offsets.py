@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from understudy.broker.merge import Limit, Place, Table, merge, places, table_of
+from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped, table_of
 from understudy.broker.offsets import OffsetTable, is_of
 from understudy.broker.replicated.rules import OffsetsAnswer, of_present, offsets_to_take, read_offsets
 from understudy.broker.replicated.table import (
@@ -90,9 +90,9 @@ class ReplicatedOffsets(ProgressTable):
         """See :class:`ProgressTable`."""
         return {KNOWN_OFFSETS: ""}
 
-    def places(self) -> Table:
+    def stamped_offsets(self) -> Table:
         """See :class:`ProgressTable`."""
-        return places(self.table.committed, self.table.stamps)
+        return stamped(self.table.committed, self.table.stamps)
 
     def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
         """See :class:`ProgressTable`."""
@@ -104,20 +104,20 @@ class ReplicatedOffsets(ProgressTable):
         Topics and groups that were deleted here since the other side heard of it are left out, and so are our groups
         that were deleted there.
         """
-        theirs, own = read_offsets(answer.body), self.places()
+        theirs, own = read_offsets(answer.body), self.stamped_offsets()
         if KNOWN_OFFSETS in answer.ext:  # a replica of the reference never says what it heard of
             theirs = of_present(self.table, theirs)
             stamps = self.table.removed_groups.stamps
             gone = {name for name, stamp in theirs.removed_groups.items() if stamps.get(name, 0) < stamp}
             own = {key: queues for key, queues in own.items() if not is_of(key, (), gone)}
-        rows = merge(own, places(theirs.table, theirs.stamps), limit)
+        rows = merge(own, stamped(theirs.table, theirs.stamps), limit)
         return Merged(rows, theirs.version, theirs)
 
-    def cut(self, places: Mapping[tuple[str, int], Place]) -> None:
+    def cut(self, offsets: Mapping[tuple[str, int], StampedOffset]) -> None:
         """See :class:`ProgressTable`."""
         cut: dict[str, dict[int, int]] = {}
-        for (key, queue_id), place in places.items():
-            cut.setdefault(key, {})[queue_id] = place.offset
+        for (key, queue_id), wanted in offsets.items():
+            cut.setdefault(key, {})[queue_id] = wanted.offset
         self.table.cut(cut)
 
     def put(self, merged: Merged) -> None:
@@ -128,9 +128,9 @@ class ReplicatedOffsets(ProgressTable):
         self.table.learn_resets(theirs.stamps, theirs.pending)
         found = table_of([row for row in merged.rows if row.changed])
         self.table.take(
-            {key: {queue: place.offset for queue, place in queues.items()} for key, queues in found.items()},
+            {key: {queue: each.offset for queue, each in queues.items()} for key, queues in found.items()},
             {
-                key: {queue: place.reset_stamp for queue, place in queues.items() if place.reset_stamp}
+                key: {queue: each.reset_stamp for queue, each in queues.items() if each.reset_stamp}
                 for key, queues in found.items()
             },
             merged.version,
@@ -147,13 +147,13 @@ class _Offsets(Copying):
         self._offsets = offsets
         self._source = source
         self._told = told
-        self._seen: OffsetsAnswer | None = None
+        self._former: OffsetsAnswer | None = None
         self._known = ""
         self._removed_groups: Mapping[str, int] = {}
 
     def at_source(self, key: str, queue_id: int) -> int:
         """Return the offset there as of the last look, -1 for none."""
-        return UNKNOWN if self._seen is None else self._seen.table.get(key, {}).get(queue_id, -1)
+        return UNKNOWN if self._former is None else self._former.table.get(key, {}).get(queue_id, -1)
 
     def question(self) -> dict[str, str]:
         return {KNOWN_OFFSETS: self._known}
@@ -166,7 +166,7 @@ class _Offsets(Copying):
         partly = answer.ext.get(PARTLY) == "true"
         anew = bool(known and not partly and self._known)
         if anew:
-            self._seen = None  # another life of the source, which may have lost what it answered last
+            self._former = None  # another life of the source, which may have lost what it answered last
         topics, groups = self._offsets.learn_removed(theirs.removed_topics, theirs.removed_groups)
         if topics or groups:
             log.info(
@@ -174,16 +174,16 @@ class _Offsets(Copying):
                 topics=",".join(sorted(topics)),
                 groups=",".join(sorted(groups)),
             )
-            if self._seen is not None:
-                self._seen = self._seen.without(topics, groups)
+            if self._former is not None:
+                self._former = self._former.without(topics, groups)
         if known:
             theirs = self._of_present_groups(theirs, partly)
         self._offsets.learn_resets(theirs.stamps, theirs.pending)
-        wanted = offsets_to_take(self._offsets, self._seen if self._source.leads else None, theirs)
+        wanted = offsets_to_take(self._offsets, self._former if self._source.leads else None, theirs)
         self._offsets.take(wanted, theirs.stamps, theirs.version)
-        if self._seen is not None and partly:
-            theirs = OffsetsAnswer({**self._seen.table, **theirs.table}, {}, theirs.version)
-        self._seen, self._known = theirs, known
+        if self._former is not None and partly:
+            theirs = OffsetsAnswer({**self._former.table, **theirs.table}, {}, theirs.version)
+        self._former, self._known = theirs, known
         return Taken.ANEW if anew else Taken.ALL
 
     def _of_present_groups(self, theirs: OffsetsAnswer, partly: bool) -> OffsetsAnswer:
@@ -193,14 +193,14 @@ class _Offsets(Copying):
         return theirs.without((), self._offsets.removed_groups.newer_than(self._removed_groups))
 
     def notices(self) -> Sequence[Notice]:
-        return [self._notice(*place) for place in self._told.due(self.at_source)]
+        return [self._notice(*told) for told in self._told.due(self.at_source)]
 
     def _notice(self, key: str, queue_id: int, offset: int) -> Notice:
         topic, _, group = key.partition("@")
         ext = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
 
         def refused(why: str) -> None:
-            log.warning("the master does not take a client's commit", master=self._source.address, place=key, why=why)
+            log.warning("the master does not take a client's commit", master=self._source.address, queue=key, why=why)
             self._told.forget(key, queue_id)
 
         return Notice(RequestCode.UPDATE_CONSUMER_OFFSET, ext, lambda: self._told.told(key, queue_id, offset), refused)

@@ -49,14 +49,14 @@ class PagedCopying(Copying):
 
     def __init__(self, names: PageNames) -> None:
         self._names = names
-        self._seen: DataVersion | None = None
+        self._taken: DataVersion | None = None
         self._total = 0
         self._next_look()
 
     @property
-    def seen(self) -> DataVersion | None:
+    def taken(self) -> DataVersion | None:
         """The version of the table that was taken last; ``None`` before the first look."""
-        return self._seen
+        return self._taken
 
     @abstractmethod
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
@@ -88,13 +88,13 @@ class PagedCopying(Copying):
         return taken
 
     def _next_look(self) -> None:
-        self._may_skip = self._seen is not None
+        self._may_skip = self._taken is not None
         self._version: DataVersion | None = None
         self._rows: Rows = {}
         self._body: Mapping[str, Any] = {}
         self._begin, self._known = 0, ""
-        if self._seen is not None:
-            self._begin, self._known = self._total, dumps(self._seen.to_json()).decode()
+        if self._taken is not None:
+            self._begin, self._known = self._total, dumps(self._taken.to_json()).decode()
 
     def _take(self, answer: Answer) -> Taken:
         body = read_object(answer.body)
@@ -102,7 +102,7 @@ class PagedCopying(Copying):
         if not isinstance(page, Mapping) or not all(isinstance(row, Mapping) for row in page.values()):
             raise ReplicaTableError(f"{self._names.table} holds something that is no row")
         current = DataVersion.from_json(body.get("dataVersion"))
-        if self._version is None and self._may_skip and current == self._seen:
+        if self._version is None and self._may_skip and current == self._taken:
             return Taken.ALL
         if self._version is None and self._begin:  # it changed: from the first row, whatever this source did of its own
             self._begin, self._known, self._may_skip = 0, "", False
@@ -116,5 +116,5 @@ class PagedCopying(Copying):
             return Taken.MORE
         self._total = count
         if self.whole(self._rows, self._body, current):
-            self._seen = current
+            self._taken = current
         return Taken.ALL

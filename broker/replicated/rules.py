@@ -66,23 +66,23 @@ class Takeover:
     adopt: bool = False
 
 
-def takeover(own: DataVersion, seen: DataVersion | None, theirs: DataVersion, leads: bool = True) -> Takeover:
+def takeover(own: DataVersion, former: DataVersion | None, theirs: DataVersion, leads: bool = True) -> Takeover:
     """Decide how to take topics or groups.
 
     Args:
         own: our version.
-        seen: the source's version at the last look; ``None`` at the first look at it.
+        former: the source's version at the last look; ``None`` at the first look at it.
         theirs: its version now.
         leads: it is the master; a slave that acts takes nothing away, and overwrites only when its table is newer.
     """
-    if theirs == seen:
+    if theirs == former:
         return Takeover(False)
     if not leads:
         newer = theirs > own or own.is_first
         return Takeover(True, overwrite=newer, adopt=newer)
     if theirs >= own or own.is_first:
         return Takeover(True, delete=True, overwrite=True, adopt=True)
-    return Takeover(True, overwrite=seen is not None)
+    return Takeover(True, overwrite=former is not None)
 
 
 def tell_older(what: str, source: Source, own: DataVersion, theirs: DataVersion) -> None:
@@ -187,18 +187,18 @@ def read_deletions(answer: Mapping[str, Any]) -> dict[str, Deletion]:
         raise ReplicaTableError(f"deletedTopicTable: {error}") from None
 
 
-def offsets_to_take(own: OffsetTable, seen: OffsetsAnswer | None, theirs: OffsetsAnswer) -> Queues:
+def offsets_to_take(own: OffsetTable, former: OffsetsAnswer | None, theirs: OffsetsAnswer) -> Queues:
     """Return the queues whose offset must be taken from the master.
 
     Args:
         own: our offsets.
-        seen: the master's answer at the last look; ``None`` at the first look at this master.
+        former: the master's answer at the last look; ``None`` at the first look at this master.
         theirs: its answer now.
     """
     wanted: Queues = {}
     for key, queues in theirs.table.items():
         ours = own.committed.get(key, {})
-        before = None if seen is None else seen.table.get(key, {})
+        before = None if former is None else former.table.get(key, {})
         if before == queues and queues.keys() <= ours.keys():
             continue
         stamps, own_stamps = theirs.stamps.get(key, {}), own.stamps.get(key, {})

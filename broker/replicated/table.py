@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from understudy.broker.merge import Limit, Place, Row, Table
+from understudy.broker.merge import Limit, Row, StampedOffset, Table
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode
 
@@ -181,16 +181,16 @@ class Merged:
 
     @property
     def changed(self) -> bool:
-        """Whether any place of ours would be another one."""
+        """Whether any offset of ours would be another one."""
         return any(row.changed for row in self.rows)
 
 
 class ProgressTable(KeptTable):
-    """A table of places in queues, which goes on at the slave that acts and is given back afterwards.
+    """A table of offsets in queues, which goes on at the slave that acts and is given back afterwards.
 
     Attributes:
         kind: its name in reports.
-        late: it may be given back to a master that serves already, where the master's own place has not moved.
+        late: it may be given back to a master that serves already, where the master's own offset has not moved.
     """
 
     kind: ClassVar[str]
@@ -202,12 +202,12 @@ class ProgressTable(KeptTable):
         return {}
 
     @abstractmethod
-    def places(self) -> Table:
-        """Return every place as it is now."""
+    def stamped_offsets(self) -> Table:
+        """Return every offset as it is now, with the stamp of its queue's last reset."""
 
     @abstractmethod
     def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
-        """Return topic and queue id of the queue that a place belongs to."""
+        """Return topic and queue id of the queue that an offset belongs to."""
 
     @abstractmethod
     def merge(self, answer: Answer, limit: Limit) -> Merged:
@@ -215,7 +215,7 @@ class ProgressTable(KeptTable):
 
         Args:
             answer: to a question of :meth:`asking`.
-            limit: the offset up to which the other replica's places count in a queue, see
+            limit: the offset up to which the other replica's offsets count in a queue, see
                 :func:`~understudy.broker.merge.merge`.
 
         Raises:
@@ -223,9 +223,9 @@ class ProgressTable(KeptTable):
         """
 
     @abstractmethod
-    def cut(self, places: Mapping[tuple[str, int], Place]) -> None:
-        """Set places (by key and queue id) back to what this log has."""
+    def cut(self, offsets: Mapping[tuple[str, int], StampedOffset]) -> None:
+        """Set offsets (by key and queue id) back to what this log has."""
 
     @abstractmethod
     def put(self, merged: Merged) -> None:
-        """Make the places of *merged* that differ ours."""
+        """Make the offsets of *merged* that differ ours."""

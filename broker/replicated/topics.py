@@ -111,7 +111,7 @@ class _Topics(PagedCopying):
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
         table, source = self._topics.table, self._source
         self._topics.mappings.take(body, source)
-        plan = takeover(table.version, self.seen, version, source.leads)
+        plan = takeover(table.version, self.taken, version, source.leads)
         topics = [TopicConfig.from_json(row, name) for name, row in rows.items()]
         if not plan.adopt and source.leads:
             tell_older("topics", source, table.version, version)

@@ -1,8 +1,8 @@
 """Puts messages of an acting slave to a master that lives, and reads single messages wherever they are.
 
-The order of places is that of :mod:`~understudy.container.escape.choice`: a master beside the slave that has the topic,
-one elsewhere, one beside it that learns the topic. What one place does not take is offered to the next. A put elsewhere
-that fails throws its route away.
+The order of targets is that of :mod:`~understudy.container.escape.choice`: a master beside the slave that has the
+topic, one elsewhere, one beside it that learns the topic. What one target does not take is offered to the next. A put
+elsewhere that fails throws its route away.
 
 Source: EscapeBridge.java.
 """
@@ -17,7 +17,7 @@ import trio
 from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import STORED
 from understudy.container.escape import choice
-from understudy.container.escape.choice import NoPlace, Queue, Remote
+from understudy.container.escape.choice import NoTarget, Queue, Remote
 from understudy.container.escape.home import Home
 from understudy.container.escape.neighbour import Beside, Found, Neighbour
 from understudy.container.escape.recognition import delivered_before
@@ -66,7 +66,7 @@ class Bridge:
         return statuses
 
     async def put(self, messages: Sequence[InnerMessage], *, specific: str | None = None) -> list[PutStatus]:
-        """Put *messages* to the best places there are, in order as far as they go to the same one.
+        """Put *messages* to the best targets there are, in order as far as they go to the same one.
 
         Args:
             messages: their queue ids may be changed, nothing else.
@@ -91,8 +91,8 @@ class Bridge:
             return PutStatus.PUT_TO_REMOTE_BROKER_FAIL
         masters = masters_of(await self._routes.route(message.topic))
         statuses = [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
-        place = choice.named(own_group, broker_name, masters, message.queue_id)
-        await self._send([message], statuses, {0: place})
+        target = choice.named(own_group, broker_name, masters, message.queue_id)
+        await self._send([message], statuses, {0: target})
         return statuses[0]
 
     def _masters_beside(self) -> list[Beside]:
@@ -117,15 +117,15 @@ class Bridge:
         """Put what is not stored yet to masters of other machines."""
         settings = self._home.settings
         allowed = settings.enable_slave_acting_master and settings.enable_remote_escape
-        places: dict[int, Remote | NoPlace] = {}
+        targets: dict[int, Remote | NoTarget] = {}
         for number in _left(statuses):
             route = await self._routes.route(messages[number].topic) if allowed else None
             queues = [] if route is None else [Queue(each.broker_name, each.queue_id) for each in route.write_queues]
             self._turn += 1
-            places[number] = choice.remote(
+            targets[number] = choice.remote(
                 self._home.identity.name, queues, masters_of(route), self._turn, allowed=allowed, specific=specific
             )
-        await self._send(messages, statuses, places)
+        await self._send(messages, statuses, targets)
 
     async def _teach_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
         """Let a master of the container learn the topics that no master has, and put what is not stored yet."""
@@ -142,21 +142,21 @@ class Bridge:
             await self._put_beside(messages, statuses)
 
     async def _send(
-        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], places: Mapping[int, Remote | NoPlace]
+        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], targets: Mapping[int, Remote | NoTarget]
     ) -> None:
-        """Send messages to their *places*, all at once; those of one place in order."""
+        """Send messages to their *targets*, all at once; those of one target in order."""
         moved: dict[str, dict[int, InnerMessage]] = {}
-        for number, place in places.items():
-            if isinstance(place, NoPlace):
-                statuses[number] = place.status
-                log.debug("no place to escape to", broker=self._home.identity.canonical_name, why=place.why)
+        for number, target in targets.items():
+            if isinstance(target, NoTarget):
+                statuses[number] = target.status
+                log.debug("no target to escape to", broker=self._home.identity.canonical_name, why=target.why)
             else:
-                message = attrs.evolve(messages[number], queue_id=place.queue_id)
-                moved.setdefault(place.address, {})[number] = message
+                message = attrs.evolve(messages[number], queue_id=target.queue_id)
+                moved.setdefault(target.address, {})[number] = message
         async with trio.open_nursery() as nursery:
             for address, group in moved.items():
                 nursery.start_soon(_put, RemoteNeighbour(self._home, address), group, statuses)
-        for number in places:
+        for number in targets:
             if statuses[number] not in STORED:
                 self._routes.forget(messages[number].topic)
 

@@ -38,7 +38,7 @@ class Remote:
 
 
 @attrs.frozen
-class NoPlace:
+class NoTarget:
     """There is none now; *status* is the reference's name for it, *why* is for people."""
 
     status: PutStatus
@@ -58,7 +58,7 @@ def remote(
     *,
     allowed: bool = True,
     specific: str | None = None,
-) -> Remote | NoPlace:
+) -> Remote | NoTarget:
     """Choose a queue of another group.
 
     Args:
@@ -70,22 +70,22 @@ def remote(
         specific: topic and store host of messages that must stay together; ``None`` to take turns.
     """
     if not allowed:
-        return NoPlace(PutStatus.SERVICE_NOT_AVAILABLE, "no master in this container, and enableRemoteEscape=false")
+        return NoTarget(PutStatus.SERVICE_NOT_AVAILABLE, "no master in this container, and enableRemoteEscape=false")
     usable = [each for each in queues if each.broker_name != own_group and each.broker_name in masters]
     if not usable:
-        return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "no other group with a live master has the topic")
+        return NoTarget(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "no other group with a live master has the topic")
     index = turn if specific is None else java_hash(specific)
     chosen = usable[index % len(usable)]
     return Remote(chosen.broker_name, masters[chosen.broker_name], chosen.queue_id)
 
 
-def named(own_group: str, broker_name: str, masters: Mapping[str, str], queue_id: int) -> Remote | NoPlace:
+def named(own_group: str, broker_name: str, masters: Mapping[str, str], queue_id: int) -> Remote | NoTarget:
     """Choose the master of *broker_name*: none when that is the own group or has no known address."""
     if broker_name == own_group:
-        return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "a message is never put to the own group")
+        return NoTarget(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "a message is never put to the own group")
     address = masters.get(broker_name)
     if address is None:
-        return NoPlace(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, f"no address of {broker_name} is known")
+        return NoTarget(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, f"no address of {broker_name} is known")
     return Remote(broker_name, address, queue_id)
 
 
@@ -103,7 +103,7 @@ def put_status(code: int) -> PutStatus:
     return next((status for known, status in _STORED.items() if known == code), PutStatus.PUT_TO_REMOTE_BROKER_FAIL)
 
 
-def read_outcome(code: int) -> tuple[str, bool]:
+def read_result(code: int) -> tuple[str, bool]:
     """Return what a pull answer without a message means: a word for logs, and whether to try again."""
     missing = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
     return ("no msg", False) if code in missing else ("other resp code", True)

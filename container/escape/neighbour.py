@@ -19,7 +19,7 @@ from understudy.store.status import PutStatus
 
 @attrs.frozen
 class Found:
-    """The outcome of a read.
+    """The result of a read.
 
     Attributes:
         record: the message, ``None`` when there is none.

@@ -103,7 +103,7 @@ class RemoteNeighbour:
             return Found(None, str(error), True)
         if answer.code == ResponseCode.SUCCESS:
             return first_record([memoryview(answer.body)], "no msg")
-        why, retry = choice.read_outcome(answer.code)
+        why, retry = choice.read_result(answer.code)
         return Found(None, why, retry)
 
 

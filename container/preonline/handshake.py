@@ -72,7 +72,7 @@ class State:
         finished: slaves whose knowledge was taken over in this round.
         given_up: slaves that are left out, for the rest of this return.
         failed: slaves that failed in some round.
-        seen: ids that name servers showed in some round; one that is gone since was dropped, and is not waited for.
+        ever_shown: ids that name servers showed in some round; one that is gone since was dropped; nobody waits for it.
         tries: rounds that failed so far.
         trouble: what went wrong last, for people; ``""`` when nothing did.
     """
@@ -90,7 +90,7 @@ class State:
     finished: tuple[Member, ...] = ()
     given_up: tuple[Member, ...] = ()
     failed: frozenset[Member] = frozenset()
-    seen: frozenset[int] = frozenset()
+    ever_shown: frozenset[int] = frozenset()
     tries: int = 0
     trouble: str = ""
 
@@ -178,7 +178,9 @@ def _members(state: State, found: tuple[Member, ...]) -> State:
         sorted(each for each in found if each.broker_id != state.own_id and each.address != state.own_address)
     )
     if state.own_id == MASTER_ID:
-        return _slaves(attrs.evolve(state, shown=others, seen=state.seen.union(each.broker_id for each in others)))
+        return _slaves(
+            attrs.evolve(state, shown=others, ever_shown=state.ever_shown.union(each.broker_id for each in others))
+        )
     if others and others[0].broker_id == MASTER_ID:
         return attrs.evolve(state, phase=Phase.ASK_MASTER, target=others[0])
     if others and state.own_id < others[0].broker_id and others[0] not in (*state.finished, *state.given_up):
@@ -188,7 +190,7 @@ def _members(state: State, found: tuple[Member, ...]) -> State:
 
 
 def _slaves(state: State) -> State:
-    missing = tuple(each for each in state.former if each.broker_id not in state.seen)
+    missing = tuple(each for each in state.former if each.broker_id not in state.ever_shown)
     asked = {*state.finished, *state.given_up}
     new = [each for each in (*state.shown, *missing) if each not in asked]
     if not new:

@@ -1,8 +1,8 @@
 """Takes over what a slave was told while its master could not reach it, as soon as it can be reached.
 
 A master that every name server had dropped waits one timeout for each of its slaves, and then goes on without those
-that do not answer. What clients committed at such a slave meanwhile is known there only. It is merged as ever, place by
-place, but the master serves by now: only places that stand where they stood when it began to serve move. Progress of
+that do not answer. What clients committed at such a slave meanwhile is known there only. It is merged as ever, queue by
+queue, but the master serves by now: only offsets that stand where they stood when it began to serve move. Progress of
 delayed messages is left as it is, for the master has delivered by then whatever was due.
 """
 
@@ -29,7 +29,7 @@ AGAIN_SECONDS = 10.0
 
 
 class LateTakeOver:
-    """What is still missing of one return. Make it before the master serves; its places are noted then.
+    """What is still missing of one return. Make it before the master serves; its offsets are noted then.
 
     Args:
         broker: the master.
@@ -46,7 +46,9 @@ class LateTakeOver:
         self._missing = list(left_out)
         self._on_report = on_report
         self._tables = [table for table in broker.tables.progress if table.late]
-        self._before = {table.kind: {key: dict(q) for key, q in table.places().items()} for table in self._tables}
+        self._before = {
+            table.kind: {key: dict(q) for key, q in table.stamped_offsets().items()} for table in self._tables
+        }
 
     @property
     def missing(self) -> str:

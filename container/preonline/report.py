@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.merge import Place, Reason, Row
+from understudy.broker.merge import Reason, Row, StampedOffset
 
 FILE_NAME = "preOnline.json"
 FORMER_MAX = 5
@@ -74,19 +74,19 @@ class Report:
 
     @property
     def changed(self) -> int:
-        """How many of them have another place now."""
+        """How many of them have another offset now."""
         return sum(row.changed for each in self.slaves for row in each.rows)
 
     def line(self) -> str:
         """Return the report in one line."""
         slaves = ", ".join(each.address for each in self.slaves) or "no slave"
         took = "under way" if self.ended_ms is None else f"in {self.ended_ms - self.began_ms} ms"
-        return f"{self.cause}; compared {self.compared} places with {slaves} {took}, {self.changed} changed" + (
+        return f"{self.cause}; compared {self.compared} offsets with {slaves} {took}, {self.changed} changed" + (
             f"; {self.trouble}" if self.trouble else ""
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of the file: every place on which master and slave did not agree, and counts of all."""
+        """Return the content of the file: every offset on which master and slave did not agree, and counts of all."""
         return {
             "broker": self.broker,
             "cause": self.cause,
@@ -134,8 +134,8 @@ def _again(before: Sequence[Row], now: Sequence[Row]) -> list[Row]:
 
 
 def _row(row: Row) -> dict[str, Any]:
-    def offset(place: Place | None) -> int | None:
-        return None if place is None else place.offset
+    def offset(stamped: StampedOffset | None) -> int | None:
+        return None if stamped is None else stamped.offset
 
     return {
         "key": row.key,

@@ -1,4 +1,4 @@
-"""What a returning master reads of another replica's tables, and how merged places get into its own."""
+"""What a returning master reads of another replica's tables, and how merged offsets get into its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = get_logger("container.preonline")
 async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]:
     """Compare each table of progress of *broker* with that of *member*.
 
-    Places of *member* count as far as its log and ours are the same. When it is the other way round, because this
+    Offsets of *member* count as far as its log and ours are the same. When it is the other way round, because this
     slave slept through a new life of its master, our own are cut; nothing else changes.
 
     Raises:

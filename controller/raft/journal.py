@@ -84,7 +84,7 @@ class Journal(JournalInterface):  # type: ignore[misc]
         self.sync_count = 0
         self.cut_bytes = 0
         self._commit = 1
-        self._commit_seen = 1
+        self._commit_known = 1
         self.synced_term = 0
         self.end_bytes = 0
         self._pending = bytearray()
@@ -363,16 +363,16 @@ class Journal(JournalInterface):  # type: ignore[misc]
         return self.voted_for
 
     def setRaftCommitIndex(self, index: int) -> None:
-        self._commit_seen = index
+        self._commit_known = index
 
     def getRaftCommitIndex(self) -> int:
         # a hint that may be old; never beyond the log
-        return min(max(self._commit, self._commit_seen), self.last_index()) if self.entries else 1
+        return min(max(self._commit, self._commit_known), self.last_index()) if self.entries else 1
 
     def onOneSecondTimer(self) -> None:
-        if self._commit_seen > self._commit:
+        if self._commit_known > self._commit:
             # rides along with the next group: losing it costs a replay, not data
-            self._commit = self._commit_seen
+            self._commit = self._commit_known
             dirty = self.dirty
             self._put(Kind.COMMIT, _NUMBER.pack(self._commit))
             self.dirty = dirty

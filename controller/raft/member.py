@@ -78,7 +78,7 @@ class QuorumMember:
         self._consensus: Consensus | None = None
         self._journal: Journal | None = None
         self._changed = Signal()
-        self._seen: tuple[object, ...] = ()
+        self._told: tuple[object, ...] = ()
         self._inputs = Inputs()
         self._activating_term = -1
         self._admission = Admission(settings)
@@ -208,9 +208,9 @@ class QuorumMember:
                 log.info(f"quorum {event.kind}", member=event.member, term=event.term, detail=event.detail)
             if self._observer is not None:
                 self._observer(event)
-        seen = (consensus.core.role(), consensus.core.term(), consensus.core.leader(), consensus.leads())
-        if seen != self._seen:
-            self._seen = seen
+        facts = (consensus.core.role(), consensus.core.term(), consensus.core.leader(), consensus.leads())
+        if facts != self._told:
+            self._told = facts
             self._changed.set()
         self._activate_features(consensus)
 

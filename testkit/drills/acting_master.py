@@ -22,7 +22,7 @@ from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
 from understudy.testkit.drills.acting_faults import FAULTS
 from understudy.testkit.drills.acting_processes import CLIENTS, RealRun
-from understudy.testkit.drills.acting_scenario import Outcome, Run
+from understudy.testkit.drills.acting_scenario import DrillResult, Run
 from understudy.testkit.drills.acting_seeds import tell
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.java_tools import missing
@@ -77,16 +77,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
-        outcome = play(arguments.seed, fault)
-        _show(outcome)
-        return 0 if outcome.ok else 1
+        result = play(arguments.seed, fault)
+        _show(result)
+        return 0 if result.ok else 1
     return _many(range(arguments.seed, arguments.seed + arguments.seeds), fault)
 
 
-def play(seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0) -> Outcome:
-    """Play one seed; equal seeds give equal outcomes."""
+def play(seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0) -> DrillResult:
+    """Play one seed; equal seeds give equal results."""
 
-    async def scenario(source: random.Random) -> Outcome:
+    async def scenario(source: random.Random) -> DrillResult:
         return await Run(source, seed, fault, quiet_seconds=quiet_seconds).play()
 
     return run_seed(scenario, seed)
@@ -108,18 +108,18 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
         return 2
     run = RealRun(random.Random(seed), suspend=fault == "suspend", clients=clients, quiet_seconds=quiet_seconds)
     try:
-        outcome = trio.run(run.play)
+        result = trio.run(run.play)
     except DrillError as error:
         print(f"drill: {error}", file=sys.stderr)
         return 1
     whose = "the real Java clients" if clients == "java" else "our clients"
-    print(f"Ring of three container processes, {whose}: the master of {outcome.group} meets {fault!r}.\n")
+    print(f"Ring of three container processes, {whose}: the master of {result.group} meets {fault!r}.\n")
     print("Timeline, seconds after the fault")
-    for name, seconds in outcome.steps:
+    for name, seconds in result.steps:
         print(f"  {seconds:8.3f}  {name}")
     print("\nGive-back")
-    report = outcome.report or {"slaves": [], "compared": 0, "changed": 0}
-    print(f"  compared {report['compared']} places, {report['changed']} changed")
+    report = result.report or {"slaves": [], "compared": 0, "changed": 0}
+    print(f"  compared {report['compared']} offsets, {report['changed']} changed")
     found = [row for each in report["slaves"] for row in (*each["consumerOffsets"], *each["delayLevels"])]
     _table(
         [
@@ -128,22 +128,22 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
             if row["before"] != row["merged"]
         ]
     )
-    print(f"\nVerdict: {outcome.verdict}")
-    for violation in outcome.verdict.violations[:_MOST_ROWS]:
+    print(f"\nVerdict: {result.verdict}")
+    for violation in result.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
-    return 0 if outcome.verdict.ok else 1
+    return 0 if result.verdict.ok else 1
 
 
-def _show(outcome: Outcome) -> None:
-    print(f"Ring of three containers, seed {outcome.seed}: the master of {outcome.group} meets {outcome.fault!r}.\n")
+def _show(result: DrillResult) -> None:
+    print(f"Ring of three containers, seed {result.seed}: the master of {result.group} meets {result.fault!r}.\n")
     print("Timeline, seconds after the fault (virtual time)")
-    for step in outcome.steps:
+    for step in result.steps:
         print(f"  {step.seconds:8.3f}  {step.name}")
     print("\nGive-back")
-    if outcome.report is None:
+    if result.report is None:
         print("  none: the master was never away for long enough")
     else:
-        print(f"  {outcome.report.line()}")
+        print(f"  {result.report.line()}")
         _table(
             [
                 (
@@ -154,14 +154,14 @@ def _show(outcome: Outcome) -> None:
                     row.merged.offset,
                     row.reason.value,
                 )
-                for row in rows_of(outcome.report)
+                for row in rows_of(result.report)
                 if row.changed
             ]
         )
-    print(f"\nVerdict: {outcome.verdict}")
-    for violation in outcome.verdict.violations[:_MOST_ROWS]:
+    print(f"\nVerdict: {result.verdict}")
+    for violation in result.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
-    for problem in outcome.problems:
+    for problem in result.problems:
         print(f"  {problem}")
 
 

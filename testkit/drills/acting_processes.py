@@ -31,7 +31,7 @@ _SETTLE_SECONDS = 4.0
 
 
 @attrs.define
-class RealOutcome:
+class ProcessDrillResult:
     """What a run showed; steps are names with seconds after the fault."""
 
     group: str
@@ -61,7 +61,7 @@ class RealRun:
         self._fault_at = 0.0
         self._ring: ProcessRing
 
-    async def play(self) -> RealOutcome:
+    async def play(self) -> ProcessDrillResult:
         """Play it; every process and file is gone afterwards. Raises ``DrillError``."""
         with bare_errors():
             async with open_client(real_world()) as client:
@@ -71,7 +71,7 @@ class RealRun:
                 finally:
                     self._ring.close()
 
-    async def _play(self) -> RealOutcome:
+    async def _play(self) -> ProcessDrillResult:
         ring = self._ring
         await ring.start_all()
         await ring.until("the ring is complete", ring.complete, 60)
@@ -85,7 +85,7 @@ class RealRun:
             await trio.sleep(self._quiet)
             await traffic.stop_sending()
             await traffic.drain()
-        return RealOutcome(self._group, self._steps, self._report(), traffic.verdict())
+        return ProcessDrillResult(self._group, self._steps, self._report(), traffic.verdict())
 
     def _report(self) -> dict[str, Any] | None:
         path = self._ring.store(self._group, 0) / "config" / "preOnline.json"

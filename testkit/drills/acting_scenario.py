@@ -52,7 +52,7 @@ class Step:
 
 
 @attrs.define
-class Outcome:
+class DrillResult:
     """What a run showed.
 
     Attributes:
@@ -91,7 +91,7 @@ class Run:
 
     Args:
         source: where everything random comes from.
-        seed: for the outcome.
+        seed: for the result.
         fault: one of :data:`~understudy.testkit.drills.acting_faults.FAULTS`; drawn from *source* when ``None``.
         quiet_seconds: traffic before the fault, while it lasts and after the return.
         send_seconds: how long each sender waits between its messages.
@@ -134,7 +134,7 @@ class Run:
         self._watch: RingWatch
         self._client: RemotingClient
 
-    async def play(self) -> Outcome:
+    async def play(self) -> DrillResult:
         """Play it."""
         async with SimCluster(self._source) as self._cluster:
             self._watch = RingWatch(self._cluster, self._ring)
@@ -174,9 +174,9 @@ class Run:
                 await self._traffic.drain(self._met_by)
                 await self._until("all replicas hold the same", self._watch.converged, 30)
                 nursery.cancel_scope.cancel()
-        return self._outcome(report)
+        return self._result(report)
 
-    def _outcome(self, report: Report | None) -> Outcome:
+    def _result(self, report: Report | None) -> DrillResult:
         by_promise = self._traffic.lost_by_promise(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise)
         allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by, self._ring.containers))
@@ -197,7 +197,7 @@ class Run:
         }
         if len(self._plan) == 1 and (self._plan[0].kind in ENDS_PROCESS or self._plan[0].kind in SILENT):
             measures |= {f"{step.name} ({self._plan[0].kind})": step.seconds for step in self._steps}
-        return Outcome(
+        return DrillResult(
             self._seed,
             self._plan[0].kind if len(self._plan) == 1 else "+".join(f"{one.kind}@{one.host}" for one in self._plan),
             self._group,
@@ -277,12 +277,12 @@ class Run:
     async def _acting(self) -> Broker | None:
         """Note the steps until somebody acts; return who."""
 
-        def seen() -> bool:
+        def shows() -> bool:
             servers = [self._cluster.host(name).name_server for name in self._ring.servers]
             groups = [server.table.groups.get(self._group) for server in servers if server is not None]
             return any(group is not None and 0 not in group.members for group in groups)
 
-        await self._until("the name server sees it", seen, 40)
+        await self._until("the name server sees it", shows, 40)
         self._note("T1 seen by the name server")
 
         def decided() -> bool:

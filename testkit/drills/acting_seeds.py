@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from understudy.testkit.drills.acting_faults import draw_plan
 from understudy.testkit.drills.acting_repeats import ALLOWED
-from understudy.testkit.drills.acting_scenario import ALLOWED_REPEAT, Outcome, Run
+from understudy.testkit.drills.acting_scenario import ALLOWED_REPEAT, DrillResult, Run
 from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.sim.seeds import Summary
@@ -27,10 +27,10 @@ NAME_SERVERS = (1, 1, 2, 3)
 """What a ring's shape is drawn from."""
 
 
-def play(seed: int) -> Outcome:
-    """Play one seed; equal seeds give equal outcomes."""
+def play(seed: int) -> DrillResult:
+    """Play one seed; equal seeds give equal results."""
 
-    async def scenario(source: random.Random) -> Outcome:
+    async def scenario(source: random.Random) -> DrillResult:
         ring = Ring(source.choice(REPLICAS), source.choice(NAME_SERVERS))
         run = Run(
             source,

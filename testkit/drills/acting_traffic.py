@@ -67,12 +67,12 @@ class SimulatedTraffic:
 
     def counts(self, verdict: Verdict) -> Counter[str]:
         """Return how much was sent, delivered, delivered again, lost and disordered."""
-        seen = Counter(each.key for each in self.history.deliveries)
+        delivered = Counter(each.key for each in self.history.deliveries)
         return Counter(
             {
                 "sent": verdict.sent,
                 "delivered": verdict.delivered,
-                "delivered delayed": sum(key in self.due for key in seen),
+                "delivered delayed": sum(key in self.due for key in delivered),
                 "lost": sum(each.rule == "lost" for each in verdict.violations),
                 "out of order": sum(each.rule == "order" for each in verdict.violations),
             }

@@ -134,12 +134,12 @@ class Drill:
     async def wait_leader(self, among: Sequence[str], seconds: float = 30) -> str:
         found: list[str] = []
 
-        async def seen() -> bool:
+        async def is_active() -> bool:
             member = await self.leader(among)
             found.extend([member] if member else [])
             return member is not None
 
-        await self.until("an active controller", seen, seconds)
+        await self.until("an active controller", is_active, seconds)
         return found[-1]
 
     async def group(self, among: Sequence[str]) -> tuple[int | None, int, list[int], int] | None:
@@ -154,10 +154,10 @@ class Drill:
         port = int((fields.get("masterAddress") or ":0").rpartition(":")[2])
         return (None if master is None else int(master)), int(fields["masterEpoch"]), members, port
 
-    async def until(self, what: str, seen: Callable[[], object], seconds: float) -> None:
+    async def until(self, what: str, condition: Callable[[], object], seconds: float) -> None:
         with trio.move_on_after(seconds):
             while True:
-                result = seen()
+                result = condition()
                 if await result if hasattr(result, "__await__") else result:
                     return
                 ended = self.processes.ended()

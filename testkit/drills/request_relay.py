@@ -78,7 +78,7 @@ class Relays:
 
     async def _relay(self, client: ByteStream, port: int) -> None:
         self._connections += 1
-        seen = _Seen(self, self._connections, port)
+        requests = _Requests(self, self._connections, port)
         try:
             server = await self._world.network.connect(_SERVER_HOST, port, _CONNECT_SECONDS)
         except OSError:
@@ -86,7 +86,7 @@ class Relays:
             return
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(_pass_on, client, server, seen, nursery.cancel_scope)
+                nursery.start_soon(_pass_on, client, server, requests, nursery.cancel_scope)
                 nursery.start_soon(_pass_on, server, client, None, nursery.cancel_scope)
         finally:
             with trio.CancelScope(shield=True):
@@ -103,7 +103,7 @@ class Relays:
         return self._world.clock.monotonic()
 
 
-class _Seen:
+class _Requests:
     """The requests among the bytes of one connection."""
 
     def __init__(self, relays: Relays, connection: int, port: int) -> None:
@@ -124,11 +124,11 @@ class _Seen:
                 self._relays.note(Asked(at, self._connection, self._port, command.code, command.ext or {}))
 
 
-async def _pass_on(source: ByteStream, target: ByteStream, seen: _Seen | None, scope: trio.CancelScope) -> None:
+async def _pass_on(source: ByteStream, target: ByteStream, requests: _Requests | None, scope: trio.CancelScope) -> None:
     try:
         while data := await source.receive_some(_RECEIVE_BYTES):
-            if seen is not None:
-                seen.look(data)
+            if requests is not None:
+                requests.look(data)
             await target.send_all(data)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
         pass  # either side went away; the other is told by the end of this connection

@@ -45,7 +45,7 @@ BROKER_PORT = 10911
 
 
 @attrs.define
-class ControllersOutcome:
+class ControllersResult:
     """What one seed showed."""
 
     seed: int
@@ -180,7 +180,7 @@ class SimControllers:
     Args:
         source: everything is drawn from it.
         nursery: where hosts run.
-        outcome: where violations go.
+        result: where violations go.
         groups: number of brokers per group name.
         size: number of controllers.
         quality: of all links.
@@ -190,14 +190,14 @@ class SimControllers:
         self,
         source: random.Random,
         nursery: trio.Nursery,
-        outcome: ControllersOutcome,
+        result: ControllersResult,
         groups: dict[str, int],
         size: int = 3,
         quality: LinkQuality | None = None,
     ) -> None:
         self.source = source
         self.nursery = nursery
-        self.outcome = outcome
+        self.result = result
         self.trace = Trace()
         self.unclean = False
         self.masters: dict[tuple[str, int], int | None] = {}
@@ -235,7 +235,7 @@ class SimControllers:
             broker.start()
 
     def violation(self, text: str) -> None:
-        self.outcome.violations.append(f"at {trio.current_time():.3f} s: {text}")
+        self.result.violations.append(f"at {trio.current_time():.3f} s: {text}")
 
     def check(
         self,
@@ -250,20 +250,20 @@ class SimControllers:
         group = metadata.groups.get(name)
         if group is None:
             return
-        seen = (name, group.master_id, group.master_epoch)
-        if self.applied.setdefault(index, seen) != seen:
-            self.violation(f"log entry {index} gave {seen} here and {self.applied[index]} elsewhere")
+        entry = (name, group.master_id, group.master_epoch)
+        if self.applied.setdefault(index, entry) != entry:
+            self.violation(f"log entry {index} gave {entry} here and {self.applied[index]} elsewhere")
         self.check_master(group)
         if former is None:
             return
         if group.master_epoch < former[1] or group.set_epoch < former[2]:
             self.violation(f"epochs of {name} went back")
         if isinstance(command, ElectMaster) and outcome.code == 0:
-            self.outcome.counts["elections applied"] += 1
+            self.result.counts["elections applied"] += 1
             if former[1] > 0 and not self.unclean and group.master_id not in former[3]:
                 self.violation(f"{name}: master {group.master_id} comes from outside the set {former[3]}")
         if isinstance(command, AlterSyncStateSet) and outcome.code == 0:
-            self.outcome.counts["set changes applied"] += 1
+            self.result.counts["set changes applied"] += 1
 
     def check_master(self, group: Group) -> None:
         """Look whether *group* had another master in this epoch, here or elsewhere."""

@@ -6,7 +6,7 @@ import random
 
 import trio
 
-from understudy.testkit.quorum.controllers import ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import ControllersResult, SimControllers
 from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.determinism import run_seed
 
@@ -27,7 +27,7 @@ FAULTS = (
 
 
 async def _inject(cluster: SimControllers, fault: str, source: random.Random) -> None:
-    cluster.outcome.counts[f"fault {fault}"] += 1
+    cluster.result.counts[f"fault {fault}"] += 1
     cluster.trace.record("fault", fault)
     network = cluster.network
     everybody = [*cluster.names, *cluster.brokers]
@@ -43,7 +43,7 @@ async def _inject(cluster: SimControllers, fault: str, source: random.Random) ->
             try:
                 broker = cluster.master_host(broker.settings.broker_name)
             except (LookupError, KeyError):
-                cluster.outcome.counts["no master to kill"] += 1
+                cluster.result.counts["no master to kill"] += 1
         await broker.kill()
         await trio.sleep(source.uniform(0.05, 4))
         broker.start()
@@ -76,14 +76,14 @@ async def _kill_master_of_one_behind(cluster: SimControllers, source: random.Ran
     try:
         master = cluster.master_host("b")
     except (LookupError, KeyError):
-        cluster.outcome.counts["no master to kill"] += 1
+        cluster.result.counts["no master to kill"] += 1
         return
     slave = next(host for host in cluster.brokers.values() if host is not master and host.name.startswith("b-"))
     await slave.kill()
     try:
         await cluster.wait_in_sync("b", 1, 10)
     except trio.TooSlowError:
-        cluster.outcome.counts["set not shrunk"] += 1
+        cluster.result.counts["set not shrunk"] += 1
     slave.start()
     await trio.sleep(source.uniform(0, 0.5))
     await master.kill()
@@ -93,12 +93,12 @@ async def _kill_master_of_one_behind(cluster: SimControllers, source: random.Ran
 
 async def controllers_history(
     source: random.Random, seed: int, seconds: float, faults: tuple[str, ...] = FAULTS
-) -> ControllersOutcome:
+) -> ControllersResult:
     """Run one history with random faults and check it."""
-    outcome = ControllersOutcome(seed)
+    result = ControllersResult(seed)
     async with trio.open_nursery() as nursery:
         quality = LinkQuality(delay_seconds=(0.0003, 0.003), loss=0.01, retransmit_seconds=(0.02, 0.3))
-        cluster = SimControllers(source, nursery, outcome, {"a": 3, "b": 2}, quality=quality)
+        cluster = SimControllers(source, nursery, result, {"a": 3, "b": 2}, quality=quality)
         cluster.start()
         for group, count in (("a", 3), ("b", 2)):
             await cluster.wait_in_sync(group, count)
@@ -117,13 +117,13 @@ async def controllers_history(
         states = {host.controller.metadata.snapshot() for host in cluster.controllers.values() if host.controller}
         if len(states) != 1:
             cluster.violation("controllers differ at the end")
-        cluster.trace.record(sorted(cluster.masters.items()), sorted(outcome.counts.items()))
-        outcome.counts["epochs"] = len(cluster.masters)
-        outcome.digest, outcome.newest = cluster.trace.digest(), cluster.trace.newest()
+        cluster.trace.record(sorted(cluster.masters.items()), sorted(result.counts.items()))
+        result.counts["epochs"] = len(cluster.masters)
+        result.digest, result.newest = cluster.trace.digest(), cluster.trace.newest()
         nursery.cancel_scope.cancel()
-    return outcome
+    return result
 
 
-def run_controllers_seed(seed: int, seconds: float = 20.0, faults: tuple[str, ...] = FAULTS) -> ControllersOutcome:
+def run_controllers_seed(seed: int, seconds: float = 20.0, faults: tuple[str, ...] = FAULTS) -> ControllersResult:
     """Run the history of *seed* with faults drawn from *faults*: equal seeds give equal histories."""
     return run_seed(lambda source: controllers_history(source, seed, seconds, faults), seed)

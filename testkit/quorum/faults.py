@@ -41,7 +41,7 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
     hosts, network = quorum.hosts, quorum.network
     name = source.choice(quorum.names)
     others = [other for other in quorum.names if other != name]
-    quorum.outcome.counts[f"fault {fault}"] += 1
+    quorum.result.counts[f"fault {fault}"] += 1
     quorum.trace.record("fault", fault, name)
     if fault in ("kill", "power", "power_in_write"):
         if fault == "power_in_write":
@@ -101,7 +101,7 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
                 try:
                     await (host.member.hand_over() if fault == "hand_over" else host.member.compact())
                 except NotLeaderError:
-                    quorum.outcome.counts["lead lost meanwhile"] += 1
+                    quorum.result.counts["lead lost meanwhile"] += 1
 
 
 async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHost], *, start: bool = True) -> None:
@@ -119,7 +119,7 @@ async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHos
             await other.member.forget(host.name)
     if start:
         host.start()
-    quorum.outcome.counts["disks lost"] += 1
+    quorum.result.counts["disks lost"] += 1
 
 
 async def _lose_disk_behind(quorum: SimQuorum, source: random.Random) -> None:
@@ -138,7 +138,7 @@ async def _lose_disk_behind(quorum: SimQuorum, source: random.Random) -> None:
     if leader.member is not None and leader.member.leads():
         await _lose_disk(quorum, lost, [host for host in _hosts(quorum) if host is not lost], start=False)
         await leader.kill(power=source.random() < 0.5)
-        quorum.outcome.counts["leaders lost with a disk"] += 1
+        quorum.result.counts["leaders lost with a disk"] += 1
         quorum.network.heal()
         lost.start()
         await trio.sleep(source.uniform(1, 3))

@@ -19,7 +19,7 @@ import trio
 
 from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError
 from understudy.testkit.quorum.faults import CALM_FAULTS, FAULTS, inject
-from understudy.testkit.quorum.simulation import CounterMachine, Outcome, SimQuorum
+from understudy.testkit.quorum.simulation import CounterMachine, QuorumResult, SimQuorum
 from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.determinism import run_seed
 
@@ -33,7 +33,7 @@ class Clients:
         self.stopping = False
 
     async def write(self, name: str, source: random.Random) -> None:
-        sequence, counts = 0, self.quorum.outcome.counts
+        sequence, counts = 0, self.quorum.result.counts
         while not self.stopping:
             sequence += 1
             while not self.stopping:
@@ -68,9 +68,9 @@ class Clients:
                 try:
                     await member.read_barrier(0.5)
                 except NotLeaderError:
-                    self.quorum.outcome.counts["reads refused"] += 1
+                    self.quorum.result.counts["reads refused"] += 1
                 else:
-                    self.quorum.outcome.counts["reads"] += 1
+                    self.quorum.result.counts["reads"] += 1
                     for name, count in before.items():
                         if machine.counters.get(name, 0) < count:
                             self.quorum.violation(f"stale read on {host.name}: {name} misses command {count}")
@@ -90,14 +90,14 @@ class Clients:
 
 async def quorum_history(
     source: random.Random, seed: int, size: int, seconds: float, faults: tuple[str, ...] = FAULTS
-) -> Outcome:
+) -> QuorumResult:
     """Run one history with random faults and check it."""
-    outcome = Outcome(seed)
+    result = QuorumResult(seed)
     async with trio.open_nursery() as nursery:
         # with calm faults nothing but the fault itself may keep a member from hearing its leader
         loss = 0.0 if set(faults) <= set(CALM_FAULTS) else 0.01
         quality = LinkQuality(delay_seconds=(0.0003, 0.003), loss=loss, retransmit_seconds=(0.02, 0.3))
-        quorum = SimQuorum(source, nursery, size, outcome, quality=quality)
+        quorum = SimQuorum(source, nursery, size, result, quality=quality)
         for host in quorum.hosts.values():
             host.start()
         clients = Clients(quorum)
@@ -113,13 +113,13 @@ async def quorum_history(
             await inject(quorum, source.choice(faults), source)
         clients.stopping, quorum.quiet = True, False
         await _check_the_end(quorum, clients)
-        outcome.counts["terms"] = len(quorum.leaders)
-        outcome.counts["bytes"] = quorum.network.sent_bytes
-        outcome.counts["repeated"] = sum(h.member.state.repeated_count for h in quorum.hosts.values() if h.member)
-        quorum.trace.record(sorted(outcome.counts.items()))
-        outcome.digest, outcome.newest = quorum.trace.digest(), quorum.trace.newest()
+        result.counts["terms"] = len(quorum.leaders)
+        result.counts["bytes"] = quorum.network.sent_bytes
+        result.counts["repeated"] = sum(h.member.state.repeated_count for h in quorum.hosts.values() if h.member)
+        quorum.trace.record(sorted(result.counts.items()))
+        result.digest, result.newest = quorum.trace.digest(), quorum.trace.newest()
         nursery.cancel_scope.cancel()
-    return outcome
+    return result
 
 
 async def _check_the_end(quorum: SimQuorum, clients: Clients) -> None:
@@ -146,7 +146,7 @@ async def _check_the_end(quorum: SimQuorum, clients: Clients) -> None:
             quorum.violation(f"acknowledged command {count} of {name} is lost")
 
 
-def run_quorum_seed(seed: int, size: int = 3, seconds: float = 12.0, faults: tuple[str, ...] = FAULTS) -> Outcome:
+def run_quorum_seed(seed: int, size: int = 3, seconds: float = 12.0, faults: tuple[str, ...] = FAULTS) -> QuorumResult:
     """Run the history of *seed*: equal seeds give equal histories.
 
     Args:

@@ -69,7 +69,7 @@ class CounterMachine:
 
 
 @attrs.define
-class Outcome:
+class QuorumResult:
     """What one seed showed."""
 
     seed: int
@@ -167,7 +167,7 @@ class SimQuorum:
         source: everything is drawn from it.
         nursery: where hosts run.
         size: number of members.
-        outcome: where violations go.
+        result: where violations go.
         make_machine: replicated machine of each process.
         quality: of all links.
     """
@@ -177,13 +177,13 @@ class SimQuorum:
         source: random.Random,
         nursery: trio.Nursery,
         size: int,
-        outcome: Outcome,
+        result: QuorumResult,
         make_machine: type[CounterMachine] = CounterMachine,
         quality: LinkQuality | None = None,
     ) -> None:
         self.source = source
         self.nursery = nursery
-        self.outcome = outcome
+        self.result = result
         self.make_machine = make_machine
         self.trace = Trace()
         self.expects_stops = False
@@ -205,17 +205,17 @@ class SimQuorum:
         )
 
     def violation(self, text: str) -> None:
-        self.outcome.violations.append(f"at {trio.current_time():.3f} s: {text}")
+        self.result.violations.append(f"at {trio.current_time():.3f} s: {text}")
 
     def observe(self, event: Event) -> None:
         self.trace.record(event.member, event.kind, event.term, event.detail)
         if event.role == "LEADER":
-            self.outcome.counts["leaders"] += 1
+            self.result.counts["leaders"] += 1
             first = self.leaders.setdefault(event.term, event.member)
             if first != event.member:
                 self.violation(f"two leaders in term {event.term}: {first} and {event.member}")
             if self.expected_leader:
-                self.outcome.counts["leaders without cause"] += 1
+                self.result.counts["leaders without cause"] += 1
                 self.violation(
                     f"{event.member} was elected in term {event.term} without cause: a majority could follow "
                     f"{self.expected_leader} all the time"

@@ -20,7 +20,7 @@ from pathlib import Path
 import attrs
 
 import understudy
-from understudy.testkit.sim.seeds import SeedOutcome, first_failing
+from understudy.testkit.sim.seeds import SeedResult, first_failing
 
 PRODUCT = Path(understudy.__path__[0])
 """The package: a link to each room."""
@@ -72,7 +72,7 @@ def copied_product() -> AbstractContextManager[str]:
 
 
 def hunt(
-    mutation: Mutation, play: Callable[[int], SeedOutcome], seeds: Sequence[int], processes: int
+    mutation: Mutation, play: Callable[[int], SeedResult], seeds: Sequence[int], processes: int
 ) -> tuple[int, str] | None:
     """Return the first seed that notices *mutation* and what it says; ``None`` when none of *seeds* does.
 
@@ -102,7 +102,7 @@ def hunt(
 
 
 def _play_copy(
-    folder: Path, play: Callable[[int], SeedOutcome], seeds: Sequence[int], processes: int
+    folder: Path, play: Callable[[int], SeedResult], seeds: Sequence[int], processes: int
 ) -> tuple[int, str] | None:
     call = (
         f"from {__name__} import in_copy; in_copy({play.__module__!r}, {play.__name__!r}, {list(seeds)}, {processes})"

@@ -26,7 +26,7 @@ MOST_SECONDS = 60
 _GARBAGE_THRESHOLD = 50_000
 
 
-class SeedOutcome(Protocol):
+class SeedResult(Protocol):
     """What one seed showed: broken promises, if any, and counts to be added up over all seeds."""
 
     seed: int
@@ -53,14 +53,14 @@ class Summary:
 
     Attributes:
         seeds: how many were played.
-        failing: the outcomes with violations.
+        failing: the results with violations.
         totals: sum of all counts.
-        worst: the greatest value of each measure any seed has shown (an outcome may have ``measures``).
+        worst: the greatest value of each measure any seed has shown (an result may have ``measures``).
         seconds: wall time.
     """
 
     seeds: int = 0
-    failing: list[SeedOutcome] = attrs.field(factory=list)
+    failing: list[SeedResult] = attrs.field(factory=list)
     totals: Counter[str] = attrs.field(factory=Counter)
     worst: dict[str, float] = attrs.field(factory=dict)
     seconds: float = 0.0
@@ -76,7 +76,7 @@ class Summary:
         return {key: self.totals[key] for key in sorted(self.totals) if not key.startswith(FAULT)}
 
 
-def play_quietly(play: Callable[[int], SeedOutcome], seed: int) -> SeedOutcome:
+def play_quietly(play: Callable[[int], SeedResult], seed: int) -> SeedResult:
     """Play one seed without log lines; a run that fails by itself is a violation too."""
     logging.disable(logging.CRITICAL)
     gc.set_threshold(_GARBAGE_THRESHOLD)
@@ -100,7 +100,7 @@ class _TooLongError(Exception):
 
 
 def play_seeds(
-    play: Callable[[int], SeedOutcome],
+    play: Callable[[int], SeedResult],
     seeds: Sequence[int],
     processes: int,
     replay: Callable[[int], str] | None = None,
@@ -118,31 +118,31 @@ def play_seeds(
     with concurrent.futures.ProcessPoolExecutor(min(processes, len(seeds)) or 1) as pool:
         runs = [pool.submit(play_quietly, play, seed) for seed in seeds]
         for run in concurrent.futures.as_completed(runs):
-            outcome = run.result()
+            result = run.result()
             summary.seeds += 1
-            summary.totals.update(outcome.counts)
-            measures: Mapping[str, float] = getattr(outcome, "measures", {})
+            summary.totals.update(result.counts)
+            measures: Mapping[str, float] = getattr(result, "measures", {})
             for name, value in measures.items():
                 summary.worst[name] = max(summary.worst.get(name, value), value)
-            if outcome.violations:
-                summary.failing.append(outcome)
+            if result.violations:
+                summary.failing.append(result)
                 if replay is not None:
-                    print(f"VIOLATION seed {outcome.seed}: {outcome.violations[0][:_SHOWN_CHARACTERS]}")
-                    print(f"  replay: {replay(outcome.seed)}", flush=True)
+                    print(f"VIOLATION seed {result.seed}: {result.violations[0][:_SHOWN_CHARACTERS]}")
+                    print(f"  replay: {replay(result.seed)}", flush=True)
             summary.seconds = time.monotonic() - started
             if summary.seeds % _PROGRESS_SEEDS == 0:
                 print(f"{summary.seeds} seeds, {len(summary.failing)} failing, {summary.seconds:.0f} s", flush=True)
-    summary.failing.sort(key=lambda outcome: outcome.seed)
+    summary.failing.sort(key=lambda result: result.seed)
     return summary
 
 
-def first_failing(play: Callable[[int], SeedOutcome], seeds: Sequence[int], processes: int) -> SeedOutcome | None:
+def first_failing(play: Callable[[int], SeedResult], seeds: Sequence[int], processes: int) -> SeedResult | None:
     """Play *seeds* in their order, *processes* at a time; return the first that fails and play no more then."""
     with concurrent.futures.ProcessPoolExecutor(processes) as pool:
         for begin in range(0, len(seeds), processes):
-            for outcome in pool.map(partial(play_quietly, play), seeds[begin : begin + processes]):
-                if outcome.violations:
-                    return outcome
+            for result in pool.map(partial(play_quietly, play), seeds[begin : begin + processes]):
+                if result.violations:
+                    return result
     return None
 
 

@@ -12,10 +12,10 @@ from understudy.broker.registering import (
     Event,
     Everything,
     Look,
-    Outcome,
     Register,
     Settings,
     State,
+    TellResult,
     Told,
     step,
 )
@@ -32,7 +32,7 @@ def after(state: State, *events: Event, now: float = 0.0) -> State:
 
 def told(state: State, now: float = 0.0) -> State:
     """Return the state after a round in which both name servers took everything."""
-    answers = [Answered(each, Outcome.TOOK) for each in SERVERS]
+    answers = [Answered(each, TellResult.TOOK) for each in SERVERS]
     return after(state, Look(SERVERS), *answers, Told(everything=True), now=now)
 
 
@@ -50,7 +50,7 @@ def test_a_broker_that_may_not_be_found_tells_nothing_and_forgets_nothing() -> N
 
 
 def test_a_name_server_that_missed_something_is_told_everything_later() -> None:
-    state = after(State(), Look(SERVERS), Answered("a", Outcome.TOOK), Answered("b", Outcome.MISSED))
+    state = after(State(), Look(SERVERS), Answered("a", TellResult.TOOK), Answered("b", TellResult.MISSED))
     state = after(state, Told(everything=True))
     assert state.wake_at == RETRY_SECONDS
     assert step(state, Look(SERVERS), RETRY_SECONDS - 0.1, KEYS)[1] == ()
@@ -62,14 +62,14 @@ def test_a_name_server_that_missed_something_is_told_everything_later() -> None:
 
 def test_a_name_server_that_is_slow_delays_nobody_and_is_told_everything_when_it_answers() -> None:
     # given one that has not answered the last time
-    state = after(State(), Look(SERVERS), Answered("a", Outcome.TOOK), Told(everything=True))
+    state = after(State(), Look(SERVERS), Answered("a", TellResult.TOOK), Told(everything=True))
     # when everything must be told again
     state, actions = step(after(state, Everything()), Look(SERVERS), 1.0, KEYS)
     assert actions == (Register(("a",)),)
     # then it is told as soon as it has answered, unless the broker may not be found any more
-    answered = Answered("b", Outcome.MISSED)
+    answered = Answered("b", TellResult.MISSED)
     assert step(state, answered, 20.0, KEYS)[1] == (Register(("b",), regular=False),)
-    hidden, actions = step(state, Answered("b", Outcome.MISSED, withheld=True), 20.0, KEYS)
+    hidden, actions = step(state, Answered("b", TellResult.MISSED, withheld=True), 20.0, KEYS)
     assert (actions, hidden.under_way) == ((), {"a"})
     # and nothing is under way when the service begins anew
     assert after(state, Begun()).under_way == frozenset()
@@ -79,5 +79,5 @@ def test_a_connection_that_ends_counts_only_where_the_broker_was_registered() ->
     state = told(State())
     assert after(state, Closed("a")).full
     assert not after(state, Closed("other")).full
-    missed = after(State(), Look(SERVERS), Answered("a", Outcome.MISSED), Told(everything=True))
+    missed = after(State(), Look(SERVERS), Answered("a", TellResult.MISSED), Told(everything=True))
     assert not after(missed, Closed("a")).full

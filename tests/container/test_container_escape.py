@@ -19,12 +19,12 @@ from understudy.broker.role import Role
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.escape.bridge import Bridge
 from understudy.container.escape.choice import (
-    NoPlace,
+    NoTarget,
     Queue,
     Remote,
     named,
     put_status,
-    read_outcome,
+    read_result,
     remote,
 )
 from understudy.container.escape.home import Home
@@ -115,9 +115,9 @@ async def test_a_message_is_read_from_the_log_beside_it() -> None:
 
 @given(st.integers(0, 1000), st.sampled_from([None, "topic/10.0.0.1:10911"]))
 def test_the_other_group_gets_it(turn: int, specific: str | None) -> None:
-    place = remote("a", QUEUES, MASTERS, turn, specific=specific)
-    assert isinstance(place, Remote)
-    assert (place.broker_name, place.address) == ("b", MASTERS["b"])
+    target = remote("a", QUEUES, MASTERS, turn, specific=specific)
+    assert isinstance(target, Remote)
+    assert (target.broker_name, target.address) == ("b", MASTERS["b"])
 
 
 def test_messages_that_belong_together_find_the_same_queue_and_others_take_turns() -> None:
@@ -127,7 +127,7 @@ def test_messages_that_belong_together_find_the_same_queue_and_others_take_turns
 
 
 @pytest.mark.parametrize(
-    ("place", "status"),
+    ("target", "status"),
     [
         (remote("a", QUEUES, MASTERS, 0, allowed=False), PutStatus.SERVICE_NOT_AVAILABLE),
         (remote("a", QUEUES[:2], MASTERS, 0), PutStatus.PUT_TO_REMOTE_BROKER_FAIL),
@@ -136,10 +136,10 @@ def test_messages_that_belong_together_find_the_same_queue_and_others_take_turns
         (named("a", "c", MASTERS, 0), PutStatus.PUT_TO_REMOTE_BROKER_FAIL),
     ],
 )
-def test_without_a_place_the_status_says_so(place: Remote | NoPlace, status: PutStatus) -> None:
-    assert isinstance(place, NoPlace)
-    assert place.status is status
-    assert place.why
+def test_without_a_target_the_status_says_so(target: Remote | NoTarget, status: PutStatus) -> None:
+    assert isinstance(target, NoTarget)
+    assert target.status is status
+    assert target.why
 
 
 def test_a_named_group_with_an_address_is_chosen() -> None:
@@ -155,4 +155,4 @@ def test_stored_is_stored_even_when_a_copy_or_flush_is_late(code: int, stored: b
     ("code", "expected"), [(19, ("no msg", False)), (20, ("no msg", False)), (1, ("other resp code", True))]
 )
 def test_what_a_pull_without_a_message_means(code: int, expected: tuple[str, bool]) -> None:
-    assert read_outcome(code) == expected
+    assert read_result(code) == expected

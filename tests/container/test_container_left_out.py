@@ -10,7 +10,7 @@ import trio
 from container_ring import TOPIC, Ring, acting, cut_between, drop, members_at, open_ring, run
 
 from understudy.broker.broker import Broker
-from understudy.broker.merge import Place, Reason, Row, merge, places, unmoved
+from understudy.broker.merge import Reason, Row, StampedOffset, merge, stamped, unmoved
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.waiting import until
@@ -104,11 +104,11 @@ def test_a_master_that_is_dropped_again_takes_over_in_pre_online_what_is_still_m
 
 
 def test_only_places_that_stand_where_they_stood_move() -> None:
-    before = places({"t@g": {0: 5, 1: 5, 2: 5, 3: 5}})
-    own = places({"t@g": {0: 5, 1: 6, 2: 3}, "t@new": {0: 2}})
-    other = places({"t@g": {0: 9, 1: 9, 2: 9, 3: 9}, "t@new": {0: 8}, "t@other": {0: 1}})
+    before = stamped({"t@g": {0: 5, 1: 5, 2: 5, 3: 5}})
+    own = stamped({"t@g": {0: 5, 1: 6, 2: 3}, "t@new": {0: 2}})
+    other = stamped({"t@g": {0: 9, 1: 9, 2: 9, 3: 9}, "t@new": {0: 8}, "t@other": {0: 1}})
     rows = {(row.key, row.queue_id): row for row in unmoved(merge(own, other), before)}
-    assert {place: row.merged.offset for place, row in rows.items()} == {
+    assert {key: row.merged.offset for key, row in rows.items()} == {
         ("t@g", 0): 9,
         ("t@g", 1): 6,  # went on
         ("t@g", 2): 3,  # was sought back
@@ -116,5 +116,5 @@ def test_only_places_that_stand_where_they_stood_move() -> None:
         ("t@new", 0): 2,  # began here meanwhile
         ("t@other", 0): 1,
     }
-    assert rows["t@g", 1] == Row("t@g", 1, Place(0, 6), Place(0, 9), Place(0, 6), Reason.MOVED)
+    assert rows["t@g", 1] == Row("t@g", 1, StampedOffset(0, 6), StampedOffset(0, 9), StampedOffset(0, 6), Reason.MOVED)
     assert not rows["t@g", 2].changed

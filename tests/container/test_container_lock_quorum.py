@@ -19,11 +19,11 @@ def test_a_majority_of_the_configured_replicas_is_needed() -> None:
 def test_a_queue_is_granted_by_enough_replicas_or_given_back(
     asked: list[tuple[str, str, int]], grants: dict[str, list[tuple[str, str, int]]], quorum: int
 ) -> None:
-    outcome = decide(asked, grants, quorum)
+    result = decide(asked, grants, quorum)
     for queue in asked:
         votes = sum(queue in granted for granted in grants.values())
-        assert (queue in outcome.granted) == (votes >= quorum)
-        assert (queue in outcome.returned) == (0 < votes < quorum)
+        assert (queue in result.granted) == (votes >= quorum)
+        assert (queue in result.returned) == (0 < votes < quorum)
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=3, max_size=3))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from understudy.broker.broker import Broker
 from understudy.broker.log_history import Life, LogHistory
-from understudy.broker.merge import Reason, merge, places, table_of
+from understudy.broker.merge import Reason, merge, stamped, table_of
 from understudy.broker.replicated.table import Source
 from understudy.broker.slave_sync import SyncError
 from understudy.container.preonline.common_log import common_end
@@ -234,8 +234,8 @@ def test_what_two_logs_have_in_common_is_never_less_than_their_histories_say(ste
         parting = history.parting(known)
         if parting is None:
             continue  # a log that lost everything began anew; then bytes are compared
-        for place in range(int(min(parting.at, len(copy), len(log)))):
-            assert copy[place] == log[place]
+        for at in range(int(min(parting.at, len(copy), len(log)))):
+            assert copy[at] == log[at]
         # everything else of the copy is lost, unless nothing was lost at all
         if parting.at < min(len(copy), len(log)):
             assert copy[int(parting.at)] != log[int(parting.at)] or parting.other_goes_on is False
@@ -275,7 +275,7 @@ TABLE = st.dictionaries(st.sampled_from(["t@a", "t@b"]), st.dictionaries(st.inte
 def test_nothing_beyond_the_common_point_is_taken_and_nothing_before_it_is_lost(
     own: dict[str, dict[int, int]], other: dict[str, dict[int, int]], most: int
 ) -> None:
-    rows = merge(places(own), places(other), lambda key, queue_id: most)
+    rows = merge(stamped(own), stamped(other), lambda key, queue_id: most)
     for row in rows:
         before = -1 if row.own is None else row.own.offset
         theirs = -1 if row.other is None else row.other.offset
@@ -283,5 +283,5 @@ def test_nothing_beyond_the_common_point_is_taken_and_nothing_before_it_is_lost(
         assert (row.reason is Reason.OTHER_HISTORY) == (theirs > max(before, most))
     # once more changes nothing
     merged = table_of(rows)
-    again = merge(merged, places(other), lambda key, queue_id: most)
+    again = merge(merged, stamped(other), lambda key, queue_id: most)
     assert not any(row.changed for row in again)

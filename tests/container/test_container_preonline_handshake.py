@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.absence import Moment, gap_ms, limit_ms
-from understudy.broker.merge import Place, Reason, merge, places, within
+from understudy.broker.merge import Reason, StampedOffset, merge, stamped, within
 from understudy.container.preonline.handshake import (
     Done,
     Event,
@@ -164,10 +164,10 @@ def test_an_operator_ends_it_at_any_moment_and_who_was_not_asked_is_told(
 
 
 def test_places_behind_the_end_of_a_shorter_log_are_cut() -> None:
-    rows = within(merge(places({"t@g": {0: 5, 1: 5}}), places({"t@g": {0: 9, 1: 7}})), lambda key, queue: 7)
+    rows = within(merge(stamped({"t@g": {0: 5, 1: 5}}), stamped({"t@g": {0: 9, 1: 7}})), lambda key, queue: 7)
     assert [(row.merged, row.reason) for row in rows] == [
-        (Place(0, 7), Reason.BEYOND_LOG),
-        (Place(0, 7), Reason.OTHER_AHEAD),
+        (StampedOffset(0, 7), Reason.BEYOND_LOG),
+        (StampedOffset(0, 7), Reason.OTHER_AHEAD),
     ]
 
 

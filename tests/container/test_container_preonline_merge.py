@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.broker.merge import Place, Reason, Row, merge, places, table_of
+from understudy.broker.merge import Reason, Row, StampedOffset, merge, stamped, table_of
 
 KEY = "orders@readers"
 
@@ -14,7 +14,7 @@ KEY = "orders@readers"
 def decide(own: int | None, other: int | None) -> Row:
     mine = {} if own is None else {KEY: {0: own}}
     theirs = {} if other is None else {KEY: {0: other}}
-    (row,) = merge(places(mine), places(theirs))
+    (row,) = merge(stamped(mine), stamped(theirs))
     return row
 
 
@@ -47,31 +47,32 @@ def test_no_commit_of_either_side_is_lost(
 
 
 def test_the_cases_do_not_disturb_each_other_within_one_table() -> None:
-    own = places({"t@a": {0: 300, 1: 5}, "t@b": {0: 100}})
-    other = places({"t@a": {0: 100, 1: 50}, "t@b": {0: 400}, "t@c": {0: 1}})
+    own = stamped({"t@a": {0: 300, 1: 5}, "t@b": {0: 100}})
+    other = stamped({"t@a": {0: 100, 1: 50}, "t@b": {0: 400}, "t@c": {0: 1}})
     merged = {
-        key: {q: place.offset for q, place in queues.items()} for key, queues in table_of(merge(own, other)).items()
+        key: {queue: each.offset for queue, each in queues.items()}
+        for key, queues in table_of(merge(own, other)).items()
     }
     assert {"t@a": {0: 300, 1: 50}, "t@b": {0: 400}, "t@c": {0: 1}} == merged
 
 
 def test_a_deliberate_reset_wins_over_larger_offsets_of_before() -> None:
-    own = {KEY: {0: Place(0, 900)}}
-    other = {KEY: {0: Place(5_000, 10)}}  # reset to 0 at the acting slave, ten messages consumed since
+    own = {KEY: {0: StampedOffset(0, 900)}}
+    other = {KEY: {0: StampedOffset(5_000, 10)}}  # reset to 0 at the acting slave, ten messages consumed since
     (row,) = merge(own, other)
-    assert (Place(5_000, 10), Reason.OTHER_RESET, True) == (row.merged, row.reason, row.changed)
+    assert (StampedOffset(5_000, 10), Reason.OTHER_RESET, True) == (row.merged, row.reason, row.changed)
     (back,) = merge(other, own)
-    assert (Place(5_000, 10), Reason.OWN_RESET, False) == (back.merged, back.reason, back.changed)
+    assert (StampedOffset(5_000, 10), Reason.OWN_RESET, False) == (back.merged, back.reason, back.changed)
 
 
 tables = st.dictionaries(
     st.sampled_from(["t@a", "t@b", "u@a"]),
-    st.dictionaries(st.integers(0, 3), st.builds(Place, st.integers(0, 2), st.integers(0, 9)), max_size=4),
+    st.dictionaries(st.integers(0, 3), st.builds(StampedOffset, st.integers(0, 2), st.integers(0, 9)), max_size=4),
     max_size=3,
 )
 
 
-def merged(one: object, two: object) -> dict[str, dict[int, Place]]:
+def merged(one: object, two: object) -> dict[str, dict[int, StampedOffset]]:
     return table_of(merge(one, two))  # type: ignore[arg-type]  # tables, drawn above
 
 
@@ -83,8 +84,8 @@ def test_the_order_of_merging_does_not_matter(one: object, two: object, three: o
 
 
 @given(tables, tables)
-def test_nothing_goes_backwards_and_nothing_is_forgotten(one: dict[str, dict[int, Place]], two: object) -> None:
+def test_nothing_goes_backwards_and_nothing_is_forgotten(one: dict[str, dict[int, StampedOffset]], two: object) -> None:
     result = merged(one, two)
     for key, queues in one.items():
-        for queue, place in queues.items():
-            assert result[key][queue] >= place
+        for queue, offset in queues.items():
+            assert result[key][queue] >= offset

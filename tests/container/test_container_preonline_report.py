@@ -11,7 +11,7 @@ from container_ring import TOPIC, Ring, open_ring, run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.broker.merge import merge, places, table_of
+from understudy.broker.merge import merge, stamped, table_of
 from understudy.container.preonline.report import FORMER_MAX, Report, TakenOver, former_of
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
@@ -97,20 +97,20 @@ TABLE = st.dictionaries(st.sampled_from(["t@a", "t@b"]), st.dictionaries(st.inte
 def test_a_report_tells_what_was_there_first_and_what_is_there_now(
     own: dict[str, dict[int, int]], looks: list[dict[str, dict[int, int]]]
 ) -> None:
-    first, now = places(own), places(own)
+    first, now = stamped(own), stamped(own)
     found: TakenOver | None = None
     for other in looks:
-        rows = merge(now, places(other))
+        rows = merge(now, stamped(other))
         later = TakenOver(1, "s:1", 0, {"consumerOffsets": rows})
         found = later if found is None else found.again(later)
         now = {key: {**queues, **table_of(rows).get(key, {})} for key, queues in {**table_of(rows), **now}.items()}
     assert found is not None
     told = {(row.key, row.queue_id): row for row in found.rows}
     for key, queues in now.items():
-        for queue_id, place in queues.items():
+        for queue_id, offset in queues.items():
             before = first.get(key, {}).get(queue_id)
-            if before != place:
-                assert (told[key, queue_id].own, told[key, queue_id].merged) == (before, place)
+            if before != offset:
+                assert (told[key, queue_id].own, told[key, queue_id].merged) == (before, offset)
             elif (key, queue_id) in told:
                 assert not told[key, queue_id].changed
 
@@ -123,7 +123,7 @@ def test_reports_that_changed_nothing_are_not_kept(content: dict[str, Any] | Non
 def test_the_newest_former_reports_are_kept() -> None:
     content: dict[str, Any] | None = None
     for number in range(FORMER_MAX + 4):
-        rows = merge(places({}), places({"t@a": {0: 1}}))
+        rows = merge(stamped({}), stamped({"t@a": {0: 1}}))
         slaves = (TakenOver(1, "s:1", 0, {"consumerOffsets": rows}),)
         content = Report("b", str(number), number, number, slaves, "", former_of(content)).to_json()
     assert content is not None

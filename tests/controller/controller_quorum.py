@@ -24,7 +24,7 @@ from understudy.controller.raft.secret import Secret
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.controller.raft.trust import Trust
 from understudy.runtime.network import ByteStream
-from understudy.testkit.quorum.simulation import SECRET, CounterMachine, Outcome, QuorumHost, SimQuorum
+from understudy.testkit.quorum.simulation import SECRET, CounterMachine, QuorumHost, QuorumResult, SimQuorum
 
 
 class Quorum(SimQuorum):
@@ -46,7 +46,7 @@ class Quorum(SimQuorum):
 
 @asynccontextmanager
 async def quorum_of(size: int = 3, *, start: bool = True) -> AsyncIterator[Quorum]:
-    outcome = Outcome(0)
+    outcome = QuorumResult(0)
     async with trio.open_nursery() as nursery:
         quorum = Quorum(random.Random(size), nursery, size, outcome)
         quorum.features, quorum.listed = {}, ()

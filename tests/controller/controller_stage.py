@@ -30,7 +30,7 @@ from understudy.controller.raft.messages import (
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.network import ByteStream
 from understudy.runtime.signal import Signal
-from understudy.testkit.quorum.simulation import RAFT_PORT, Outcome, QuorumHost, SimQuorum
+from understudy.testkit.quorum.simulation import RAFT_PORT, QuorumHost, QuorumResult, SimQuorum
 from understudy.testkit.waiting import until
 
 ELECTION_MIN, ELECTION_MAX, HEARTBEAT = 0.4, 0.8, 0.1
@@ -164,7 +164,7 @@ def promising(message: PeerMessage) -> PeerMessage | None:
 @asynccontextmanager
 async def stage() -> AsyncIterator[Stage]:
     async with trio.open_nursery() as nursery:
-        quorum = TrustingQuorum(random.Random(3), nursery, 3, Outcome(0))
+        quorum = TrustingQuorum(random.Random(3), nursery, 3, QuorumResult(0))
         quorum.expects_stops = True
         host = quorum.hosts["n0"]
         members = [ScriptedMember(quorum, name) for name in ("n1", "n2")]

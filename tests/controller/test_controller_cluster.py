@@ -14,14 +14,14 @@ from understudy.controller.requests import EXPLAIN_MASTER, QUORUM_FACTS
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
-from understudy.testkit.quorum.controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
 from understudy.testkit.quorum.controllers_history import run_controllers_seed
 from understudy.testkit.waiting import until
 
 
 @asynccontextmanager
 async def cluster_of(groups: dict[str, int], *, size: int = 3, unclean: bool = False) -> AsyncIterator[SimControllers]:
-    outcome = ControllersOutcome(0)
+    outcome = ControllersResult(0)
     async with trio.open_nursery() as nursery:
         cluster = SimControllers(random.Random(1), nursery, outcome, groups, size)
         cluster.unclean = unclean

@@ -43,8 +43,8 @@ from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
-from understudy.testkit.quorum.controllers import API_PORT, ControllersOutcome, SimControllers
-from understudy.testkit.quorum.simulation import RAFT_PORT, CounterMachine, Outcome, SimQuorum
+from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
+from understudy.testkit.quorum.simulation import RAFT_PORT, CounterMachine, QuorumResult, SimQuorum
 from understudy.testkit.waiting import until
 
 LONG = "a name of 70 kB"
@@ -137,7 +137,7 @@ class TestFrames:
 def test_junk_on_the_members_port_closes_its_own_connection_only(junk: list[bytes], greet: bool) -> None:
     async def play() -> None:
         async with trio.open_nursery() as nursery:
-            quorum = SimQuorum(random.Random(1), nursery, 3, Outcome(0))
+            quorum = SimQuorum(random.Random(1), nursery, 3, QuorumResult(0))
             for host in quorum.hosts.values():
                 host.start()
             leader = await quorum.wait_leader(10)
@@ -280,7 +280,7 @@ async def _one(desk: Desk, code: int, ext: dict[str, str], body: bytes) -> None:
 @given(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=5))
 def test_junk_on_the_api_port_closes_its_own_connection_only(junk: list[bytes]) -> None:
     async def play() -> None:
-        outcome = ControllersOutcome(0)
+        outcome = ControllersResult(0)
         async with trio.open_nursery() as nursery:
             cluster = SimControllers(random.Random(1), nursery, outcome, {"a": 1}, 1)
             cluster.start()
@@ -347,7 +347,7 @@ def test_heartbeats_of_too_many_brokers_are_refused_and_the_known_go_on(monkeypa
 
 
 async def test_brokers_that_never_registered_are_forgotten_when_they_go(autojump_clock: MockClock) -> None:
-    outcome = ControllersOutcome(0)
+    outcome = ControllersResult(0)
     async with trio.open_nursery() as nursery:
         cluster = SimControllers(random.Random(1), nursery, outcome, {"a": 1}, 1)
         cluster.start()

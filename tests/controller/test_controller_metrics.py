@@ -18,7 +18,7 @@ from understudy.controller.meter import ControllerMeter
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.metrics import exposition
-from understudy.testkit.quorum.controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.waiting import until
 
@@ -55,7 +55,7 @@ class MeteredControllers(SimControllers):
 
 @asynccontextmanager
 async def metered(groups: dict[str, int]) -> AsyncIterator[MeteredControllers]:
-    outcome = ControllersOutcome(0)
+    outcome = ControllersResult(0)
     async with trio.open_nursery() as nursery:
         cluster = MeteredControllers(random.Random(2), nursery, outcome, groups, 3)
         cluster.start()
@@ -163,7 +163,7 @@ async def test_a_handler_that_fails_is_counted_as_failed(autojump_clock: MockClo
 
 
 async def test_nothing_is_served_unless_asked_for(autojump_clock: MockClock) -> None:
-    outcome = ControllersOutcome(0)
+    outcome = ControllersResult(0)
     async with trio.open_nursery() as nursery:
         cluster = SimControllers(random.Random(2), nursery, outcome, {"a": 1}, 1)
         cluster.start()

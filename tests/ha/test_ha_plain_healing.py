@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.ha import wire
-from understudy.ha.healing import Look, Outcome, Step, next_step
+from understudy.ha.healing import Look, LookResult, Step, next_step
 from understudy.runtime.network import ByteStream
 from understudy.testkit.sim.network import SimListener, SimNetwork
 
@@ -52,18 +52,18 @@ def test_a_log_without_a_hole_goes_on_at_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "step"),
+    ("result", "step"),
     [
         (None, Step.LOOK),
-        (Outcome(MASTER, 100, 500), Step.HEAL),
-        (Outcome(MASTER, 100, 500, "it begins at 4096"), Step.CONTINUE),
-        (Outcome("other:10912", 100, 500), Step.LOOK),
-        (Outcome(MASTER, 100, 400), Step.LOOK),
-        (Outcome(MASTER, 90, 500), Step.LOOK),
+        (LookResult(MASTER, 100, 500), Step.HEAL),
+        (LookResult(MASTER, 100, 500, "it begins at 4096"), Step.CONTINUE),
+        (LookResult("other:10912", 100, 500), Step.LOOK),
+        (LookResult(MASTER, 100, 400), Step.LOOK),
+        (LookResult(MASTER, 90, 500), Step.LOOK),
     ],
 )
-def test_only_the_master_that_was_looked_at_just_now_is_copied_from(outcome: Outcome | None, step: Step) -> None:
-    assert step is next_step(100, 500, MASTER, outcome)
+def test_only_the_master_that_was_looked_at_just_now_is_copied_from(result: LookResult | None, step: Step) -> None:
+    assert step is next_step(100, 500, MASTER, result)
 
 
 @given(st.binary(min_size=64, max_size=600), st.data())

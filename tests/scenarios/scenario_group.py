@@ -16,7 +16,7 @@ from understudy.broker import absence, lock_quorum, member_view, registering
 from understudy.broker.absence import Moment
 from understudy.broker.group_memory import GroupMemory
 from understudy.broker.member_view import Following, Notice, Own
-from understudy.broker.registering import Outcome
+from understudy.broker.registering import TellResult
 from understudy.broker.services import Service
 from understudy.container.acting import Situation, acts, services
 from understudy.container.preonline import handshake
@@ -184,12 +184,12 @@ class Group:
                 told = []
                 for name in action.servers:
                     server = self._server(broker, name)
-                    outcome = Outcome.MISSED if server is None else Outcome.TOOK
+                    result = TellResult.MISSED if server is None else TellResult.TOOK
                     if server is not None:
                         self._list(server, broker)
                         self._viewing(broker, member_view.Registered())
                         told.append(name)
-                    self._registering(broker, registering.Answered(name, outcome))
+                    self._registering(broker, registering.Answered(name, result))
                 if told:
                     self._say(broker, f"registers at {' '.join(told)}")
                 self._registering(broker, registering.Told(action.regular))
@@ -412,11 +412,11 @@ class Group:
                 other.locks[queue] = client
                 grants = {**grants, other.name: [key]}
         quorum = lock_quorum.quorum_of(len(self.brokers))
-        outcome = lock_quorum.decide([key], grants, quorum)
-        if outcome.returned:
+        result = lock_quorum.decide([key], grants, quorum)
+        if result.returned:
             for name in grants:
                 del self.brokers[int(name)].locks[queue]
-        verdict = "granted" if outcome.granted else "refused"
+        verdict = "granted" if result.granted else "refused"
         self._note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
 
     def _note(self, text: str) -> None:

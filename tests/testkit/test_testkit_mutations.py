@@ -10,7 +10,7 @@ import pytest
 
 from understudy.testkit.sim import mutations
 from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, read_mutations
-from understudy.testkit.sim.seeds import SeedOutcome
+from understudy.testkit.sim.seeds import SeedResult
 
 LISTED = read_mutations(Path(__file__).parents[2] / "bench" / "acting_mutations.toml")
 GAME = """
@@ -39,27 +39,27 @@ def test_names_of_mutations_tell_them_apart() -> None:
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], SeedOutcome]:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], SeedResult]:
     package = tmp_path / "toy_product"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "game.py").write_text(GAME)
     monkeypatch.setattr(mutations, "PRODUCT", package)
     monkeypatch.syspath_prepend(str(tmp_path))
-    found: Callable[[int], SeedOutcome] = importlib.import_module("toy_product.game").play
+    found: Callable[[int], SeedResult] = importlib.import_module("toy_product.game").play
     return found
 
 
-def test_a_seed_that_fails_only_with_the_mutation_notices_it(play: Callable[[int], SeedOutcome]) -> None:
+def test_a_seed_that_fails_only_with_the_mutation_notices_it(play: Callable[[int], SeedResult]) -> None:
     # seed 1 fails with and without
     assert hunt(LOWER, play, range(10), 2) == (4, "seed 4 is too large")
 
 
-def test_a_mutation_that_no_seed_notices_is_not_found(play: Callable[[int], SeedOutcome]) -> None:
+def test_a_mutation_that_no_seed_notices_is_not_found(play: Callable[[int], SeedResult]) -> None:
     assert hunt(LOWER, play, range(3), 1) is None
 
 
 @pytest.mark.parametrize("old", ["return 6", "seed"])
-def test_a_text_that_does_not_stand_there_once_is_refused(old: str, play: Callable[[int], SeedOutcome]) -> None:
+def test_a_text_that_does_not_stand_there_once_is_refused(old: str, play: Callable[[int], SeedResult]) -> None:
     with pytest.raises(MutationError, match="holds the text to be replaced"):
         hunt(Mutation("wrong", "game.py", old, ""), play, range(3), 1)

@@ -26,7 +26,7 @@ def test_a_normal_client_is_served_beside_an_attack(name: str) -> None:
     (kind,) = [kind for kind in chaos.KINDS if kind.name == name]
     verdict = chaos.attack(kind, Strength(0.5, 100, 1), LENIENT_MS)
     assert [] == verdict.faults, verdict.line()
-    assert len(verdict.seen.acknowledged) > 10
+    assert len(verdict.measured.acknowledged) > 10
 
 
 def test_a_full_disk_loses_nothing_that_was_acknowledged() -> None:

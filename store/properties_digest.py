@@ -21,7 +21,7 @@ _TAIL_POWER = 31 * 31
 _MASK = 0xFFFFFFFF
 
 
-class Seen(NamedTuple):
+class PropertiesDigest(NamedTuple):
     """What was found in the properties of one message, and how others can share it.
 
     Attributes:
@@ -42,10 +42,10 @@ class Seen(NamedTuple):
     hash_before: int = 0
 
 
-NOTHING_SEEN = Seen(0, [])
+NO_PROPERTIES = PropertiesDigest(0, [])
 
 
-def shareable(field: bytes, code: int, hashes: list[int], hash_prefix: int) -> Seen:
+def shareable(field: bytes, code: int, hashes: list[int], hash_prefix: int) -> PropertiesDigest:
     """Return what was found in one message, made ready for others.
 
     Args:
@@ -56,7 +56,7 @@ def shareable(field: bytes, code: int, hashes: list[int], hash_prefix: int) -> S
     """
     unique = find_property(field, UNIQ_KEY, 2)
     if unique is None or len(unique) <= 2 or not unique.isalnum() or KEYS in field or field.count(UNIQ_KEY) != 1:
-        return Seen(code, hashes)
+        return PropertiesDigest(code, hashes)
     tail_at = field.find(UNIQ_KEY, 2) + len(UNIQ_KEY) + len(unique) - 2
     hash_before = unsigned_hash(unique[:-2], hash_prefix) * _TAIL_POWER & _MASK
-    return Seen(code, hashes, tail_at, len(field), field[:tail_at], field[tail_at + 2 :], hash_before)
+    return PropertiesDigest(code, hashes, tail_at, len(field), field[:tail_at], field[tail_at + 2 :], hash_before)
