@@ -9,6 +9,8 @@ import attrs
 import trio
 
 from understudy.ha import replicas, wire
+from understudy.ha.conversation import HANDSHAKE_SECONDS, Conversation, PlainConversation
+from understudy.ha.flow import Flow
 from understudy.ha.replicas import Replica
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
@@ -22,7 +24,6 @@ _FRAMES_PER_WRITE = 16
 _RECEIVE_BYTES = 4096
 _CLOSE_GRACE_SECONDS = 1.0
 _PATIENCE_STEP_S = 0.5  # a deadline that moves with every report would cost more than the report
-_HANDSHAKE_SECONDS = 1.0  # for the second half of a frame that was one write
 
 
 @attrs.frozen
@@ -54,6 +55,7 @@ class HaMaster:
         host: address to listen on.
         port: HA port, 0 for a free one.
         listener: the port when it is already taken; *host* and *port* do not matter then.
+        converse: makes what speaks the protocol on a new connection.
 
     Attributes:
         acknowledged: called after a slave's report moved its offset; waiting sends look again.
@@ -68,7 +70,9 @@ class HaMaster:
         host: str,
         port: int,
         listener: Listener | None = None,
+        converse: Callable[[], Conversation] = PlainConversation,
     ) -> None:
+        self._converse = converse
         self._world = world
         self._store = store
         self._settings = settings
@@ -102,10 +106,14 @@ class HaMaster:
                 slave.replica.acknowledged,
                 slave.next_offset,
                 slave.flow.last_second,
-                slave.replica.known and end - slave.replica.acknowledged < self._settings.max_gap_bytes,
+                slave.replica.known and self._in_sync(slave, end),
             )
             for slave in self._slaves.values()
         ]
+
+    def _in_sync(self, slave: _Slave, end: int) -> bool:
+        told = slave.conversation.in_sync
+        return end - slave.replica.acknowledged < self._settings.max_gap_bytes if told is None else told
 
     def heard_within(self, seconds: float) -> int:
         """Return how many connected slaves said something in the last *seconds* and get what is sent to them."""
@@ -186,7 +194,7 @@ class HaMaster:
     async def _serve(self, stream: ByteStream) -> None:
         self._next_number += 1
         number = self._next_number
-        slave = self._slaves[number] = _Slave(stream.peer[0], stream.peer[1], _Flow(self._world))
+        slave = self._slaves[number] = _Slave(*stream.peer[:2], Flow(self._world), self._converse())
         log.info("slave connected", peer=slave.address)
         self._tell(self.membership_changed)
         why = "stopped by this side"
@@ -199,6 +207,7 @@ class HaMaster:
             why = "broken by the peer or the network"
         finally:
             del self._slaves[number]
+            slave.conversation.ended()
             self._left(slave)
             log.info("slave gone", peer=slave.address, acknowledged=slave.replica.acknowledged, why=why)
             self._tell(self.membership_changed)
@@ -212,22 +221,25 @@ class HaMaster:
 
     async def _read(self, stream: ByteStream, slave: _Slave) -> str:
         """Take reports until the connection must end; return why."""
-        reader, clock = wire.ReportReader(), self._world.clock
+        conversation, clock = slave.conversation, self._world.clock
         ends = clock.monotonic() + self._patience_s  # of this clock, which the scope's deadline need not be
         with clock.move_on_after(self._patience_s) as patience:
             while True:
                 data: bytes | None = None
-                if reader.undecided:
-                    with clock.move_on_after(_HANDSHAKE_SECONDS):
+                if conversation.undecided:
+                    with clock.move_on_after(HANDSHAKE_SECONDS):
                         data = await stream.receive_some(_RECEIVE_BYTES)
                 else:
                     data = await stream.receive_some(_RECEIVE_BYTES)
                 if data == b"":
                     return "closed by the slave"
-                why = self._take(slave, reader, data)
+                why = self._take(slave, data)
                 if why:
                     log.error("slave refused", peer=slave.address, why=why)
                     return why
+                if conversation.reply and not slave.started.is_set():  # after that the writer has the stream
+                    reply, conversation.reply = conversation.reply, b""
+                    await stream.send_all(reply)
                 late_s = ends - slave.heard_at - self._patience_s
                 if not 0 <= late_s <= _PATIENCE_STEP_S:
                     patience.deadline += _PATIENCE_STEP_S - late_s
@@ -238,15 +250,16 @@ class HaMaster:
     def _patience_s(self) -> float:
         return self._settings.housekeeping_ms / 1000
 
-    def _take(self, slave: _Slave, reader: wire.ReportReader, data: bytes | None) -> str:
+    def _take(self, slave: _Slave, data: bytes | None) -> str:
         """Take what a slave sent, ``None`` when the rest of a frame did not come; return why it is refused."""
         slave.heard_at = self._world.clock.monotonic()
         try:
-            offset = reader.settle() if data is None else reader.feed(data)
+            offset = slave.conversation.feed(data)
             if offset is None:
                 return ""
-            before = slave.replica
-            slave.replica = replicas.reported(before, offset, self._store.max_physical_offset)
+            before, end = slave.replica, self._store.max_physical_offset
+            slave.replica = replicas.reported(before, offset, end)
+            slave.conversation.reported(offset, end)
         except (wire.WireError, replicas.AheadError) as error:
             return str(error)
         if not before.known:
@@ -269,7 +282,7 @@ class HaMaster:
             store.min_physical_offset,
             store.max_physical_offset,
             settings.file_bytes,
-            whole_log=settings.whole_log,
+            whole_log=slave.conversation.whole_log(settings),
         )
         first = max(store.min_physical_offset, 0)
         if start < first:
@@ -289,16 +302,17 @@ class HaMaster:
                 parts, size = self._next_frames(slave)
                 if parts:
                     slave.waits_since = min(slave.waits_since, clock.monotonic())
+                    slave.conversation.sent(self._store.max_physical_offset)
                     await _send(stream, parts)
                     slave.next_offset += size
-                    slave.flow.count(size + wire.HEADER_BYTES)
+                    slave.flow.count(size + len(parts[0]))
                     last_write = clock.monotonic()
                     if self._store.max_physical_offset > slave.next_offset:
                         await trio.lowlevel.checkpoint()
                         continue
             due = last_write + settings.heartbeat_ms / 1000
             if clock.monotonic() >= due:
-                await stream.send_all(wire.header(slave.next_offset, 0))
+                await stream.send_all(slave.conversation.header(slave.next_offset, 0))
                 last_write = clock.monotonic()
                 continue
             if self._store.max_physical_offset > slave.next_offset:  # flow control holds it back
@@ -311,11 +325,13 @@ class HaMaster:
         """Return the frames that may be sent now as buffers, and how many bytes of log they hold."""
         parts: list[bytes | memoryview] = []
         size, allowed = 0, slave.flow.allowance(self._settings.bytes_per_second)
+        conversation, batch_bytes = slave.conversation, self._settings.batch_bytes
         while len(parts) < 2 * _FRAMES_PER_WRITE and allowed > 0:
-            body = self._store.slice(slave.next_offset + size, min(self._settings.batch_bytes, allowed))
+            offset = slave.next_offset + size
+            body = self._store.slice(offset, min(batch_bytes, allowed, conversation.bytes_until_border(offset)))
             if not body:
                 break
-            parts += (wire.header(slave.next_offset + size, len(body)), body)
+            parts += (conversation.header(offset, len(body)), body)
             size += len(body)
             allowed -= len(body)
         return parts, size
@@ -342,10 +358,11 @@ async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
 
 
 class _Slave:
-    def __init__(self, host: str, port: int, flow: _Flow) -> None:
+    def __init__(self, host: str, port: int, flow: Flow, conversation: Conversation) -> None:
         self.host = host
         self.address = f"{host}:{port}"
         self.flow = flow
+        self.conversation = conversation
         self.replica = Replica()
         self.next_offset = -1
         self.started = trio.Event()
@@ -359,38 +376,3 @@ class _Slave:
     def heard(self, now: float, seconds: float) -> bool:
         """Return whether it said something in the last *seconds* and gets what is sent to it."""
         return self.heard_at >= now - seconds and not self.stalled(now, seconds)
-
-
-class _Flow:
-    """Bytes per second, and what is left of this second."""
-
-    UNLIMITED = 1 << 62
-
-    def __init__(self, world: World) -> None:
-        self._clock = world.clock
-        self._second = -1
-        self._counted = 0
-        self._before = 0
-
-    def _turn(self) -> None:
-        second = int(self._clock.monotonic())
-        if second != self._second:
-            self._before = self._counted if second == self._second + 1 else 0
-            self._second, self._counted = second, 0
-
-    def count(self, size: int) -> None:
-        self._turn()
-        self._counted += size
-
-    def allowance(self, bytes_per_second: int | None) -> int:
-        self._turn()
-        return self.UNLIMITED if bytes_per_second is None else max(bytes_per_second - self._counted, 0)
-
-    def seconds_to_next(self) -> float:
-        now = self._clock.monotonic()
-        return max(int(now) + 1 - now, 0.001)
-
-    @property
-    def last_second(self) -> int:
-        self._turn()
-        return self._before

@@ -29,7 +29,7 @@ from understudy.container.preonline.handshake import (
 from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
 from understudy.container.preonline.tables import compare, former, keep
-from understudy.ha.slave import HaState
+from understudy.ha.following import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger

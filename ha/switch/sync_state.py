@@ -1,10 +1,10 @@
 """Who is in sync with a master that a controller elected: the sync-state set, and what it decides. Pure.
 
 The controller keeps the set and elects from it. The master asks for changes: a slave that has caught up comes in, one
-that lags or is gone goes out. Until the controller has answered, either set may be the one it elects from:
+that lags or is gone goes out. Until the controller has answered, any of them may be the one it elects from:
 
-* a message of which *every* replica must have a copy needs those of both sets;
-* who may be counted as *one of several* copies is in both: whoever is only in one of them may not be electable.
+* a message of which *every* replica must have a copy needs those of all sets that were asked for;
+* who may be counted as *one of several* copies is in all of them: whoever is only in some may not be electable.
 
 A learner copies, but is never counted. A slave counts once, however often it is connected.
 
@@ -73,33 +73,45 @@ class SyncState:
         own_id: the master's persistent id; always a member.
         accepted: what the controller accepted last.
         set_epoch: counts its changes.
-        wanted: what the controller was asked for and has not answered; ``None`` when nothing is open.
+        open: what the controller was asked for and may accept yet, each set once, the newest last.
     """
 
     own_id: int
     accepted: frozenset[int]
     set_epoch: int = 0
-    wanted: frozenset[int] | None = None
+    open: tuple[frozenset[int], ...] = ()
+
+    @property
+    def latest(self) -> frozenset[int]:
+        """The set that was asked for last; the accepted one when nothing is open."""
+        return self.open[-1] if self.open else self.accepted
 
     @property
     def everybody(self) -> frozenset[int]:
         """All that may be in the controller's set now."""
-        return self.accepted if self.wanted is None else self.accepted | self.wanted
+        return self.accepted.union(*self.open)
 
     @property
     def electable(self) -> frozenset[int]:
-        """All that are in the controller's set, whichever of the two it has."""
-        return self.accepted if self.wanted is None else self.accepted & self.wanted
+        """All that are in the controller's set, whichever it has."""
+        return self.accepted.intersection(*self.open)
 
     def asked(self, members: frozenset[int]) -> SyncState:
-        """Return it after the controller was asked for *members*."""
-        return attrs.evolve(self, wanted=None if members == self.accepted else members)
+        """Return it after the controller was asked for *members*; what it was asked for before may still come true."""
+        if not self.open and members == self.accepted:
+            return self
+        return attrs.evolve(self, open=(*(each for each in self.open if each != members), members))
 
     def answered(self, members: frozenset[int], set_epoch: int) -> SyncState:
-        """Return it after the controller said its set; one that is older than the known one changes nothing."""
+        """Return it after the controller said its set; one that is older than the known one changes nothing.
+
+        What was asked for before the set that was accepted is settled with it, what was asked for later is not.
+        """
         if set_epoch < self.set_epoch:
             return self
-        return SyncState(self.own_id, members | {self.own_id}, set_epoch)
+        members = members | {self.own_id}
+        later = self.open[self.open.index(members) + 1 :] if members in self.open else self.open
+        return SyncState(self.own_id, members, set_epoch, () if set(later) <= {members} else later)
 
 
 def after_report(
@@ -114,7 +126,7 @@ def after_report(
         confirm_offset: what it must have (bytes): nothing that readers have seen may be missing to a member.
         epoch_start: where the master's own epoch begins (bytes); below it the slave's log may still differ.
     """
-    members = state.accepted if state.wanted is None else state.wanted
+    members = state.latest
     reached = follower.acknowledged >= max(confirm_offset, epoch_start, follower.mark)
     if follower.learner or broker_id in members or not reached or follower.caught_up == -math.inf:
         return members
@@ -133,13 +145,12 @@ def after_look(
         now: monotonic seconds.
         patience_s: ``haMaxTimeSlaveNotCatchup`` in seconds.
     """
-    members = state.accepted if state.wanted is None else state.wanted
     stays = {
         broker_id
         for broker_id, follower in followers.items()
         if not follower.learner and not follower.lags(master_end, now, patience_s)
     }
-    return frozenset((members & stays) | {state.own_id})
+    return frozenset((state.latest & stays) | {state.own_id})
 
 
 def confirm_offset(

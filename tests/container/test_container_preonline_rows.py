@@ -11,7 +11,7 @@ from container_ring import TOPIC, Ring, lock, open_ring, reading, run
 
 from understudy.broker.broker import Broker
 from understudy.format.json_dialect import loads
-from understudy.ha.slave import HaState
+from understudy.ha.following import HaState
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode

@@ -61,7 +61,12 @@ def test_what_counts_while_the_controller_has_not_answered() -> None:
     assert (70, 90) == (copied_by_all(growing, followers, 100), copied_by(growing, followers, 100, 2))
     assert growing.answered(frozenset({1, 2, 3, 4}), 5) == SyncState(1, frozenset({1, 2, 3, 4}), 5)
     assert growing == growing.answered(frozenset({1}), 3), "an old answer"
-    assert THREE == growing.asked(frozenset({1, 2, 3}))
+    back = growing.asked(frozenset({1, 2, 3}))
+    assert frozenset({1, 2, 3, 4}) == back.everybody, "what was asked for first may be accepted yet"
+    assert frozenset({1, 2, 3, 4}) == back.answered(frozenset({1, 2, 3, 4}), 5).everybody
+    assert frozenset({1, 2, 3}) == back.answered(frozenset({1, 2, 3, 4}), 5).electable
+    assert () == back.answered(frozenset({1, 2, 3, 4}), 5).answered(frozenset({1, 2, 3}), 6).open
+    assert THREE == THREE.asked(frozenset({1, 2, 3}))
 
 
 @pytest.mark.covers("R232")
@@ -83,8 +88,8 @@ def test_the_confirm_offset() -> None:
 def test_what_is_copied_is_with_enough_of_whichever_set_the_controller_has(
     accepted: frozenset[int], wanted: frozenset[int] | None, followers: dict[int, Follower], copies: int
 ) -> None:
-    state = SyncState(1, accepted | {1}, 1, None if wanted is None else wanted | {1})
-    sets = [state.accepted] if state.wanted is None else [state.accepted, state.wanted]
+    state = SyncState(1, accepted | {1}, 1, () if wanted is None else (wanted | {1},))
+    sets = [state.accepted, *state.open]
 
     def having(members: frozenset[int], offset: int) -> int:
         counted = [each for key, each in followers.items() if key in members and key != 1 and not each.learner]

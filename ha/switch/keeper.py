@@ -1,0 +1,219 @@
+"""A master's sync-state set as it lives: slaves report, and what should be asked and what is confirmed follows.
+
+The rules are in :mod:`understudy.ha.switch.sync_state`; this holds their state for one term of one master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from understudy.ha.settings import HaParameters, ReplicatedLog
+from understudy.ha.switch import sync_state
+from understudy.ha.switch.epoch_file import EpochFile
+from understudy.ha.switch.epochs import EpochEntry
+from understudy.ha.switch.frames import MasterHandshake, Report, SlaveFrameReader, SlaveHandshake, header
+from understudy.ha.switch.settings import SwitchSettings
+from understudy.ha.switch.sync_state import Follower, SyncState
+from understudy.ha.wire import WireError
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
+
+log = get_logger("ha.sync_state")
+
+EVERYBODY = 1 << 30
+"""The number of copies that stands for all of the sync-state set (``allAckInSyncStateSet``)."""
+
+
+class SyncStateKeeper:
+    """The sync-state set of one master.
+
+    Args:
+        clock: monotonic time.
+        store: the log that slaves get.
+        history: its epochs.
+        settings: may change while it runs.
+        own_id: the master's persistent id.
+        confirmed: the confirm offset (bytes) until now.
+
+    Attributes:
+        state: the set. Before the controller has said it, the master alone.
+        wanted: called with the set that the controller should be asked for, whenever that changes; must not wait.
+        confirm_changed: called with the confirm offset in bytes whenever it has moved.
+        fenced: no slave is served, for another one may be master.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        store: ReplicatedLog,
+        history: EpochFile,
+        settings: SwitchSettings,
+        own_id: int,
+        confirmed: int,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self.history = history
+        self._settings = settings
+        self._confirmed = confirmed
+        self._followers: dict[int, Follower] = {}
+        self._newest: dict[int, SwitchConversation] = {}
+        self.state = SyncState(own_id, frozenset({own_id}))
+        self.wanted: list[Callable[[frozenset[int]], None]] = []
+        self.confirm_changed: list[Callable[[int], None]] = []
+        self.fenced = False
+
+    # --- what a broker asks --------------------------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to where readers may see the log, in bytes."""
+        return sync_state.confirm_offset(
+            self.state,
+            self._followers,
+            self._store.max_physical_offset,
+            self._confirmed,
+            all_must_ack=self._settings.all_must_ack,
+        )
+
+    def copied(self, copies: int) -> int:
+        """Return the offset in bytes before which *copies* replicas have everything; :data:`EVERYBODY` for all."""
+        end = self._store.max_physical_offset
+        if copies == EVERYBODY:
+            return sync_state.copied_by_all(self.state, self._followers, end)
+        return sync_state.copied_by(self.state, self._followers, end, copies)
+
+    def accepted(self, members: frozenset[int], set_epoch: int) -> None:
+        """Take what the controller says the set is."""
+        before, self.state = self.state, self.state.answered(members, set_epoch)
+        if before.accepted != self.state.accepted:
+            log.info("sync-state set", members=sorted(self.state.accepted), set_epoch=set_epoch)
+        self._confirm()
+
+    def look(self) -> frozenset[int]:
+        """Return the set that is right now; the controller is to be asked for it when it is not the one in force."""
+        now = self._clock.monotonic()
+        members = sync_state.after_look(
+            self.state, self._followers, self._store.max_physical_offset, now, self._settings.patience_s
+        )
+        self.state = self.state.asked(members)
+        self._confirm()
+        return members
+
+    # --- what slaves say -----------------------------------------------------------------------------------------
+
+    def converse(self) -> SwitchConversation:
+        """Return what speaks with a slave that has just connected."""
+        return SwitchConversation(self)
+
+    def greeted(self, conversation: SwitchConversation, handshake: SlaveHandshake) -> MasterHandshake:
+        """Take the first frame of a slave; its former connections count no more.
+
+        Raises:
+            WireError: it is not served.
+        """
+        if self.fenced:
+            raise WireError("this broker does not know whether it is still the master; the slave is to ask again")
+        if handshake.broker_id == self.state.own_id:
+            raise WireError(f"the slave has broker id {handshake.broker_id}, which is this master's own")
+        self._newest[handshake.broker_id] = conversation
+        self._followers[handshake.broker_id] = Follower(learner=handshake.learner)
+        end = self._store.max_physical_offset
+        return MasterHandshake(end, self.history.epochs.within(end))
+
+    def sent(self, conversation: SwitchConversation, broker_id: int, master_end: int) -> None:
+        """Take note that a slave is sent something."""
+        if self._newest.get(broker_id) is conversation:
+            self._followers[broker_id] = self._followers[broker_id].sent(master_end, self._clock.monotonic())
+
+    def reported(self, conversation: SwitchConversation, broker_id: int, offset: int, master_end: int) -> None:
+        """Take a slave's report."""
+        if self._newest.get(broker_id) is not conversation:
+            return
+        follower = self._followers[broker_id].reported(offset, master_end, self._clock.monotonic())
+        self._followers[broker_id] = follower
+        last = self.history.epochs.entries[-1:]
+        start = last[0].start if last else 0
+        self._ask(sync_state.after_report(self.state, broker_id, follower, self.confirm_offset, start))
+        self._confirm()
+
+    def ended(self, conversation: SwitchConversation, broker_id: int) -> None:
+        """Take note that a slave is gone: it leaves the set at once."""
+        if self._newest.get(broker_id) is conversation:
+            del self._newest[broker_id], self._followers[broker_id]
+            self._ask(self.state.latest - {broker_id})
+
+    def _ask(self, members: frozenset[int]) -> None:
+        if members == self.state.latest:
+            return
+        self.state = self.state.asked(members)
+        for callback in self.wanted:
+            callback(members)
+
+    def _confirm(self) -> None:
+        now = self.confirm_offset
+        if now != self._confirmed:
+            self._confirmed = now
+            for callback in self.confirm_changed:
+                callback(now)
+
+
+class SwitchConversation:
+    """Controller mode on one connection: a handshake with epochs, then frames of one epoch each."""
+
+    undecided = False
+
+    def __init__(self, keeper: SyncStateKeeper) -> None:
+        self._keeper = keeper
+        self._reader = SlaveFrameReader()
+        self._handshake: SlaveHandshake | None = None
+        self._transferring = False
+        self.reply = b""
+
+    @property
+    def in_sync(self) -> bool:
+        return self._handshake is not None and self._handshake.broker_id in self._keeper.state.accepted
+
+    def feed(self, data: bytes | None) -> int | None:
+        offset = None
+        for frame in self._reader.feed(data or b""):
+            if isinstance(frame, Report):
+                if self._handshake is None:
+                    raise WireError("the slave reports before its handshake")
+                offset = frame.offset if offset is None else max(offset, frame.offset)
+                self._transferring = True
+                continue
+            if self._transferring:
+                raise WireError("the slave begins a second handshake in the middle of the transfer")
+            self._handshake = frame
+            self.reply = self._keeper.greeted(self, frame).to_bytes()
+        return offset
+
+    def whole_log(self, settings: HaParameters) -> bool:
+        return self._handshake is None or not self._handshake.last_file_only
+
+    def bytes_until_border(self, offset: int) -> int:
+        epochs = self._keeper.history.epochs
+        entry = epochs.at(offset)
+        return (
+            (epochs.entries[0].start if epochs else offset + (1 << 62)) - offset
+            if entry is None
+            else (epochs.end_of(entry) - offset)
+        )
+
+    def header(self, offset: int, body_bytes: int) -> bytes:
+        epochs = self._keeper.history.epochs
+        entry = epochs.at(offset) or (epochs.entries[0] if epochs else EpochEntry(0, 0))
+        return header(offset, body_bytes, entry, self._keeper.confirm_offset)
+
+    def sent(self, master_end: int) -> None:
+        if self._handshake is not None:
+            self._keeper.sent(self, self._handshake.broker_id, master_end)
+
+    def reported(self, offset: int, master_end: int) -> None:
+        if self._handshake is not None:
+            self._keeper.reported(self, self._handshake.broker_id, offset, master_end)
+
+    def ended(self) -> None:
+        if self._handshake is not None:
+            self._keeper.ended(self, self._handshake.broker_id)

@@ -1,0 +1,37 @@
+"""What a user may set about replication in controller mode."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+
+
+class SwitchSettings(Protocol):
+    """Settings as both sides read them, anew each time: see :class:`SwitchValues`."""
+
+    @property
+    def all_must_ack(self) -> bool: ...
+    @property
+    def patience_s(self) -> float: ...
+    @property
+    def last_file_only(self) -> bool: ...
+    @property
+    def learner(self) -> bool: ...
+
+
+@attrs.define
+class SwitchValues:
+    """Settings that stand by themselves; mutable, so that a change is seen at once.
+
+    Attributes:
+        all_must_ack: readers see, and sends wait for, what the whole sync-state set has (``allAckInSyncStateSet``).
+        patience_s: how long a member may lag before it leaves the set (``haMaxTimeSlaveNotCatchup``), in seconds.
+        last_file_only: an empty slave begins with the master's last file (``syncFromLastFile``).
+        learner: this slave copies and is never counted (``asyncLearner``).
+    """
+
+    all_must_ack: bool = False
+    patience_s: float = 15.0
+    last_file_only: bool = False
+    learner: bool = False
