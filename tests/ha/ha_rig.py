@@ -65,6 +65,11 @@ class Log:
     async def finish(self) -> None:
         self.hole = None
 
+    async def truncate(self, offset: int) -> int:
+        gone = max(self.max_physical_offset - offset, 0)
+        del self.data[offset - self.base :]
+        return gone
+
     def append(self, data: bytes) -> None:
         self.data += data
         for callback in self.grown:

@@ -1,0 +1,214 @@
+"""The slave's side in controller mode: cuts what its master never had, then appends what the master sends.
+
+One connection: our handshake, the master's with its epochs, the cut, our report, the log. What is cut is decided by
+:func:`understudy.ha.switch.epochs.common_end` alone, and the end of what stays is compared byte by byte with the
+master's before anything follows it: a history that lies (a damaged file, a store of another group) is found out there.
+
+Order on the disk: first the history forgets an epoch, then the log its bytes; first the history knows an epoch, then
+the log gets its bytes. So a stop in between leaves bytes that count as of too old an epoch, never of too new a one.
+
+Source: AutoSwitchHAClient.java. Differs: the first report follows the handshake at once (the reference waits for its
+heartbeat, 5 s); the whole list of epochs is learned from the handshake, where the reference notes only those it sees in
+frames and so can miss some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from understudy.ha import wire
+from understudy.ha.continuity import MismatchError, check_continues
+from understudy.ha.following import HaState, Line, MasterFollower
+from understudy.ha.overlap import end_of
+from understudy.ha.settings import ContinuedLog, HaParameters
+from understudy.ha.switch import frames
+from understudy.ha.switch.epoch_file import EpochFile
+from understudy.ha.switch.epochs import EpochError, Epochs, common_end
+from understudy.ha.switch.frames import EpochTransfer, MasterHandshake, SlaveHandshake
+from understudy.ha.switch.settings import SwitchSettings
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import ByteStream
+from understudy.runtime.world import World
+
+log = get_logger("ha.slave")
+
+HANDSHAKE_SECONDS = 5.0
+"""How long a master may take to answer the handshake."""
+
+Frame = MasterHandshake | EpochTransfer
+
+
+class CutLog(ContinuedLog, Protocol):
+    """The part of a message store that is needed here; offsets are bytes."""
+
+    async def truncate(self, offset: int) -> int: ...
+
+
+class SwitchSlave(MasterFollower[Frame]):
+    """Copies the log of an elected master.
+
+    Args:
+        world: clock and network.
+        store: the log that is written.
+        settings: of every slave; may change while it runs.
+        history: the epochs of the log.
+        switch_settings: of controller mode; may change while it runs.
+        own_id: our persistent id.
+
+    Attributes:
+        confirm_changed: called with the confirm offset in bytes whenever the master says it.
+    """
+
+    _store: CutLog
+
+    def __init__(
+        self,
+        world: World,
+        store: CutLog,
+        settings: HaParameters,
+        history: EpochFile,
+        switch_settings: SwitchSettings,
+        own_id: int,
+    ) -> None:
+        super().__init__(world, store, settings)
+        self._history = history
+        self._switch = switch_settings
+        self._own_id = own_id
+        self.confirm_changed: list[Callable[[int], None]] = []
+
+    def _report_frame(self, offset: int) -> bytes:
+        return frames.Report(offset).to_bytes()
+
+    async def _exchange(self, stream: ByteStream, address: str) -> str:
+        self._enter(HaState.HANDSHAKE)
+        line: Line[Frame] = Line(stream, frames.MasterFrameReader(), self._world.clock.monotonic())
+        hello = SlaveHandshake(self._own_id, self._switch.last_file_only, self._switch.learner)
+        await stream.send_all(hello.to_bytes())
+        line.last_write = self._world.clock.monotonic()
+        line.reported = self._store.max_physical_offset
+        greeting: list[Frame] | str | None = None
+        with self._world.clock.move_on_after(HANDSHAKE_SECONDS):
+            greeting = await self._frames(line)
+        if greeting is None:
+            return f"the master did not answer the handshake within {HANDSHAKE_SECONDS:.0f} s"
+        if isinstance(greeting, str):
+            return f"{greeting} before it answered the handshake: it is no master, or does not know it yet"
+        if not isinstance(greeting[0], MasterHandshake):
+            raise wire.WireError("the master begins without a handshake")
+        await self._cut(greeting[0])
+        self._enter(HaState.TRANSFER)
+        return await self._copy(line, greeting[0].epochs, greeting[1:])
+
+    async def _cut(self, master: MasterHandshake) -> None:
+        """Cut what the master does not have from our log.
+
+        Raises:
+            MismatchError: no part of our log is known to be of the master's.
+        """
+        end = self._store.max_physical_offset
+        if self._is_empty():
+            await self._history.save(Epochs())
+            return
+        if not self._history.epochs:
+            return  # a log of plain replication: its end is compared, nothing of it is cut
+        common = common_end(self._history.epochs, end, master.epochs, master.end)
+        if common is None:
+            raise MismatchError(
+                f"our log ({_named(self._history.epochs)}, up to {end}) and the master's ({_named(master.epochs)}, up "
+                f"to {master.end}) have no epoch in common: nothing was cut. To follow this master, move this store "
+                "away and start again"
+            )
+        if common < max(self._store.min_physical_offset, 0):
+            raise MismatchError(
+                f"our log begins at {self._store.min_physical_offset}, after {common}, where it parts from the "
+                "master's: nothing was cut. To follow this master, move this store away and start again"
+            )
+        if common < end:
+            log.warning("what this master never had is cut", ours=end, common=common, epochs=_named(master.epochs))
+            await self._history.save(self._history.epochs.cut_at(common))
+            try:
+                await self._store.truncate(common)
+            except ValueError as error:
+                raise MismatchError(f"our log cannot be cut at {common}: {error}") from None
+
+    async def _copy(self, line: Line[Frame], known: Epochs, first: Sequence[Frame]) -> str:
+        """Append what comes; return why the connection ended."""
+        store = self._store
+        overlap = None if self._is_empty() or store.hole is not None else end_of(store, self._settings.file_bytes)
+        await self._report(
+            line, 0 if self._is_empty() else store.max_physical_offset if overlap is None else overlap.position
+        )
+        asked_at, incoming = line.last_write, list(first)
+        while True:
+            if not incoming:
+                received = await self._frames(line)
+                if isinstance(received, str):
+                    return received
+                incoming = received
+            transfers, incoming = _transfers(incoming), []
+            known = _with_new_epochs(known, transfers)
+            plain = [wire.Transfer(each.offset, each.body) for each in transfers if each.offset >= 0]
+            if overlap is not None:
+                plain = overlap.take(plain, line.last_read - asked_at)
+                if not plain:
+                    if line.reported < overlap.end:
+                        await self._report(line, overlap.end)
+                    continue
+                overlap = None
+            check_continues(plain, store.max_physical_offset, known=not self._is_empty())
+            confirmed = transfers[-1].confirm_offset
+            for transfer in wire.joined(plain):
+                await self._append(transfer, known, confirmed)
+            self._tell_confirmed(confirmed)
+            if store.max_physical_offset > line.reported and not self._is_empty():
+                await self._report(line, store.max_physical_offset)
+
+    async def _append(self, transfer: wire.Transfer, known: Epochs, confirmed: int) -> None:
+        self.continued_at = self._world.clock.monotonic()
+        self._refusals = 0
+        if not transfer.body:
+            return
+        ours = self._history.epochs
+        reached = known.cut_at(transfer.offset + len(transfer.body))
+        if reached.last_epoch > ours.last_epoch:
+            news = tuple(entry for entry in reached if entry.epoch > ours.last_epoch)
+            await self._history.save(Epochs((*ours.entries, *news)))
+        self._tell_confirmed(confirmed)  # first: what may be seen at once need not be held back
+        try:
+            self._store.append_raw(transfer.offset, transfer.body)
+        except ValueError as error:
+            raise MismatchError(f"the master sends from {transfer.offset}: {error}") from None
+
+    def _tell_confirmed(self, offset: int) -> None:
+        for callback in self.confirm_changed:
+            callback(offset)
+
+
+def _transfers(received: Sequence[Frame]) -> list[EpochTransfer]:
+    found = [each for each in received if isinstance(each, EpochTransfer)]
+    if len(found) < len(received):
+        raise wire.WireError("the master begins a second handshake in the middle of the transfer")
+    return found
+
+
+def _with_new_epochs(known: Epochs, transfers: Sequence[EpochTransfer]) -> Epochs:
+    """Return *known* with what the heads of frames say of later epochs.
+
+    The last frame of an epoch already bears the number of the next one, with a Java master.
+
+    Raises:
+        WireError: it is no history.
+    """
+    for each in transfers:
+        if each.epoch > known.last_epoch and each.epoch_start >= 0:
+            try:
+                known = known.begun(each.epoch, each.epoch_start)
+            except EpochError as error:
+                raise wire.WireError(f"the master's epochs: {error}") from None
+    return known
+
+
+def _named(epochs: Epochs) -> str:
+    rows = [f"{entry.epoch} from {entry.start}" for entry in epochs.entries[-3:]]
+    return f"epochs {', '.join(rows)}" if rows else "no epochs"

@@ -1,0 +1,235 @@
+"""A group in controller mode: elections, lost connections and lost answers, and what must hold whatever happens."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import trio
+from ha_rig import FILE, world_of
+from switch_rig import PORT, Controller, Replica, elect
+from trio.testing import MockClock
+
+from understudy.ha.switch import frames
+from understudy.ha.switch.epochs import Epochs
+from understudy.ha.switch.keeper import EVERYBODY
+from understudy.ha.switch.settings import SwitchValues
+from understudy.runtime.background import open_background
+from understudy.testkit.sim.network import SimNetwork
+
+
+def replicas_of(network: SimNetwork, count: int, values: SwitchValues, seed: int = 1) -> dict[int, Replica]:
+    chance = random.Random(seed)
+    return {number: Replica(network, number, values, chance) for number in range(1, count + 1)}
+
+
+@pytest.mark.covers("R209", "R210", "R219", "R227")
+async def test_slaves_copy_the_log_with_its_epochs_and_come_into_the_set(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 3, SwitchValues()), Controller()
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        master.log.append(b"first " * 1000)
+        await trio.sleep(5)
+        assert {1, 2, 3} == controller.members
+        assert all(replica.log.data == master.log.data for replica in replicas.values())
+        assert all(Epochs.of([(1, 0)]) == replica.history.epochs for replica in replicas.values())
+        master = await elect(nursery, controller, replicas, 2)
+        master.log.append(b"second " * 1000)
+        await trio.sleep(5)
+        assert all(replica.log.data == master.log.data for replica in replicas.values())
+        assert all(Epochs.of([(1, 0), (2, 6000)]) == replica.history.epochs for replica in replicas.values())
+
+
+@pytest.mark.covers("R212", "R213", "R214", "R215")
+async def test_what_the_new_master_never_had_is_cut(network: SimNetwork, autojump_clock: MockClock) -> None:
+    replicas, controller = replicas_of(network, 3, SwitchValues()), Controller()
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        master.log.append(b"a" * 900)
+        await trio.sleep(3)
+        for replica in replicas.values():
+            await replica.stop()
+        master.log.append(b"lost" * 25)
+        assert [1000, 900, 900] == [replica.log.max_physical_offset for replica in replicas.values()]
+        master = await elect(nursery, controller, replicas, 2)
+        assert 900 == master.log.max_physical_offset
+        await trio.sleep(0.5)
+        assert [900, 900, 900] == [replica.log.max_physical_offset for replica in replicas.values()]
+        master.log.append(b"b" * 70)
+        await trio.sleep(3)
+        assert [b"a" * 900 + b"b" * 70] * 3 == [bytes(replica.log.data) for replica in replicas.values()]
+        assert all(Epochs.of([(1, 0), (2, 900)]) == replica.history.epochs for replica in replicas.values())
+
+
+@pytest.mark.covers("R216")
+async def test_a_log_without_a_common_epoch_is_left_as_it_is(network: SimNetwork, autojump_clock: MockClock) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    stranger = replicas[2]
+    stranger.log.append(b"x" * 500)
+    await stranger.history.save(Epochs.of([(7, 0)]))
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        master.log.append(b"y" * 900)
+        await trio.sleep(10)
+        assert stranger.slave is not None
+        assert "no epoch in common" in stranger.slave.progress().refusal
+        assert (b"x" * 500, Epochs.of([(7, 0)])) == (bytes(stranger.log.data), stranger.history.epochs)
+        assert {1} == controller.members
+
+
+async def test_equal_epochs_over_other_bytes_are_found_out(network: SimNetwork, autojump_clock: MockClock) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    liar = replicas[2]
+    liar.log.append(b"x" * 500)
+    await liar.history.save(Epochs.of([(1, 0)]))
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        master.log.append(b"y" * 900)
+        await trio.sleep(10)
+        assert liar.slave is not None
+        assert "has other bytes at 1" in liar.slave.progress().refusal
+        assert b"x" * 500 == bytes(liar.log.data)
+        assert {1} == controller.members
+
+
+@pytest.mark.covers("R226")
+async def test_an_empty_slave_may_begin_with_the_last_file(network: SimNetwork, autojump_clock: MockClock) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues(last_file_only=True)), Controller()
+    async with open_background() as nursery:
+        replicas[1].log.append(bytes(range(250)) * 40)
+        await elect(nursery, controller, replicas, 1)
+        await trio.sleep(5)
+        slave = replicas[2].log
+        assert (2 * FILE, 10_000) == (slave.base, slave.max_physical_offset)
+        assert {1, 2} == controller.members
+
+
+@pytest.mark.covers("R218", "R220")
+async def test_no_frame_holds_bytes_of_two_epochs(network: SimNetwork, autojump_clock: MockClock) -> None:
+    replicas, controller = replicas_of(network, 1, SwitchValues()), Controller()
+    master = replicas[1]
+    async with open_background() as nursery:
+        for number in range(6):
+            controller.elect(1)
+            await master.lead(nursery, controller)
+            master.log.append(bytes([number]) * (333 * number))
+            await trio.sleep(0.1)
+        stream = await world_of(network, "r2").network.connect("r1", PORT, 1)
+        await stream.send_all(frames.SlaveHandshake(2).to_bytes() + frames.Report(0).to_bytes())
+        reader, got = frames.MasterFrameReader(), bytearray()
+        while len(got) < master.log.max_physical_offset:
+            for frame in reader.feed(await stream.receive_some(10_000)):
+                if isinstance(frame, frames.EpochTransfer) and frame.body:
+                    entry = master.history.epochs.at(frame.offset)
+                    assert entry is not None
+                    assert (frame.epoch, frame.epoch_start) == (entry.epoch, entry.start)
+                    assert frame.offset + len(frame.body) <= master.history.epochs.end_of(entry)
+                    got += frame.body
+        assert got == master.log.data
+        assert 6 == len(master.history.epochs.entries)
+
+
+@pytest.mark.covers("R234", "R235", "R236", "R241")
+@pytest.mark.parametrize("seed", range(25))
+async def test_what_was_acknowledged_or_seen_survives_every_election(
+    network: SimNetwork, autojump_clock: MockClock, seed: int
+) -> None:
+    """Every member of the set has what was acknowledged, so whoever is elected from it has it; nothing seen is cut."""
+    chance = random.Random(seed)
+    replicas, controller = replicas_of(network, 3, SwitchValues(all_must_ack=True, patience_s=2.0), seed), Controller()
+    acknowledged = b""
+    seen: dict[int, bytes] = {}
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        for _ in range(12):
+            for _ in range(chance.randrange(8)):
+                master.log.append(chance.randbytes(chance.choice((10, 200, 1500))))
+                await trio.sleep(chance.choice((0, 0.001, 0.3)))
+                assert master.keeper is not None
+                done = bytes(master.log.data[: master.keeper.copied(EVERYBODY)])
+                acknowledged = max(acknowledged, done, key=len)
+                for replica in replicas.values():
+                    shown = bytes(replica.log.data[: replica.confirmed])
+                    seen[len(shown)] = shown
+            event = chance.random()
+            if event < 0.4:
+                new = chance.choice(sorted(controller.members))
+                if chance.random() < 0.5:  # nobody copies any more, but the old master goes on writing
+                    for replica in replicas.values():
+                        if replica is not master:
+                            await replica.stop()
+                    master.log.append(b"never acknowledged " * 20)
+                master = await elect(nursery, controller, replicas, new)
+            elif event < 0.6:
+                lone = chance.choice([replica for replica in replicas.values() if replica is not master])
+                await lone.stop()
+                await trio.sleep(chance.choice((0.1, 4.0)))
+                await lone.follow(nursery, master.id)
+            await trio.sleep(chance.choice((0.0, 0.1, 3.0)))
+            assert acknowledged == master.log.data[: len(acknowledged)], "an acknowledged message is gone"
+            for shown in seen.values():
+                assert shown == master.log.data[: len(shown)], "a message that was seen is gone"
+        await trio.sleep(20)
+        assert controller.members == {1, 2, 3}
+        assert all(replica.log.data == master.log.data for replica in replicas.values())
+        assert all(replica.log_epoch() == master.log_epoch() for replica in replicas.values())
+
+
+@pytest.mark.covers("R211")
+async def test_epochs_that_nobody_else_had_are_cut_with_their_bytes(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    old, new = replicas.values()
+    for replica in (old, new):
+        replica.log.append(b"c" * 850)
+        await replica.history.save(Epochs.of([(1, 0), (2, 500)]))
+    old.log.append(b"lost" * 30)
+    await old.history.save(Epochs.of([(1, 0), (2, 500), (3, 870), (4, 900)]))
+    controller.epoch = 5
+    async with open_background() as nursery:
+        await elect(nursery, controller, replicas, 2)
+        await trio.sleep(0.5)
+        assert (850, Epochs.of([(1, 0), (2, 500)])) == (old.log.max_physical_offset, old.history.epochs)
+        assert Epochs.of([(1, 0), (2, 500), (6, 850)]) == new.history.epochs
+
+
+async def test_a_slave_counts_once_however_often_it_is_connected(
+    network: SimNetwork, autojump_clock: MockClock
+) -> None:
+    replicas, controller = replicas_of(network, 1, SwitchValues()), Controller()
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        master.log.append(b"x" * 300)
+        first, second = [await world_of(network, f"r{n}").network.connect("r1", PORT, 1) for n in (2, 3)]
+        hello = frames.SlaveHandshake(2).to_bytes()
+        await first.send_all(hello + frames.Report(0).to_bytes())
+        await trio.sleep(0.1)
+        await second.send_all(hello + frames.Report(0).to_bytes())
+        await trio.sleep(0.1)
+        await first.send_all(frames.Report(300).to_bytes())
+        await trio.sleep(0.1)
+        assert master.keeper is not None
+        assert (frozenset({1}), 300) == (master.keeper.state.everybody, master.keeper.copied(1))
+        await second.send_all(frames.Report(300).to_bytes())
+        await trio.sleep(0.1)
+        assert frozenset({1, 2}) == master.keeper.state.everybody
+        await first.aclose()
+        await trio.sleep(0.1)
+        assert frozenset({1, 2}) == master.keeper.state.everybody, "a former connection says nothing"
+
+
+async def test_nobody_is_served_by_a_master_that_may_be_none(network: SimNetwork, autojump_clock: MockClock) -> None:
+    replicas, controller = replicas_of(network, 2, SwitchValues()), Controller()
+    async with open_background() as nursery:
+        master = await elect(nursery, controller, replicas, 1)
+        assert master.keeper is not None
+        master.keeper.fenced = True
+        master.log.append(b"x" * 300)
+        await trio.sleep(5)
+        assert 0 == replicas[2].log.max_physical_offset
+        master.keeper.fenced = False
+        await trio.sleep(5)
+        assert master.log.data == replicas[2].log.data
