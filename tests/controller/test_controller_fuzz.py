@@ -156,7 +156,7 @@ def test_junk_on_the_members_port_closes_its_own_connection_only(junk: list[byte
             assert leader.member.term() == term
             assert await leader.member.propose("client", 1, b"x") == b"1"
             assert isinstance(leader.machine, CounterMachine)
-            assert quorum.outcome.violations == []
+            assert quorum.result.violations == []
             nursery.cancel_scope.cancel()
 
     trio.run(play, clock=MockClock(autojump_threshold=0))

@@ -93,7 +93,7 @@ async def test_one_cut_link_costs_the_leader_only_without_stickiness(
         assert running(leader).leads() or not sticky
         if not sticky:
             # the price of the rule's loss: leaders are elected while another one's lease may still be valid
-            quorum.outcome.violations.clear()
+            quorum.result.violations.clear()
 
 
 @pytest.mark.covers("R274", "R275", "R285")

@@ -36,7 +36,7 @@ from understudy.mqadmin.options import UsageError, parse
 from understudy.mqclient.errors import BrokerError
 from understudy.runtime.network import ByteStream, is_own_host
 from understudy.runtime.world import World, real_world
-from understudy.testkit.quorum.controllers import API_PORT, ControllersOutcome, SimControllers
+from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
 from understudy.testkit.quorum.simulation import RAFT_PORT, SECRET, SECRET_FILE, give_secret
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk
@@ -248,7 +248,7 @@ def test_members_on_other_hosts_without_a_secret_are_warned_of_at_the_start() ->
 
 async def test_an_operator_elsewhere_needs_the_secret_to_have_a_member_forgotten(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
-        outcome = ControllersOutcome(0)
+        outcome = ControllersResult(0)
         cluster = SimControllers(random.Random(1), nursery, outcome, {})
         cluster.start()
         active = await cluster.wait_active()
