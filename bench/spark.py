@@ -211,19 +211,18 @@ def read_time(spark: Any, name: str, store: Path, columns: str, copies: int, cou
     return best
 
 
-def offsets_text(groups: int, queues: int, shift: int) -> bytes:
-    """An offset table with every group on one of a hundred topics."""
+def offsets_text(groups: int, queues: int, shift: int, every: int = 50) -> bytes:
+    """An offset table with every group on one of a hundred topics; one group of `every` is further by `shift`."""
     table = {
-        f"Topic{group % 100}@group{group}": {queue: 5 + (shift if group % 50 == 0 else 0) for queue in range(queues)}
+        f"Topic{group % 100}@group{group}": {queue: 5 + (shift if group % every == 0 else 0) for queue in range(queues)}
         for group in range(groups)
     }
     version = {"counter": 3, "stateVersion": 0, "timestamp": 1_700_000_000_000}
     return dumps({"dataVersion": version, "offsetTable": table}).encode()
 
 
-def write_replicas(folder: Path, groups: int, queues: int) -> list[str]:
-    """Three replicas of a log with a hundred topics; one group in fifty differs on the third."""
-    names = ["a", "b", "c"]
+def write_replicas(folder: Path, groups: int, queues: int, names: str = "abc", every: int = 50) -> list[str]:
+    """Replicas of a log with a hundred topics; one group of `every` differs on the last."""
     for name in names:
         store = SyntheticStore(str(folder / name), log_file_bytes=1 << 20, queue_file_units=20)
         for number in range(100 * queues * 10):
@@ -231,7 +230,7 @@ def write_replicas(folder: Path, groups: int, queues: int) -> list[str]:
                 f"Topic{number % 100}", number // 100 % queues, b"", store_timestamp=1_700_000_000_000 + number
             )
         store.save({}, groups=[f"group{group}" for group in range(groups)], queues_per_topic=queues)
-        text = offsets_text(groups, queues, 3 if name == "c" else 0)
+        text = offsets_text(groups, queues, 3 if name == names[-1] else 0, every)
         (folder / name / "config" / "consumerOffset.json").write_bytes(text)
     return [word for name in names for word in ("--store", f"{name}={folder / name}")]
 
@@ -279,6 +278,53 @@ def bench_reconcile(folder: Path, groups: int, queues: int) -> None:
         previous = (took, spent)
         say("reconcile, from start to exit", **facts)
         shutil.rmtree(place)
+
+
+def peak_memory(command: list[str], environment: dict[str, str]) -> tuple[int, float, dict[str, int]]:
+    """Exit code and wall time of a command, and the largest resident memory in MB of each kind of process it had."""
+    peaks: dict[str, int] = {}
+    with timed() as took:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment, start_new_session=True)
+        while process.poll() is None:
+            for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+                try:
+                    if os.getsid(pid) != process.pid:
+                        continue
+                    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+                    status = Path(f"/proc/{pid}/status").read_text()
+                except OSError:  # it ended meanwhile
+                    continue
+                kind = "worker" if any("daemon" in word for word in words) else "driver"
+                kind = "java" if words[0].endswith("java") else kind
+                for line in status.splitlines():
+                    if line.startswith("VmHWM"):  # one that has ended has none
+                        peaks[kind] = max(peaks.get(kind, 0), int(line.split()[1]) // 1024)
+            time.sleep(0.2)
+    return process.returncode, took[0], peaks
+
+
+def bench_plan(folder: Path, groups: int, queues: int) -> None:
+    """A plan in which every key differs, made with a driver of 1 GB, and shown."""
+    import pyspark
+
+    options = write_replicas(folder / "plan", groups, queues, "ab", 1)
+    job = folder / "job.py"
+    job.write_text("import sys\nfrom understudy.spark_tools.main import main\nsys.exit(main())\n")
+    home = Path(pyspark.__file__).parent
+    environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    submit = [str(home / "bin" / "spark-submit"), "--master", "local[2]", "--driver-memory", "1g", str(job)]
+    out = folder / "plan" / "out"
+    code, took, peaks = peak_memory([*submit, "reconcile", *options, "--out", str(out)], environment)
+    assert code == 1, code
+    facts: dict[str, Any] = {f"{kind}_mb": peak for kind, peak in peaks.items()}
+    say("reconcile, all keys differ, driver of 1 GB", keys=groups * queues, seconds=round(took, 1), **facts)
+    show = [sys.executable, str(job), "plan", "show", str(out / "plan.json")]
+    code, took, peaks = peak_memory(show, environment)
+    assert code == 0, code
+    facts = {f"{kind}_mb": peak for kind, peak in peaks.items()}
+    met = facts["driver_mb"] < 256
+    say("plan show", changes=groups * queues, seconds=round(took, 1), **facts, aim="256 MB", met=met)
+    shutil.rmtree(folder / "plan")
 
 
 def bench_skew(folder: Path, messages: int) -> None:
@@ -332,7 +378,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the measurements and returns 0; a figure that misses its aim says so in its line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data")
-    parser.add_argument("--only", help="walk, queue, skew, memory, reconcile or sources")
+    parser.add_argument("--only", help="walk, queue, skew, memory, reconcile, plan or sources")
     options = parser.parse_args(argv)
     scale = 10 if options.quick else 1
     folder = Path(tempfile.mkdtemp(prefix="understudy-spark-bench-"))
@@ -351,6 +397,8 @@ def main(argv: list[str] | None = None) -> int:
             bench_memory(folder, 1_500_000 // scale)
         if wanted("reconcile"):
             bench_reconcile(folder, 10_000 // scale, 64)
+        if wanted("plan"):
+            bench_plan(folder, 156_250 // scale, 64)
         if wanted("sources"):
             spark = session.start("local[2]")
             bench_sources(spark, folder, 50_000_000 // scale, 900_000 // scale)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from heapq import merge, nlargest, nsmallest
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from understudy.spark_tools import exits, rules, session
+from understudy.spark_tools import exits, session
 from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, write_report
-from understudy.spark_tools.storage import local_path, remote
 from understudy.spark_tools.times import moment
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from understudy.spark_tools.kernels.extents import Extents
 
 Say = Callable[[str], None]
-ROWS_AT_ONCE = 256
 
 
 def replica_sets(stores: list[Store]) -> dict[str, list[Store]]:
@@ -137,13 +133,15 @@ def reconcile(spark: SparkSession, options: Namespace, say: Say) -> int:
 
 
 def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: list[Store], out: str, say: Say) -> int:
+    from understudy.spark_tools.evidence import class_counts, proposed_changes, sums_by_group
     from understudy.spark_tools.jobs import reconcile as job
-    from understudy.spark_tools.plan import Change, describe_store, write_plan
+    from understudy.spark_tools.plan import describe_store, remove_plan, write_plan
 
     os.makedirs(out, exist_ok=True)
-    plan_path, evidence = os.path.join(out, "plan.jsonl"), evidence_place(options, out, "evidence")
+    plan_path, evidence = os.path.join(out, "plan.json"), evidence_place(spark, options, out, "evidence")
     # a run that is killed must not leave the plan of an earlier one beside new evidence
-    for stale in (plan_path, os.path.join(out, "report.html"), os.path.join(out, "report.json")):
+    remove_plan(plan_path)
+    for stale in (os.path.join(out, "report.html"), os.path.join(out, "report.json")):
         if os.path.exists(stale):
             os.unlink(stale)
     resets = job.load_resets(options.resets)
@@ -155,35 +153,12 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
         job.write_evidence(items, known, facts, evidence)
     counts, keys = class_counts(evidence)
     names = [item.store.name for item in facts]
-
-    def changes() -> Iterator[Change]:
-        number = 0
-        for row in differing_rows(evidence):
-            current = dict(zip(row["stores"], row["offsets"], strict=True))
-            if row["proposed"] is None or all(value == row["proposed"] for value in current.values()):
-                continue
-            number += 1
-            yield Change(
-                number,
-                row["topic"],
-                row["consumer_group"],
-                row["queue_id"],
-                row["class"],
-                row["proposed"],
-                current,
-                row["reason"],
-                row["repeated"],
-                row["skipped"],
-                row["saved"],
-            )
-
     described = [
         describe_store(item.layout, item.log.begin, item.log.end, items.reading.loaded(item.store.name))
         for item in facts
     ]
-    temporary = f"{plan_path}.understudy-new"
-    proposals, digest = write_plan(temporary, name, described, changes(), options.now_ms, options.key)
-    os.replace(temporary, plan_path)
+    changes = proposed_changes(evidence)
+    proposals, digest = write_plan(plan_path, name, described, changes, options.now_ms, options.key)
     differ = keys - counts.get("equal", 0)
     code = exit_code(facts, differ > 0)
     text = f"{keys} queues of groups on {len(stores)} stores, {differ} differ, {proposals} changes proposed"
@@ -206,7 +181,7 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
             fault_table(facts),
         ),
     )
-    worst = _saved_by_group(evidence)
+    worst = sums_by_group(evidence, "saved").most_common(15)
     if worst:
         report.plots.append(bars("Messages the plan keeps from being delivered again, by group", worst))
     page = write_report(report, out)
@@ -218,71 +193,25 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
     return code
 
 
-def evidence_place(options: Namespace, out: str, name: str) -> str:
-    """URI the job's tasks write Parquet to: below --evidence, which a cluster's executors can reach, or below --out."""
+def evidence_place(spark: SparkSession, options: Namespace, out: str, name: str) -> str:
+    """URI the job's tasks write Parquet to: below --evidence, which a cluster's executors can reach, or below --out.
+
+    Raises:
+        ValueError: on a cluster without --evidence.
+    """
     if options.evidence:
         return f"{options.evidence.rstrip('/')}/{os.path.basename(os.path.abspath(out))}/{name}.parquet"
+    master = spark.sparkContext.master or "a cluster"
+    if not master.startswith("local"):
+        raise ValueError(
+            f"tasks of {master} cannot write to {out} of this machine: give --evidence URI, which all machines reach"
+        )
     return f"file:{quote(os.path.abspath(out))}/{name}.parquet"
 
 
-def open_dataset(evidence: str) -> Any:
-    """Parquet files of a job, wherever they lie."""
-    from pyarrow import dataset
-
-    local = local_path(evidence)
-    if local is not None:
-        return dataset.dataset(local)
-    system, inner = remote(evidence)
-    return dataset.dataset(inner, filesystem=system)
-
-
-def class_counts(evidence: str) -> tuple[dict[str, int], int]:
-    """Keys by class, and how many there are, out of the evidence."""
-    counts: dict[str, int] = {}
-    for batch in open_dataset(evidence).to_batches(columns=["class"]):
-        for item in batch.column("class").value_counts().to_pylist():
-            counts[item["values"]] = counts.get(item["values"], 0) + item["counts"]
-    return counts, sum(counts.values())
-
-
-def differing_rows(evidence: str) -> Iterator[dict[str, Any]]:
-    """Evidence of the keys on which replicas or logs do not agree, in the order of their names.
-
-    The files of the evidence are in this order each and are merged as they are read: what is held does not grow with
-    the number of keys.
-    """
-    found = open_dataset(evidence)
-    files = [_differing(path, found.filesystem) for path in found.files]
-    return merge(*files, key=itemgetter("topic", "consumer_group", "queue_id"))
-
-
-def _differing(path: str, filesystem: Any) -> Iterator[dict[str, Any]]:
-    from pyarrow import compute, parquet
-
-    # not a scan of the dataset, which reads far ahead of the rows that are taken
-    with filesystem.open_input_file(path) as source, parquet.ParquetFile(source) as file:
-        for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, use_threads=False):
-            yield from batch.filter(compute.not_equal(batch.column("class"), "equal")).to_pylist()
-
-
-def worst_rows(evidence: str, most: int) -> list[dict[str, Any]]:
-    """The worst keys of the evidence: by class, then by messages lost or repeated, then by name.
-
-    Reads batch by batch and keeps no more than `most` rows.
-    """
-    from pyarrow import compute
-
-    rank = {name: number for number, name in enumerate(rules.WORST_FIRST)}
-
-    def severity(row: dict[str, Any]) -> tuple[object, ...]:
-        messages = row["repeated"] + row["skipped"] + row["saved"]
-        return rank[row["class"]], -messages, row["topic"], row["consumer_group"], row["queue_id"]
-
-    batches = open_dataset(evidence).to_batches(filter=compute.field("class") != "equal", batch_size=10_000)
-    return nsmallest(most, (row for batch in batches for row in batch.to_pylist()), key=severity)
-
-
 def _offset_table(evidence: str, names: list[str], total: int) -> Table:
+    from understudy.spark_tools.evidence import worst_rows
+
     rows = [
         (
             row["topic"],
@@ -300,14 +229,3 @@ def _offset_table(evidence: str, names: list[str], total: int) -> Table:
     ]
     columns = ("topic", "group", "queue", "class", *names, "proposed", "repeated", "skipped", "saved", "reason")
     return Table("Offsets that differ", columns, rows, "the worst ones first", total=total)
-
-
-def _saved_by_group(evidence: str) -> list[tuple[str, float]]:
-    from pyarrow import compute
-
-    saved: dict[str, int] = {}
-    columns = ["consumer_group", "saved"]
-    for batch in open_dataset(evidence).to_batches(columns=columns, filter=compute.field("saved") > 0):
-        for group, count in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            saved[group] = saved.get(group, 0) + count
-    return nlargest(15, saved.items(), key=itemgetter(1))

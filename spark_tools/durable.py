@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 
@@ -53,15 +53,18 @@ def remove_file(path: str) -> None:
 class Journal:
     """Append-only JSON lines, each durable before the call returns; a torn last line is ignored when read.
 
-    One process at a time: the file is locked while it is open.
+    One process at a time: the file is locked while it is open. `entries` are those it was opened with or that were
+    written since, but for the events of `EACH_CHANGE`, which are as many as a plan has changes: `replay` reads those.
     """
+
+    EACH_CHANGE = ("write", "written", "skipped")
 
     def __init__(self, path: str) -> None:
         import fcntl
 
         self.path = path
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        self.entries = self._read()
+        self.entries = [entry for entry in self.replay() if entry["event"] not in self.EACH_CHANGE]
         self._file = open(path, "ab")  # noqa: SIM115 - stays open, and locked, until close
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,17 +74,16 @@ class Journal:
         if self._file.tell() and not self._ends_with_newline():
             self._file.write(b"\n")
 
-    def _read(self) -> list[dict[str, Any]]:
+    def replay(self) -> Iterator[dict[str, Any]]:
+        """All entries, oldest first, read as they are taken."""
         if not os.path.exists(self.path):
-            return []
-        entries = []
+            return
         with open(self.path, "rb") as file:
             for line in file:
                 try:
-                    entries.append(json.loads(line))
+                    yield json.loads(line)
                 except ValueError:  # torn by a crash: what it announced was not done yet
                     continue
-        return entries
 
     def _ends_with_newline(self) -> bool:
         with open(self.path, "rb") as file:
@@ -93,10 +95,10 @@ class Journal:
         self._file.write("".join(json.dumps(entry, sort_keys=True) + "\n" for entry in entries).encode())
         self._file.flush()
         os.fsync(self._file.fileno())
-        self.entries += entries
+        self.entries += [entry for entry in entries if entry["event"] not in self.EACH_CHANGE]
 
     def of(self, event: str) -> Iterable[dict[str, Any]]:
-        """Entries of one kind, oldest first."""
+        """Entries of one kind that are held, oldest first."""
         return [entry for entry in self.entries if entry.get("event") == event]
 
     def close(self) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 from argparse import Namespace
+from collections import Counter
 from dataclasses import asdict, astuple
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from understudy.spark_tools import exits, session
@@ -20,7 +22,6 @@ from understudy.spark_tools.commands import (
     worst_first,
 )
 from understudy.spark_tools.durable import replace_file
-from understudy.spark_tools.layout import Store
 from understudy.spark_tools.report import MOST_ROWS, Report, Table, bars, lines, write_report
 from understudy.spark_tools.times import moment, span
 
@@ -141,7 +142,7 @@ def duplicates(spark: SparkSession, options: Namespace, say: Say) -> int:
     with session.progress(spark, "looking for duplicates", shown=not options.quiet):
         facts = scan(spark, options.store)
         frame = messages.duplicates(spark, options.store)
-        evidence = evidence_place(options, options.out, "duplicates")
+        evidence = evidence_place(spark, options, options.out, "duplicates")
         frame.write.mode("overwrite").parquet(evidence)
         total = spark.read.parquet(evidence).count()
         found = spark.read.parquet(evidence).orderBy("first_timestamp", "uniq_key").limit(MOST_ROWS).collect()
@@ -198,7 +199,7 @@ def gaps(spark: SparkSession, options: Namespace, say: Say) -> int:
         lost = []
         total = 0
         if options.acknowledged:
-            evidence = evidence_place(options, options.out, "missing")
+            evidence = evidence_place(spark, options, options.out, "missing")
             messages.missing_acknowledged(spark, options.store, options.acknowledged).write.mode("overwrite").parquet(
                 evidence
             )
@@ -226,95 +227,59 @@ def gaps(spark: SparkSession, options: Namespace, say: Say) -> int:
 
 def translate(spark: SparkSession, options: Namespace, say: Say) -> int:
     """Offsets in another cluster's logs, as a table and as a plan for it."""
+    from understudy.spark_tools import evidence
     from understudy.spark_tools.jobs import messages
     from understudy.spark_tools.jobs import reconcile as reconciling
     from understudy.spark_tools.jobs.scan import scan
-    from understudy.spark_tools.plan import Change, describe_store, write_plan
+    from understudy.spark_tools.plan import describe_store, remove_plan, write_plan
 
     os.makedirs(options.out, exist_ok=True)
     source = options.store[0]
+    plans = {
+        target.name: os.path.join(options.out, f"plan-{target.name.replace('/', '__')}.json")
+        for target in options.target
+    }
+    for path in plans.values():
+        remove_plan(path)
+    places = {
+        target.name: evidence_place(spark, options, options.out, f"translated-{target.name.replace('/', '__')}")
+        for target in options.target
+    }
     with session.progress(spark, "matching messages", shown=not options.quiet):
         facts = scan(spark, [source, *options.target])
         table = reconciling.offset_table(facts[0]) or "consumerOffset.json"
-        results = []
-        for target in options.target:
-            frame = messages.translate(spark, source, table, target, options.group or ())
-            results.append((target, frame.orderBy("topic", "consumer_group", "queue_id").collect()))
-    rows = []
+        for target, target_facts in zip(options.target, facts[1:], strict=True):
+            held = reconciling.offset_table(target_facts)
+            frame = messages.translate(spark, source, table, target, held, options.group or ())
+            in_order = frame.orderBy("topic", "consumer_group", "queue_id")
+            in_order.write.mode("overwrite").parquet(places[target.name])
+    rows: list[tuple[object, ...]] = []
+    total = 0
+    bound: Counter[str] = Counter()
     code = exit_code(facts, False)
-    for (target, found), target_facts in zip(results, facts[1:], strict=True):
-        held = _committed(spark, target, reconciling.offset_table(target_facts))
-        changes: list[Change] = []
-        for row in found:
-            current = held.get((row.topic, row.consumer_group, row.queue_id))
-            rows.append(
-                (
-                    target.name,
-                    row.topic,
-                    row.consumer_group,
-                    row.queue_id,
-                    current,
-                    row.proposed,
-                    row.repeated,
-                    row.end,
-                    row.method,
-                    row.matched,
-                )
-            )
-            if current == row.proposed:
-                continue
-            reason = (
-                f"{row.matched} messages matched" if row.method == "uniq-key" else "no message matched: by store time"
-            )
-            changes.append(
-                Change(
-                    len(changes) + 1,
-                    row.topic,
-                    row.consumer_group,
-                    row.queue_id,
-                    f"translated-by-{row.method}",
-                    row.proposed,
-                    {target.name: current},
-                    reason,
-                    row.repeated,
-                    0,
-                    0,
-                )
-            )
-        path = os.path.join(options.out, f"plan-{target.name.replace('/', '__')}.jsonl")
-        described = [
-            describe_store(
-                target_facts.layout,
-                target_facts.log.begin,
-                target_facts.log.end,
-                reconciling.offset_table(target_facts),
-            )
-        ]
-        count, _ = write_plan(f"{path}.understudy-new", target.replica_set, described, changes, options.now_ms, None)
-        os.replace(f"{path}.understudy-new", path)
+    for target, target_facts in zip(options.target, facts[1:], strict=True):
+        place = places[target.name]
+        described = describe_store(
+            target_facts.layout, target_facts.log.begin, target_facts.log.end, reconciling.offset_table(target_facts)
+        )
+        changes = evidence.translated_changes(place)
+        path = plans[target.name]
+        count, _ = write_plan(path, target.replica_set, [described], changes, options.now_ms)
         say(f"plan:   {path} ({count} changes)")
+        found = evidence.translated_rows(place)
+        rows += [(target.name, *row) for row in islice(found, MOST_ROWS - len(rows))]
+        total += evidence.row_count(place)
+        bound.update(evidence.sums_by_group(place, "repeated"))
     columns = ("target", "topic", "group", "queue", "current", "proposed", "error bound", "end", "method", "matched")
     report = Report(
         f"Offsets of {source.name} in another cluster",
-        verdict_line(code, f"{len(rows)} queues of groups translated"),
-        {"source": source.path},
+        verdict_line(code, f"{total} queues of groups translated"),
+        {"source": source.path, "evidence": ", ".join(places.values())},
         [],
-        worst_first(code, [Table("Translated offsets", columns, rows), store_table(facts)], fault_table(facts)),
+        worst_first(
+            code, [Table("Translated offsets", columns, rows, total=total), store_table(facts)], fault_table(facts)
+        ),
     )
     if rows:
-        bound: dict[str, float] = {}
-        for line in rows:
-            bound[line[2]] = bound.get(line[2], 0) + line[6]
-        top = sorted(bound.items(), key=lambda item: -item[1])[:15]
-        report.plots.append(bars("Messages that may be delivered again, by group", top))
+        report.plots.append(bars("Messages that may be delivered again, by group", bound.most_common(15)))
     return _finish(report, code, options.out, say)
-
-
-def _committed(spark: SparkSession, store: Store, table: str | None) -> dict[tuple[str, str, int], int]:
-    if table is None:
-        return {}
-    frame = spark.read.format("rocketmq_offsets").option("path", f"{store.name}={store.path}").load()
-    return {
-        (row.topic, row.consumer_group, row.queue_id): row.committed_offset
-        for row in frame.where(f"file = '{table}'").collect()
-    }

@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from understudy.spark_tools.admin import AdminClient, AdminError
 from understudy.spark_tools.durable import Journal, sha256
@@ -33,6 +36,9 @@ ACTIVE = "has connected consumers"
 MEANWHILE = "committed meanwhile"
 FAILED = "failed"
 STAYS = "entry stays"
+
+NEVER, NO_ENTRY = np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1
+"""Among former values: nothing was written, and there was no offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +80,47 @@ def expected(change: Change) -> set[int | None]:
     return set(change.current.values())
 
 
-def assess(plan: Plan, client: AdminClient, allow_active: bool) -> Iterator[ChangeResult]:
-    """Says for each change whether it is still to be made.
+class Assessment:
+    """Says for each change, in the order of a plan, whether it is still to be made.
 
     DONE: holds the proposed value already. MOVED: the group has consumed past it. PENDING: holds what a replica held.
     LOWER: some other, lower value, which nobody planned for. OUTSIDE: the live log cannot serve the proposal.
     """
-    offsets = client.all_offsets()
-    bounds: dict[tuple[str, int], tuple[int, int]] = {}
-    active: dict[str, list[str]] = {}
-    for change in plan.changes:
-        live = offsets.get((change.topic, change.group, change.queue_id))
+
+    def __init__(self, client: AdminClient, allow_active: bool) -> None:
+        self._client = client
+        self._allow_active = allow_active
+        self._offsets = client.all_offsets()
+        self._bounds: dict[int, tuple[int, int]] = {}
+        self._topic = ""
+        self._members: dict[str, list[str]] = {}
+
+    def of(self, changes: Iterable[Change]) -> Iterator[ChangeResult]:
+        """One result for each change; groups are asked for their consumers anew with each call."""
+        self._members.clear()
+        for change in changes:
+            yield self._one(change)
+
+    def _one(self, change: Change) -> ChangeResult:
+        live = self._offsets.get((change.topic, change.group, change.queue_id))
         status, detail = judge(change, live)
         if status == PENDING:
-            queue = (change.topic, change.queue_id)
-            if queue not in bounds:
-                bounds[queue] = client.queue_bounds(*queue)
-            low, high = bounds[queue]
+            low, high = self._served(change.topic, change.queue_id)
             if not low <= change.proposed <= high:
                 status, detail = OUTSIDE, f"the live queue holds {low} to {high}"
-        if status == PENDING and not allow_active:
-            if change.group not in active:
-                active[change.group] = client.members(change.group)
-            if active[change.group]:
-                status, detail = ACTIVE, overwritten_by(active[change.group])
-        yield ChangeResult(change, status, live, detail)
+        if status == PENDING and not self._allow_active:
+            if change.group not in self._members:
+                self._members[change.group] = self._client.members(change.group)
+            if self._members[change.group]:
+                status, detail = ACTIVE, overwritten_by(self._members[change.group])
+        return ChangeResult(change, status, live, detail)
+
+    def _served(self, topic: str, queue_id: int) -> tuple[int, int]:
+        if topic != self._topic:  # changes come topic by topic
+            self._topic, self._bounds = topic, {}
+        if queue_id not in self._bounds:
+            self._bounds[queue_id] = self._client.queue_bounds(topic, queue_id)
+        return self._bounds[queue_id]
 
 
 def overwritten_by(clients: list[str]) -> str:
@@ -117,15 +139,25 @@ def judge_again(change: Change, known: int | None, live: int | None) -> tuple[st
     return status, detail
 
 
-def last_writes(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """The last write a journal has of each change, writes that were announced and then not made left aside."""
-    found: dict[int, list[dict[str, Any]]] = {}
+def former_values(entries: Iterable[dict[str, Any]], count: int) -> np.ndarray:
+    """What each change replaced by its last write in the journal, announced writes that were not made left aside.
+
+    Args:
+        count: changes of the plan.
+
+    Returns:
+        A number for each change, `NEVER` where nothing was written, `NO_ENTRY` where there was no offset before.
+    """
+    last = np.full(count + 1, NEVER)
+    before_last = last.copy()
     for entry in entries:
         if entry["event"] == "write":
-            found.setdefault(entry["number"], []).append(entry)
+            number, before = entry["number"], entry["before"]
+            before_last[number] = last[number]
+            last[number] = NO_ENTRY if before is None else before
         elif entry["event"] == "skipped":
-            found[entry["number"]].pop()
-    return {number: writes[-1] for number, writes in found.items() if writes}
+            last[entry["number"]] = before_last[entry["number"]]
+    return last[1:]
 
 
 def judge(change: Change, live: int | None) -> tuple[str, str]:
@@ -172,44 +204,39 @@ class LiveApply:
         """Releases the journal."""
         self.journal.close()
 
-    def apply(self, now_ms: int) -> list[ChangeResult]:
-        """Makes every pending change that the broker still waits for, reads it back, returns what became of each."""
+    def apply(self, now_ms: int) -> Iterator[ChangeResult]:
+        """Makes every pending change that the broker still waits for, reads it back, tells what became of each.
+
+        Raises:
+            PlanError: when the plan was undone, or is for another broker.
+        """
         if self._undone:
             raise PlanError("this plan was undone: make a new one with reconcile")
         check_same_log(self.plan, self.client)
         if not list(self.journal.of("begin")):
             begin = {"event": "begin", "plan": self.plan.digest, "mode": "live", "now_ms": now_ms}
             self.journal.write({**begin, "broker": self.client.address})
-        results = list(assess(self.plan, self.client, self.active != "refuse"))
-        pending = [item for item in results if item.status == PENDING]
-        settled = {item.change.number: item for item in results if item.status != PENDING}
-        for at in range(0, len(pending), WINDOW):
-            results = self._window(pending[at : at + WINDOW])
-            settled.update({item.change.number: item for item in results})
-        return [settled[change.number] for change in self.plan.changes]
+        assessment = Assessment(self.client, self.active != "refuse")
+        changes = self.plan.changes()
+        while window := list(islice(changes, WINDOW)):
+            yield from self._window(list(assessment.of(window)))
 
-    def _window(self, pending: list[ChangeResult]) -> list[ChangeResult]:
-        """Makes a few changes, announced together in the journal and confirmed together."""
-        active: dict[str, list[str]] = {}
-        if self.active == "refuse":
-            active = {group: self.client.members(group) for group in sorted({item.change.group for item in pending})}
-        left = [
-            ChangeResult(item.change, ACTIVE, item.live, overwritten_by(active[item.change.group]))
-            for item in pending
-            if active.get(item.change.group)
-        ]
-        chosen = [item for item in pending if not active.get(item.change.group)]
+    def _window(self, assessed: list[ChangeResult]) -> list[ChangeResult]:
+        """Makes those of a few changes that are pending, announced together in the journal and confirmed together."""
+        chosen = [item for item in assessed if item.status == PENDING]
+        if not chosen:
+            return assessed
         self.journal.write(
             *(
                 {"event": "write", "number": item.change.number, "before": item.live, "after": item.change.proposed}
                 for item in chosen
             )
         )
-        made = [(self._make(item), item) for item in chosen]
+        made = {item.change.number: self._make(item) for item in chosen}
         self.journal.write(
-            *({"event": event, "number": item.change.number} for (_, event), item in made if event is not None)
+            *({"event": event, "number": number} for number, (_, event) in made.items() if event is not None)
         )
-        return left + [result for (result, _), _ in made]
+        return [made[item.change.number][0] if item.status == PENDING else item for item in assessed]
 
     def _make(self, result: ChangeResult) -> tuple[ChangeResult, str | None]:
         """What became of one change, and what the journal has to say of it (None: it may have been made or not)."""
@@ -237,25 +264,29 @@ class LiveApply:
             self.client.commit(change.topic, change.group, change.queue_id, offset)
         self.longest_unseen_s = max(self.longest_unseen_s, self._clock() - read_at)
 
-    def undo(self) -> list[ChangeResult]:
-        """Puts back every value the journal knows, where the group has not moved on since."""
+    def undo(self) -> Iterator[ChangeResult]:
+        """Puts back every value the journal knows, where the group has not moved on since.
+
+        Raises:
+            PlanError: when the journal has no change, or the plan is for another broker.
+        """
         check_same_log(self.plan, self.client)
-        written = last_writes(self.journal.entries)
-        if not written:
+        former = former_values(self.journal.replay(), self.plan.count)
+        if not (former != NEVER).any():
             raise PlanError("nothing to undo: the journal has no change")
         self.journal.write({"event": "undo", "plan": self.plan.digest})
-        changes = {change.number: change for change in self.plan.changes}
-        return [self._take_back(changes[number], entry) for number, entry in sorted(written.items(), reverse=True)]
+        for change, value in zip(self.plan.changes(), former, strict=True):
+            if value != NEVER:
+                yield self._take_back(change, None if value == NO_ENTRY else int(value))
 
-    def _take_back(self, change: Change, entry: dict[str, Any]) -> ChangeResult:
-        before = entry["before"]
+    def _take_back(self, change: Change, before: int | None) -> ChangeResult:
         live: int | None = None
         try:
             begun = self._clock()
             live = self.client.offset(change.topic, change.group, change.queue_id)
             if live == before:
                 return ChangeResult(change, DONE, live, "holds its former offset")
-            if live != entry["after"]:
+            if live != change.proposed:
                 return ChangeResult(change, MOVED, live, f"the group is at {live} by now")
             if before is None:
                 detail = "there was no entry before; brokers have no request that removes one"

@@ -12,10 +12,10 @@ same contents for the same reason.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from understudy.format.data_version import DataVersion
 from understudy.spark_tools.durable import Journal, remove_file, replace_file, sha256
@@ -43,6 +43,14 @@ class Target:
     def before_digest(self) -> str:
         """Digest of the old bytes, empty for a file that did not exist."""
         return sha256(self.before) if self.before is not None else ""
+
+
+class Result(NamedTuple):
+    """What became of one file: DONE, or CHANGED when it was left alone."""
+
+    store: str
+    path: str
+    status: str
 
 
 def store_path(plan: Plan, name: str, moved: dict[str, str]) -> str:
@@ -115,13 +123,9 @@ def check_readable(plan: Plan, moved: dict[str, str]) -> None:
             ) from None
 
 
-def new_version(plan: Plan, contents: dict[str, bytes], now_ms: int) -> DataVersion:
+def new_version(tables_loaded: Iterable[bytes], now_ms: int) -> DataVersion:
     """The version all tables get: one above the highest of them."""
-    versions = [
-        DataVersion.from_json(tables.loads(data).get("dataVersion"))
-        for name, data in contents.items()
-        if name in plan.stores
-    ]
+    versions = (DataVersion.from_json(tables.loads(data).get("dataVersion")) for data in tables_loaded)
     newest = max(versions, default=DataVersion())
     return newest.next(now_ms, newest.state_version)
 
@@ -131,24 +135,25 @@ def patched(data: bytes, plan: Plan, version: DataVersion) -> bytes:
     table: dict[str, Any] = tables.loads(data)
     table["dataVersion"] = version.to_json()
     offsets = table.setdefault("offsetTable", {})
-    for change in plan.changes:
+    for change in plan.changes():
         queues = offsets.setdefault(f"{change.topic}@{change.group}", {})
         queues[str(change.queue_id)] = change.proposed
     return tables.dumps(table).encode()
 
 
-def targets(plan: Plan, originals: dict[str, dict[str, bytes | None]], now_ms: int) -> list[Target]:
-    """Files to replace, from their original bytes by store and file name; a pure function of its arguments."""
-    contents: dict[str, bytes] = {}
-    for name, store in plan.stores.items():
-        contents[name] = originals[name][table_of(store)[1]] or b"{}"
-    version = new_version(plan, contents, now_ms)
-    found = []
+def targets(plan: Plan, original: Callable[[str, str], bytes | None], now_ms: int) -> Iterator[Target]:
+    """Files to replace, those of one store at a time, made of nothing but the arguments.
+
+    Args:
+        original: bytes of a table before the first change, by store and file name.
+    """
+    loaded = {name: table_of(store)[1] for name, store in plan.stores.items()}
+    version = new_version((original(name, file) or b"{}" for name, file in loaded.items()), now_ms)
     for name, store in plan.stores.items():
         table, _ = table_of(store)
-        after = patched(contents[name], plan, version)
-        found += [Target(name, file, originals[name][file], after) for file in (f"{table}.bak", table)]
-    return found
+        after = patched(original(name, loaded[name]) or b"{}", plan, version)
+        for file in (f"{table}.bak", table):
+            yield Target(name, file, original(name, file), after)
 
 
 class OfflineApply:
@@ -160,9 +165,9 @@ class OfflineApply:
         self.directory = journal_directory
         self.journal = Journal(os.path.join(journal_directory, "journal.jsonl"))
         begun = [entry for entry in self.journal.of("begin")]
-        if begun and begun[-1]["plan"] != plan.digest:
+        if begun and (begun[-1]["plan"] != plan.digest or begun[-1]["mode"] != "offline"):
             self.journal.close()
-            raise PlanError(f"{journal_directory} is the journal of another plan")
+            raise PlanError(f"{journal_directory} is the journal of another plan or of a live broker")
 
     def close(self) -> None:
         """Releases the journal."""
@@ -179,24 +184,23 @@ class OfflineApply:
     def _backup(self, name: str, file: str) -> str:
         return os.path.join(self.directory, f"{name.replace('/', '__')}.{file}.before")
 
-    def _originals(self) -> dict[str, dict[str, bytes | None]]:
-        """Bytes of the tables before the first change: from the copies once those were made, from the stores before."""
-        saved = {(entry["store"], entry["file"]): entry for entry in self.journal.of("copied")}
-        found: dict[str, dict[str, bytes | None]] = {}
-        for name, store in self.plan.stores.items():
-            table, _ = table_of(store)
-            for file in (table, f"{table}.bak"):
-                entry = saved.get((name, file))
-                if entry is None:
-                    data = current_bytes(self._path(name, file))
-                elif entry["sha256"]:
-                    data = current_bytes(self._backup(name, file))
-                    if data is None or sha256(data) != entry["sha256"]:
-                        raise PlanError(f"{self._backup(name, file)}: the saved copy is missing or damaged")
-                else:
-                    data = None
-                found.setdefault(name, {})[file] = data
-        return found
+    def _copied(self) -> dict[tuple[str, str], str]:
+        """Digest of each table before the first change, by store and file; empty for one that did not exist."""
+        return {(entry["store"], entry["file"]): entry["sha256"] for entry in self.journal.of("copied")}
+
+    def _original(self, name: str, file: str) -> bytes | None:
+        """Bytes of a table before the first change, out of the copy that was made of it.
+
+        Raises:
+            PlanError: when the copy is not what it was.
+        """
+        digest = self._copied()[name, file]
+        if not digest:
+            return None
+        data = current_bytes(self._backup(name, file))
+        if data is None or sha256(data) != digest:
+            raise PlanError(f"{self._backup(name, file)}: the saved copy is missing or damaged")
+        return data
 
     @contextmanager
     def _stores_held(self) -> Iterator[None]:
@@ -206,8 +210,8 @@ class OfflineApply:
                 held.enter_context(store_lock(path))
             yield
 
-    def _begin(self, now_ms: int) -> list[Target]:
-        """Checks that the plan may be applied, saves copies of the tables, and returns what is to be written.
+    def _begin(self, now_ms: int) -> None:
+        """Checks that the plan may be applied, and saves copies of the tables.
 
         Raises:
             PlanError: when inputs changed, or the plan was applied and undone already.
@@ -215,31 +219,35 @@ class OfflineApply:
         state = self._state()
         if state in ("undo", "undone"):
             raise PlanError("this plan was undone: make a new one with reconcile")
-        if not state:
-            changed = changed_inputs(self.plan, self.moved)
-            if changed:
-                raise PlanError("the plan was made for other data: " + "; ".join(changed) + "; make a new one")
-            check_readable(self.plan, self.moved)
-            originals = self._originals()
-            for name, files in originals.items():
-                for file, data in files.items():
-                    if data is not None:
-                        replace_file(self._backup(name, file), data)
-                    digest = sha256(data) if data is not None else ""
-                    self.journal.write({"event": "copied", "store": name, "file": file, "sha256": digest})
-            self.journal.write({"event": "begin", "plan": self.plan.digest, "now_ms": now_ms, "mode": "offline"})
-        started = list(self.journal.of("begin"))[-1]["now_ms"]
-        return targets(self.plan, self._originals(), started)
+        if state:
+            return
+        changed = changed_inputs(self.plan, self.moved)
+        if changed:
+            raise PlanError("the plan was made for other data: " + "; ".join(changed) + "; make a new one")
+        check_readable(self.plan, self.moved)
+        for name, store in self.plan.stores.items():
+            table, _ = table_of(store)
+            for file in (table, f"{table}.bak"):
+                data = current_bytes(self._path(name, file))
+                if data is not None:
+                    replace_file(self._backup(name, file), data)
+                digest = sha256(data) if data is not None else ""
+                self.journal.write({"event": "copied", "store": name, "file": file, "sha256": digest})
+        self.journal.write({"event": "begin", "plan": self.plan.digest, "now_ms": now_ms, "mode": "offline"})
 
-    def apply(self, now_ms: int) -> list[tuple[Target, str]]:
+    def _targets(self) -> Iterator[Target]:
+        return targets(self.plan, self._original, list(self.journal.of("begin"))[-1]["now_ms"])
+
+    def apply(self, now_ms: int) -> list[Result]:
         """Writes the tables; returns each with DONE or CHANGED. Running it again, or after a kill, is harmless.
 
         Raises:
             PlanError: when inputs changed, a broker runs, or the plan was applied and undone already.
         """
         with self._stores_held():
-            results = [(target, self._write(target)) for target in self._begin(now_ms)]
-            if all(status == DONE for _, status in results) and self._state() == "begin":
+            self._begin(now_ms)
+            results = [Result(target.store, target.path, self._write(target)) for target in self._targets()]
+            if all(result.status == DONE for result in results) and self._state() == "begin":
                 self.journal.write({"event": "end", "plan": self.plan.digest})
             return results
 
@@ -260,7 +268,7 @@ class OfflineApply:
             return DONE
         return PENDING if data == target.before else CHANGED
 
-    def undo(self) -> list[tuple[Target, str]]:
+    def undo(self) -> list[Result]:
         """Puts the saved bytes back; returns each table with DONE or CHANGED (then it is left alone).
 
         Raises:
@@ -270,12 +278,10 @@ class OfflineApply:
         if not state:
             raise PlanError("nothing to undo: the journal has no apply of this plan")
         with self._stores_held():
-            started = list(self.journal.of("begin"))[-1]["now_ms"]
             if state not in ("undo", "undone"):
                 self.journal.write({"event": "undo", "plan": self.plan.digest})
-            before = reversed(targets(self.plan, self._originals(), started))
-            results = [(target, self._take_back(target)) for target in before]
-            if all(status == DONE for _, status in results) and self._state() == "undo":
+            results = [Result(target.store, target.path, self._take_back(target)) for target in self._targets()]
+            if all(result.status == DONE for result in results) and self._state() == "undo":
                 self.journal.write({"event": "undone", "plan": self.plan.digest})
             return results
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 
 from understudy.spark_tools import exits, live
 from understudy.spark_tools.admin import AdminClient, AdminError
-from understudy.spark_tools.live import ChangeResult, LiveApply
+from understudy.spark_tools.live import Assessment, ChangeResult, LiveApply
 from understudy.spark_tools.offline import (
     DONE,
     OfflineApply,
-    Target,
+    Result,
     changed_inputs,
     check_readable,
     store_path,
@@ -28,19 +29,19 @@ SHOWN_CHANGES = 50
 def show(options: Namespace, say: Say) -> int:
     """Prints what a plan would do."""
     plan = load_plan(options.plan, options.key)
-    say(f"plan {plan.digest[:16]} for {plan.header['replica_set']}: {len(plan.changes)} changes")
+    say(f"plan {plan.digest[:16]} for {plan.header['replica_set']}: {plan.count} changes")
     for store in plan.stores.values():
         say(f"  store {store['name']} = {store['path']}, log {store['log']['begin']} to {store['log']['end']}")
-    for kind, count in Counter(change.kind for change in plan.changes).most_common():
+    for kind, count in plan.kinds().most_common():
         say(f"  {count} {kind}")
-    limit = len(plan.changes) if options.all else SHOWN_CHANGES
-    for change in plan.changes[:limit]:
+    limit = plan.count if options.all else SHOWN_CHANGES
+    for change in islice(plan.changes(), limit):
         current = ", ".join(f"{name} {value}" for name, value in change.current.items())
         cost = f"repeated {change.repeated}, skipped {change.skipped}, saved {change.saved}"
         place = f"{change.topic} {change.group} queue {change.queue_id}"
         say(f"{place}: {current} -> {change.proposed} ({cost}): {change.kind}: {change.reason}")
-    if limit < len(plan.changes):
-        say(f"... {len(plan.changes) - limit} more, shown with --all")
+    if limit < plan.count:
+        say(f"... {plan.count - limit} more, shown with --all")
     return exits.AGREE
 
 
@@ -81,18 +82,20 @@ def verify(options: Namespace, say: Say) -> int:
     with AdminClient(address) as client:
         count = live.check_same_log(plan, client)
         say(f"{address} holds the log the plan was made from ({count} records compared)")
-        return _summary(list(live.assess(plan, client, options.active != "refuse")), say, pending_is_fine=True)
+        results = Assessment(client, options.active != "refuse").of(plan.changes())
+        return _summary(Counter(), results, say, pending_is_fine=True)
 
 
-def _summary(results: list[ChangeResult], say: Say, *, pending_is_fine: bool) -> int:
+def _summary(counts: Counter[str], results: Iterable[ChangeResult], say: Say, *, pending_is_fine: bool) -> int:
+    """Says what is not as it should be as it comes, and at the end how many there are of each status, in `counts`."""
     fine = {live.DONE, live.MOVED, live.PENDING} if pending_is_fine else {live.DONE, live.MOVED}
     for result in results:
+        counts[result.status] += 1
         if result.status not in fine:
             change = result.change
             say(f"{change.topic} {change.group} queue {change.queue_id}: {result.status}: {result.detail}")
-    counts = Counter(result.status for result in results)
     say(", ".join(f"{count} {status}" for status, count in counts.most_common()) or "no changes")
-    return exits.AGREE if all(result.status in fine for result in results) else exits.DIFFER
+    return exits.AGREE if counts.keys() <= fine else exits.DIFFER
 
 
 def journal_directory(options: Namespace) -> str:
@@ -106,14 +109,14 @@ def apply(options: Namespace, say: Say) -> int:
     address = broker_address(options, plan)
     if options.dry_run:
         return _dry_run(options, plan, address, say)
-    if not plan.changes:
+    if not plan.count:
         say("nothing to change")
         return exits.AGREE
     if address is not None:
         with AdminClient(address) as client:
             online = LiveApply(plan, journal_directory(options), client, options.active)
             try:
-                code = _summary(online.apply(options.now_ms), say, pending_is_fine=False)
+                code = _summary(Counter(), online.apply(options.now_ms), say, pending_is_fine=False)
                 _say_unseen(online, say)
                 return code
             finally:
@@ -134,10 +137,10 @@ def _say_unseen(online: LiveApply, say: Say) -> None:
         )
 
 
-def _files(results: list[tuple[Target, str]], say: Say, word: str) -> int:
-    for target, status in results:
-        say(f"{target.store} {target.path}: {word if status == DONE else status}")
-    return exits.AGREE if all(status == DONE for _, status in results) else exits.DIFFER
+def _files(results: list[Result], say: Say, word: str) -> int:
+    for store, path, status in results:
+        say(f"{store} {path}: {word if status == DONE else status}")
+    return exits.AGREE if all(status == DONE for _, _, status in results) else exits.DIFFER
 
 
 def _dry_run(options: Namespace, plan: Plan, address: str | None, say: Say) -> int:
@@ -154,9 +157,11 @@ def _dry_run(options: Namespace, plan: Plan, address: str | None, say: Say) -> i
         return exits.AGREE
     with AdminClient(address) as client:
         live.check_same_log(plan, client)
-        results = list(live.assess(plan, client, options.active != "refuse"))
-    say(f"dry run: {sum(item.status == live.PENDING for item in results)} offsets would be set on {address}")
-    return _summary(results, say, pending_is_fine=True)
+        counts: Counter[str] = Counter()
+        results = Assessment(client, options.active != "refuse").of(plan.changes())
+        code = _summary(counts, results, say, pending_is_fine=True)
+    say(f"dry run: {counts[live.PENDING]} offsets would be set on {address}")
+    return code
 
 
 def undo(options: Namespace, say: Say) -> int:
@@ -170,7 +175,7 @@ def undo(options: Namespace, say: Say) -> int:
         with AdminClient(address) as client:
             online = LiveApply(plan, directory, client, options.active)
             try:
-                code = _summary(online.undo(), say, pending_is_fine=False)
+                code = _summary(Counter(), online.undo(), say, pending_is_fine=False)
                 _say_unseen(online, say)
                 return code
             finally:

@@ -50,7 +50,7 @@ class Report:
     tables: list[Table] = field(default_factory=list)
 
 
-def bars(title: str, values: Sequence[tuple[str, float]], unit: str = "") -> Plot:
+def bars(title: str, values: Sequence[tuple[str, int]] | Sequence[tuple[str, float]], unit: str = "") -> Plot:
     """Horizontal bars, one per label, with their values written beside them."""
     height = 26 * len(values) + 10
     most = max((value for _, value in values), default=0) or 1

@@ -34,6 +34,9 @@ DEFAULTS = {
 # all of Spark is one process then: nobody else has to reach it
 LOCAL_DEFAULTS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set by spark-submit: where the JVM listens that it started for this program."""
+
 
 class MissingRequirement(RuntimeError):
     """Spark cannot start on this machine; the text says what to install."""
@@ -81,6 +84,9 @@ def start(
 
     running = SparkSession.getActiveSession()
     if running is None:
+        if SUBMITTED in os.environ:
+            # until then the settings of what was submitted, its master first of all, are not known here
+            SparkContext._ensure_initialized()
         settings = SparkConf()
         # local is the default of a laptop, never an override of what was submitted
         if master or not settings.contains("spark.master"):
@@ -89,7 +95,7 @@ def start(
         is_local = settings.get("spark.master", "").startswith("local")
         for key, value in (DEFAULTS | LOCAL_DEFAULTS if is_local else DEFAULTS).items():
             settings.setIfMissing(key, value)
-        if is_local and SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        if is_local and SparkContext._gateway is None and SUBMITTED not in os.environ:
             SparkContext(conf=settings, gateway=jvm.launch(settings, brief=brief))
         running = SparkSession.builder.config(conf=settings).getOrCreate()
         share_wheel(running, understudy.__path__[0])

@@ -117,6 +117,23 @@ def read_file(path: str, limit_bytes: int | None = None) -> bytes:
         return bytes(stream.read() if limit_bytes is None else stream.read(limit_bytes))
 
 
+@contextmanager
+def open_file(path: str) -> Iterator[Any]:
+    """A file to read from at any position, wherever it lies.
+
+    Raises:
+        OSError: of the file system.
+    """
+    local = local_path(path)
+    if local is not None:
+        with open(local, "rb") as file:
+            yield file
+        return
+    system, inner = remote(path)
+    with system.open_input_file(inner) as stream:
+        yield stream
+
+
 def empty_directory(path: str) -> None:
     """Makes a directory, or removes the files of one that is there."""
     local = local_path(path)

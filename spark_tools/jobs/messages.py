@@ -157,8 +157,10 @@ def offset_gaps(spark: SparkSession, facts: Sequence[StoreFacts]) -> list[Offset
     )
 
 
-def translate(spark: SparkSession, source: Store, table: str, target: Store, groups: Sequence[str]) -> DataFrame:
-    """Offsets of the source's groups in the target's log.
+def translate(
+    spark: SparkSession, source: Store, table: str, target: Store, target_table: str | None, groups: Sequence[str]
+) -> DataFrame:
+    """Offsets of the source's groups in the target's log, and what the target's own table has (`current`).
 
     One row per topic, group and target queue: `proposed` is the lower end of what can be right: no message the group
     has not seen lies below it. `repeated` is the error bound: acknowledged messages at or above it, which will be
@@ -216,9 +218,14 @@ def translate(spark: SparkSession, source: Store, table: str, target: Store, gro
             (F.max("queue_offset") + 1).alias("end"),
         )
     )
-    joined = by_time.join(bounds, by_queue, "left").join(again, by_queue, "left")
+    held = spark.read.format("rocketmq_offsets").option("path", path_option([target])).load()
+    held = held.where(F.col("file") == (target_table or "")).select(
+        *by_queue, F.col("committed_offset").alias("current")
+    )
+    joined = by_time.join(bounds, by_queue, "left").join(again, by_queue, "left").join(held, by_queue, "left")
     return joined.select(
         *by_queue,
+        "current",
         F.coalesce("exact", "time_offset", "end").alias("proposed"),
         F.when(F.col("exact").isNotNull(), F.coalesce("again", F.lit(0)))
         .otherwise(F.col("time_again"))

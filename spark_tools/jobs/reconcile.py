@@ -19,7 +19,7 @@ from understudy.spark_tools.kernels.extents import NOTHING, Extents
 from understudy.spark_tools.layout import Store, read_layout
 from understudy.spark_tools.reading import settle_worker
 from understudy.spark_tools.rules import Reset
-from understudy.spark_tools.storage import empty_directory, join, new_file, read_file
+from understudy.spark_tools.storage import empty_directory, join, list_directory, new_file, read_file
 
 ROW_GROUP_ROWS = 8192  # all files of the evidence are read at once, a row group of each
 
@@ -103,7 +103,8 @@ def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], pl
     A task that is repeated replaces its own file.
 
     Raises:
-        OSError: when offsets kept on an executor were lost and their table has changed since.
+        OSError: when offsets kept on an executor were lost and their table has changed since, or when what the tasks
+            wrote is not there.
     """
     try:
         empty_directory(place)
@@ -115,6 +116,12 @@ def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], pl
     if lost:
         named = ", ".join(f"{file} of {store}" for store, file in lost)
         raise OSError(f"{named} changed after an executor that kept its offsets was lost: run this again")
+    written = sum(entry.name.startswith("part-") for entry in list_directory(place)[0])
+    if written != shares.reading.shares:
+        raise OSError(
+            f"{place} has {written} of the {shares.reading.shares} files that tasks wrote: give --evidence URI, a place"
+            " that all machines reach"
+        )
 
 
 def _write_share(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 from understudy.spark_tools import exits
+from understudy.spark_tools.plan import Plan, load_plan
 from understudy.spark_tools.synthetic import SyntheticStore
 
 START_MS = 1_700_000_000_000
@@ -28,32 +27,29 @@ def write_stores(root: Path) -> None:
         store.save(offsets, topics=["Orders", RETRIES], groups=["g1", "g2", "dead"])
 
 
-def reconcile(root: str, out: Path, *more: str) -> list[dict[str, Any]]:
-    """The lines of the plan that `understudy-spark reconcile` makes of both stores, in a process of its own."""
+def reconcile(root: str, out: Path, *more: str) -> Plan:
+    """The plan that `understudy-spark reconcile` makes of both stores, in a process of its own."""
     # Spark's workers get their environment from the JVM, and that one's is as old as it is
     stores = ["--store", f"a={root}/a", "--store", f"b={root}/b", "--master", "local[2]", "--quiet"]
     command = [sys.executable, "-m", "understudy.spark_tools.main", "reconcile", *stores, "--out", str(out), *more]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == exits.DIFFER, done.stdout + done.stderr
     assert done.stderr == ""
-    return [json.loads(line) for line in (out / "plan.jsonl").read_text().splitlines()]
+    return load_plan(str(out / "plan.json"))
 
 
 def assert_same_plan(root: Path, elsewhere: str, evidence: str, folder: Path) -> None:
-    """Both stores give the plan that their copies below the URI `elsewhere` give, paths and their digest apart."""
+    """Both stores give the plan that their copies below the URI `elsewhere` give, paths and their digests apart."""
     mine = reconcile(str(root), folder / "here")
     theirs = reconcile(elsewhere, folder / "there", "--evidence", evidence)
-    assert {(line["topic"], line["group"]) for line in mine[1:-1]} == {
-        ("Orders", "g1"),
-        ("Orders", "g2"),
-        (RETRIES, "dead"),
-    }
-    assert mine[1:-1] == theirs[1:-1]
-    for left, right in zip(mine[0].pop("stores"), theirs[0].pop("stores"), strict=True):
+    named = {(change.topic, change.group) for change in mine.changes()}
+    assert named == {("Orders", "g1"), ("Orders", "g2"), (RETRIES, "dead")}
+    assert list(mine.changes()) == list(theirs.changes())
+    for left, right in zip(mine.header.pop("stores"), theirs.header.pop("stores"), strict=True):
         assert right.pop("path") == f"{elsewhere}/{left['name']}"
         assert left.pop("path") == str(root / left["name"])
         assert left == right
-    for header in (mine[0], theirs[0]):
-        header.pop("input_digest")  # of the paths as well
-        header.pop("created_ms")
-    assert mine[0] == theirs[0]
+    for header in (mine.header, theirs.header):
+        for key in ("input_digest", "created_ms", "sha256"):  # of the paths as well
+            header.pop(key)
+    assert mine.header == theirs.header

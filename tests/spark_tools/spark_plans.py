@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pyarrow as pa
 
 from understudy.spark_tools.layout import Store, read_layout
 from understudy.spark_tools.main import main
-from understudy.spark_tools.plan import Change, describe_store, write_plan
+from understudy.spark_tools.plan import CHANGES, Change, describe_store, load_plan, write_plan
 from understudy.spark_tools.synthetic import SyntheticStore
 
 CREATED_MS = 1_800_000_000_000
@@ -48,8 +51,30 @@ def write_test_plan(stores: dict[str, Path], path: Path, made: list[Change] | No
     for name, root in stores.items():
         layout = read_layout(Store(name, str(root)))
         described.append(describe_store(layout, 0, None, TABLE))
-    write_plan(str(path), "default", described, changes() if made is None else made, CREATED_MS)
+    write_plan(str(path), "default", described, [batch_of(changes() if made is None else made)], CREATED_MS)
     return path
+
+
+def batch_of(made: list[Change]) -> pa.RecordBatch:
+    """Changes as the columns of a plan."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([column_of(change, name) for change in made], kind)
+            for name, kind in zip(CHANGES.names, CHANGES.types, strict=True)
+        ],
+        schema=CHANGES,
+    )
+
+
+def column_of(change: Change, name: str) -> object:
+    if name == "current":
+        return list(change.current.values())
+    return change.kind if name == "class" else getattr(change, name)
+
+
+def plan_rows(path: Path) -> list[Change]:
+    """All changes of a plan."""
+    return list(load_plan(str(path)).changes())
 
 
 def table_bytes(stores: dict[str, Path]) -> dict[str, bytes | None]:
@@ -63,11 +88,13 @@ def table_bytes(stores: dict[str, Path]) -> dict[str, bytes | None]:
 
 
 class Run:
-    """Runs commands and keeps what they said."""
+    """Runs commands and keeps what they said, or passes it on."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str], None] | None = None) -> None:
         self.said: list[str] = []
+        self._say = say
 
     def __call__(self, *arguments: object) -> int:
         self.said = []
-        return main([str(argument) for argument in arguments], now_ms=CREATED_MS, say=self.said.append)
+        say = self._say or self.said.append
+        return main([str(argument) for argument in arguments], now_ms=CREATED_MS, say=say)

@@ -48,7 +48,3 @@ def report(out: Path) -> dict[str, Any]:
 
 def rows(out: Path, title: str) -> list[list[Any]]:
     return next(table["rows"] for table in report(out)["tables"] if table["title"] == title)
-
-
-def plan_lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()][1:-1]

@@ -14,8 +14,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 from spark_golden import unpack
-from spark_plans import CREATED_MS
-from spark_runs import NEW, OLD, START_MS, filled, named, plan_lines, report, rows, run
+from spark_plans import CREATED_MS, plan_rows
+from spark_runs import NEW, OLD, START_MS, filled, named, report, rows, run
 
 from understudy.spark_tools import exits, rules, sources
 from understudy.spark_tools.kernels import tables
@@ -63,7 +63,7 @@ def test_every_planted_offset_fault_is_found_and_no_other(spark: Any, tmp_path: 
         ("Gone", "good0", 0): (rules.ORPHAN_TOPIC, None),
         ("Empty", "good0", 0): (rules.NO_QUEUE, None),
     }
-    assert {(line["group"], line["proposed"]) for line in plan_lines(out / "plan.jsonl")} == {
+    assert {(line.group, line.proposed) for line in plan_rows(out / "plan.json")} == {
         ("back", 70),
         ("missing", 33),
         ("ahead", 100),
@@ -71,12 +71,12 @@ def test_every_planted_offset_fault_is_found_and_no_other(spark: Any, tmp_path: 
         ("reset", 5),
     }
     kept = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name / "config").iterdir()}
-    assert main(["plan", "apply", str(out / "plan.jsonl")], CREATED_MS, said.append) == exits.AGREE
+    assert main(["plan", "apply", str(out / "plan.json")], CREATED_MS, said.append) == exits.AGREE
     again, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", out / "2")
     assert {row[1] for row in rows(out / "2", "Offsets that differ")} == {"nobody", "good0"}, said
-    assert plan_lines(out / "2" / "plan.jsonl") == []
+    assert plan_rows(out / "2" / "plan.json") == []
     assert again == exits.DIFFER
-    assert main(["plan", "undo", str(out / "plan.jsonl")], CREATED_MS, said.append) == exits.AGREE
+    assert main(["plan", "undo", str(out / "plan.json")], CREATED_MS, said.append) == exits.AGREE
     after = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name / "config").iterdir()}
     assert after == kept
 
@@ -99,7 +99,7 @@ def test_equal_places_of_different_bytes_do_not_agree(spark: Any, tmp_path: Path
 
     assert code == exits.DIFFER, said
     assert [row[1:4] for row in rows(tmp_path / "out", "Offsets that differ")] == [["above", 2, rules.DIVERGED]]
-    assert plan_lines(tmp_path / "out" / "plan.jsonl") == []
+    assert plan_rows(tmp_path / "out" / "plan.json") == []
     assert f"{size} bytes, from physical offset {physical} on" in report(tmp_path / "out")["facts"]["logs"]
     code, said = run("reconcile", *named(tmp_path, "a", "b"), "--log", "tail", "--out", tmp_path / "tail")
     assert said[0].endswith("0 changes proposed; the bytes of the logs were not compared")
@@ -130,9 +130,9 @@ def test_the_version_step_fault_on_captured_stores(spark: Any, tmp_path: Path) -
     code, said = run("reconcile", *arguments, "--out", tmp_path / "out")
 
     assert code == exits.DIFFER, said
-    (line,) = plan_lines(tmp_path / "out" / "plan.jsonl")
-    assert (line["topic"], line["group"], line["queue_id"]) == ("OrderTopic", "g_order", 0)
-    assert (line["class"], line["proposed"], line["cost"]["saved"]) == (rules.LOST, 17, 14)
+    (line,) = plan_rows(tmp_path / "out" / "plan.json")
+    assert (line.topic, line.group, line.queue_id) == ("OrderTopic", "g_order", 0)
+    assert (line.kind, line.proposed, line.saved) == (rules.LOST, 17, 14)
 
 
 def test_damaged_stores_are_named_and_the_rest_is_done(spark: Any, tmp_path: Path) -> None:
@@ -271,8 +271,8 @@ def test_offsets_translated_to_a_mirror_by_message_identity(spark: Any, tmp_path
         (0, 48, 0, "uniq-key"),
         (1, 52, 0, "uniq-key"),
     ]
-    assert [line["proposed"] for line in plan_lines(out / "plan-m.jsonl")] == [48, 52]
-    assert main(["plan", "apply", str(out / "plan-m.jsonl")], CREATED_MS, said.append) == exits.AGREE
+    assert [line.proposed for line in plan_rows(out / "plan-m.json")] == [48, 52]
+    assert main(["plan", "apply", str(out / "plan-m.json")], CREATED_MS, said.append) == exits.AGREE
     table = tables.loads((tmp_path / "mirror" / "config" / "consumerOffset.json").read_bytes())
     assert table["offsetTable"] == {"Orders@g": {"0": 48, "1": 52}}
 
@@ -297,7 +297,7 @@ def test_offsets_translated_by_store_time_where_no_message_matches(spark: Any, t
         (0, 48, 100, "store-time", 0),
         (1, 52, 100, "store-time", 0),
     ]
-    assert {line["reason"] for line in plan_lines(out / "plan-m.jsonl")} == {"no message matched: by store time"}
+    assert {line.reason for line in plan_rows(out / "plan-m.json")} == {"no message matched: by store time"}
 
 
 def test_a_store_with_queues_in_rocksdb_is_named_and_ends_with_the_code_for_damage(spark: Any, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ async def test_a_plan_is_applied_to_the_broker_its_name_server_knows_and_taken_b
         await trio.to_thread.run_sync(commit, 0, 2)
         made = [Change(1, "orders", GROUP, 0, "behind", 7, {"a": 2, "b": 7}, "why", 0, 0, 5)]
         store = tmp_path / "broker-a"
-        plan = write_test_plan({"a": store, "b": store}, tmp_path / "plan.jsonl", made)
+        plan = write_test_plan({"a": store, "b": store}, tmp_path / "plan.json", made)
         live = ("--namesrv", cluster.namesrv_address, "--broker-name", "broker-a")
 
         async def step(name: str, *more: object) -> tuple[int, list[str]]:

@@ -45,7 +45,7 @@ def stores(tmp_path: Path) -> dict[str, Path]:
 
 @pytest.fixture
 def plan(tmp_path: Path, stores: dict[str, Path]) -> Path:
-    return write_test_plan(stores, tmp_path / "plan.jsonl")
+    return write_test_plan(stores, tmp_path / "plan.json")
 
 
 def test_apply_sets_what_is_pending_and_undo_takes_it_back(plan: Path, stores: dict[str, Path], run: Run) -> None:
@@ -119,7 +119,7 @@ def many(count: int) -> list[Change]:
 def test_a_run_that_broke_off_goes_on_and_its_undo_knows_every_former_value(
     tmp_path: Path, stores: dict[str, Path], run: Run, fail_after: int
 ) -> None:
-    plan = write_test_plan(stores, tmp_path / "many.jsonl", many(300))
+    plan = write_test_plan(stores, tmp_path / "many.json", many(300))
     before = {("T1", f"g{n}", 0): 5 for n in range(300)}
     with SmallBroker(stores["a"], before) as broker:
         broker.fail_after = fail_after
@@ -154,8 +154,8 @@ def test_another_value_of_the_plan_seen_late_is_made_by_the_next_apply(
     plan: Path, stores: dict[str, Path], run: Run
 ) -> None:
     """Given a commit of 7, which a replica holds, between judging and writing; then undo restores 7, not 5."""
-    made = [Change(1, *KEY, "behind", 15, {"a": 5, "b": 15, "c": 7}, "why", 0, 0, 10)]
-    plan = write_test_plan(stores, plan.with_name("late.jsonl"), made)
+    made = [Change(1, *KEY, "behind", 15, {"a": 5, "b": 7}, "why", 0, 0, 10)]
+    plan = write_test_plan(stores, plan.with_name("late.json"), made)
     with SmallBroker(stores["a"], LIVE) as broker:
         broker.before_read = lambda key: broker.offsets.update({KEY: 7})
         assert run("plan", "apply", plan, "--broker", broker.address) == exits.DIFFER
@@ -172,7 +172,7 @@ def test_another_value_of_the_plan_seen_late_is_made_by_the_next_apply(
 def test_consumers_that_connect_during_an_apply_stop_it_for_their_group(
     tmp_path: Path, stores: dict[str, Path], run: Run
 ) -> None:
-    plan = write_test_plan(stores, tmp_path / "many.jsonl", many(2 * WINDOW))
+    plan = write_test_plan(stores, tmp_path / "many.json", many(2 * WINDOW))
     late = ("T1", f"g{2 * WINDOW - 1}", 0)
     with SmallBroker(stores["a"], {("T1", f"g{n}", 0): 5 for n in range(2 * WINDOW)}) as broker:
         broker.before_read = lambda key: broker.members.update({late[1]: ["10.0.0.1@7"]})
@@ -278,7 +278,7 @@ def test_a_round_trip_with_a_real_broker_on_a_captured_store(tmp_path: Path, run
         Change(1, "OrderTopic", "g_order", 0, "lost-by-version-step", 17, {"a": 10, "b": 17}, "why", 0, 0, 7),
         Change(2, "OrderTopic", "g_order", 1, "lost-by-version-step", 5, {"a": 2, "b": 5}, "why", 0, 0, 3),
     ]
-    plan = write_test_plan(roots, tmp_path / "plan.jsonl", made)
+    plan = write_test_plan(roots, tmp_path / "plan.json", made)
     os.rename(roots["a"], tmp_path / "live")
 
     with real_broker(kind, tmp_path / "live", tmp_path / "run") as (address, namesrv):

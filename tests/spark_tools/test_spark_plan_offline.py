@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("numpy")
 pytest.importorskip("pyarrow")
 
-from spark_plans import CREATED_MS, TABLE, Run, changes, table_bytes, write_stores, write_test_plan
+from spark_plans import CREATED_MS, TABLE, Run, batch_of, changes, table_bytes, write_stores, write_test_plan
 
 from understudy.runtime.disk import RealLock
 from understudy.spark_tools import durable, exits, offline
@@ -38,7 +38,7 @@ def offsets(root: Path, table: str = TABLE) -> dict[str, dict[str, int]]:
 
 def test_apply_sets_the_offsets_and_one_version_on_every_replica(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
 
     assert run("plan", "verify", plan) == exits.AGREE
     assert run("plan", "apply", plan) == exits.AGREE
@@ -53,7 +53,7 @@ def test_apply_sets_the_offsets_and_one_version_on_every_replica(tmp_path: Path,
 
 def test_apply_and_undo_are_idempotent_and_undo_is_exact(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     before = table_bytes(stores)
 
     assert run("plan", "apply", plan) == exits.AGREE
@@ -70,7 +70,7 @@ def test_apply_and_undo_are_idempotent_and_undo_is_exact(tmp_path: Path, run: Ru
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     assert run("plan", "apply", "--dry-run", plan) == exits.AGREE
@@ -81,7 +81,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, run: Run) -> None:
 
 def test_a_plan_for_older_data_is_refused(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     table = stores["b"] / "config" / TABLE
     table.write_bytes(table.read_bytes().replace(b"0:15", b"0:16"))
     before = table_bytes(stores)
@@ -93,7 +93,7 @@ def test_a_plan_for_older_data_is_refused(tmp_path: Path, run: Run) -> None:
 
 
 def test_a_plan_for_another_cluster_is_refused(tmp_path: Path, run: Run) -> None:
-    plan = write_test_plan(write_stores(tmp_path / "one"), tmp_path / "plan.jsonl")
+    plan = write_test_plan(write_stores(tmp_path / "one"), tmp_path / "plan.json")
     other = write_stores(tmp_path / "two", seed=1)
     before = table_bytes(other)
 
@@ -106,7 +106,7 @@ def test_a_plan_for_another_cluster_is_refused(tmp_path: Path, run: Run) -> None
 
 def test_stores_that_moved_are_found_by_their_new_path(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     for name in ("a", "b"):
         os.rename(tmp_path / name, tmp_path / f"moved-{name}")
 
@@ -118,7 +118,7 @@ def test_stores_that_moved_are_found_by_their_new_path(tmp_path: Path, run: Run)
 
 def test_a_store_with_a_running_broker_is_refused(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     (stores["a"] / "lock").write_bytes(b"lock")
     hold = "import fcntl,sys; f=open(sys.argv[1],'r+b'); fcntl.lockf(f,fcntl.LOCK_EX,1,0); print('held',flush=True)"
     hold += "; input()"
@@ -142,7 +142,7 @@ def test_no_broker_starts_between_the_check_and_the_last_write(
 ) -> None:
     """Another process tries the lock in the middle of apply and of undo, as Java brokers do, and as ours do."""
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     starts = (
         "import fcntl,sys\nfor lock in (lambda f: fcntl.lockf(f,fcntl.LOCK_EX|fcntl.LOCK_NB,1),"
         " lambda f: fcntl.flock(f,fcntl.LOCK_EX|fcntl.LOCK_NB)):\n"
@@ -172,7 +172,7 @@ def test_no_broker_starts_between_the_check_and_the_last_write(
 @pytest.mark.parametrize("words", [["apply"], ["apply", "--dry-run"]])
 def test_the_lock_of_our_broker_is_seen_in_one_line(tmp_path: Path, run: Run, words: list[str]) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     before = table_bytes(stores)
     lock = RealLock(str(stores["b"] / "lock"))
     try:
@@ -185,19 +185,33 @@ def test_the_lock_of_our_broker_is_seen_in_one_line(tmp_path: Path, run: Run, wo
         lock.release()
 
 
-@pytest.mark.parametrize("edit", ["proposed", "cut", "joined", "header", "garbage", "empty"])
+@pytest.mark.parametrize(
+    "edit", ["proposed", "cut", "header", "sealed header", "count", "garbage", "empty", "other changes", "no changes"]
+)
 def test_a_plan_that_was_tampered_with_is_refused(tmp_path: Path, run: Run, edit: str) -> None:
-    plan = write_test_plan(write_stores(tmp_path), tmp_path / "plan.jsonl")
-    lines = plan.read_text().splitlines(keepends=True)
-    broken = {
-        "proposed": [lines[0], lines[1].replace('"proposed": 15', '"proposed": 14'), *lines[2:]],
-        "cut": lines[:-1],
-        "joined": [*lines[:-1], lines[1], lines[-1]],
-        "header": [lines[0].replace("default", "other"), *lines[1:]],
-        "garbage": ["hello\n"],
-        "empty": [],
-    }
-    plan.write_text("".join(broken[edit]))
+    plan = write_test_plan(write_stores(tmp_path), tmp_path / "plan.json")
+    rows, text = tmp_path / "plan.parquet", plan.read_text()
+    whole = rows.read_bytes()
+    match edit:
+        case "proposed":
+            other = write_test_plan(write_stores(tmp_path / "2"), tmp_path / "other.json", [*changes()[:1]])
+            rows.write_bytes(other.with_suffix(".parquet").read_bytes())
+        case "cut":
+            rows.write_bytes(whole[:-9])
+        case "other changes":
+            rows.write_bytes(whole.replace(b"g1", b"g3"))
+        case "no changes":
+            rows.unlink()
+        case "header":
+            plan.write_text(text.replace("default", "other"))
+        case "sealed header":
+            plan.write_text(text.replace('"bytes"', '"sha256"'))
+        case "count":
+            plan.write_text(text.replace('"rows": 2', '"rows": 1'))
+        case "garbage":
+            plan.write_text("hello\n")
+        case "empty":
+            plan.write_text("")
 
     for step in ("show", "verify", "apply", "undo"):
         assert run("plan", step, plan) == exits.REFUSED
@@ -206,20 +220,20 @@ def test_a_plan_that_was_tampered_with_is_refused(tmp_path: Path, run: Run, edit
 
 def test_a_signed_plan_needs_its_key(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    loaded = load_plan(str(write_test_plan(stores, tmp_path / "plain.jsonl")))
-    signed = tmp_path / "signed.jsonl"
-    write_plan(str(signed), "default", loaded.header["stores"], changes(), CREATED_MS, b"secret")
+    loaded = load_plan(str(write_test_plan(stores, tmp_path / "plain.json")))
+    signed = tmp_path / "signed.json"
+    write_plan(str(signed), "default", loaded.header["stores"], [batch_of(changes())], CREATED_MS, b"secret")
     (tmp_path / "right").write_text("secret\n")
     (tmp_path / "wrong").write_text("guess\n")
 
     assert run("plan", "show", signed, "--key-file", tmp_path / "right") == exits.AGREE
     assert run("plan", "show", signed, "--key-file", tmp_path / "wrong") == exits.REFUSED
-    assert run("plan", "show", tmp_path / "plain.jsonl", "--key-file", tmp_path / "right") == exits.REFUSED
+    assert run("plan", "show", tmp_path / "plain.json", "--key-file", tmp_path / "right") == exits.REFUSED
 
 
 def test_undo_leaves_a_table_alone_that_somebody_changed_since(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     before = table_bytes(stores)
     run("plan", "apply", plan)
     table = stores["a"] / "config" / TABLE
@@ -247,7 +261,7 @@ def test_a_kill_before_any_write_can_be_resumed_and_undone(
     real = os.fsync
     for point in range(200):
         stores = write_stores(tmp_path / str(point))
-        path = write_test_plan(stores, tmp_path / f"{point}.jsonl")
+        path = write_test_plan(stores, tmp_path / f"{point}.json")
         plan, journal = load_plan(str(path)), str(tmp_path / f"{point}.journal")
         if action == "undo":
             whole = OfflineApply(plan, journal)
@@ -277,10 +291,10 @@ def test_a_kill_before_any_write_can_be_resumed_and_undone(
         resumed = OfflineApply(plan, journal)
         try:
             if action == "apply":
-                assert {status for _, status in resumed.apply(CREATED_MS + 99)} == {offline.DONE}
+                assert {result.status for result in resumed.apply(CREATED_MS + 99)} == {offline.DONE}
                 assert offsets(stores["a"])["T1@g1"]["0"] == 15
                 assert offsets(stores["b"])["T1@g2"]["0"] == 1
-            assert {status for _, status in resumed.undo()} == {offline.DONE}
+            assert {result.status for result in resumed.undo()} == {offline.DONE}
         finally:
             resumed.close()
         assert table_bytes(stores) == before
@@ -294,7 +308,7 @@ def test_a_kill_before_any_write_can_be_resumed_and_undone(
 @pytest.mark.slow
 def test_a_process_killed_at_random_moments_can_be_resumed_and_undone(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     before = table_bytes(stores)
     command = [sys.executable, "-m", "understudy.spark_tools.main", "plan"]
     random_delay = random.Random(5)
@@ -317,7 +331,7 @@ def test_a_process_killed_at_random_moments_can_be_resumed_and_undone(tmp_path: 
 
 def test_two_applies_at_once_do_not_mix(tmp_path: Path, run: Run) -> None:
     stores = write_stores(tmp_path)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     journal = tmp_path / "plan.journal"
     journal.mkdir()
     with open(journal / "journal.jsonl", "ab") as held:
@@ -330,7 +344,7 @@ def test_two_applies_at_once_do_not_mix(tmp_path: Path, run: Run) -> None:
 
 
 def test_the_journal_is_a_record_people_can_read(tmp_path: Path, run: Run) -> None:
-    plan = write_test_plan(write_stores(tmp_path), tmp_path / "plan.jsonl")
+    plan = write_test_plan(write_stores(tmp_path), tmp_path / "plan.json")
     run("plan", "apply", plan)
     run("plan", "undo", plan)
 

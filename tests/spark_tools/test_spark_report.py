@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +19,10 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from understudy.spark_tools import exits, rules
-from understudy.spark_tools.commands import differing_rows, worst_first, worst_rows
+from understudy.spark_tools.commands import evidence_place, worst_first
+from understudy.spark_tools.evidence import proposed_changes, worst_rows
 from understudy.spark_tools.jobs.judging import EVIDENCE
+from understudy.spark_tools.plan import load_plan, write_plan
 from understudy.spark_tools.report import Report, Table, as_json, render
 from understudy.spark_tools.times import moment, span
 
@@ -65,27 +70,69 @@ def large_evidence(folder: Path, files: int, rows: int) -> str:
         groups = [f"group-{row:08d}" for row in range(number, files * rows, files)]
         columns: dict[str, list[Any]] = {name: [None] * rows for name in EVIDENCE.names}
         columns |= {"topic": ["T"] * rows, "consumer_group": groups, "queue_id": [0] * rows}
-        columns |= {"class": [rules.BEHIND] * rows, "reason": ["a reason of forty bytes for every key here"] * rows}
+        columns |= {"offsets": [[1, None]] * rows, "proposed": [5] * rows, "class": [rules.BEHIND] * rows}
+        columns |= {"reason": ["a reason of forty bytes for every key here"] * rows}
         table = pa.table(columns, schema=EVIDENCE)
         parquet.write_table(table, folder / f"part-{number}.parquet", row_group_size=1000)
     return str(folder)
 
 
-def test_differing_keys_are_merged_in_order_without_being_held(tmp_path: Path) -> None:
-    files, rows = 3, 20_000
+def test_differing_keys_are_merged_into_the_plan_in_order_without_being_held(tmp_path: Path) -> None:
+    files, rows = 3, 100_000
     place = large_evidence(tmp_path / "evidence", files, rows)
     whole_bytes = parquet.read_table(place).nbytes
     before = pa.total_allocated_bytes()
     highest = 0
-    found = 0
 
-    for found, row in enumerate(differing_rows(place), start=1):
-        assert row["consumer_group"] == f"group-{found - 1:08d}"
-        if found % 1000 == 0:
+    def watched() -> Iterator[pa.RecordBatch]:
+        nonlocal highest
+        for batch in proposed_changes(place):
             highest = max(highest, pa.total_allocated_bytes() - before)
+            yield batch
 
-    assert found == files * rows
+    stores = [{"name": "a"}, {"name": "b"}]
+    count, _ = write_plan(str(tmp_path / "plan.json"), "default", stores, watched(), 0)
+
+    assert count == files * rows
+    changes = load_plan(str(tmp_path / "plan.json")).changes()
+    assert all(change.group == f"group-{number:08d}" for number, change in enumerate(changes))
     assert highest < whole_bytes / 3
+
+
+def test_only_keys_with_a_proposal_that_some_replica_lacks_are_changes(tmp_path: Path) -> None:
+    held = [([5, 7], 7), ([7, 7], 7), ([None, 7], 7), ([5, 7], None), ([8, 8], 7)]
+    rows: list[dict[str, Any]] = [
+        dict.fromkeys(EVIDENCE.names)
+        | {"topic": "T", "consumer_group": "g", "queue_id": queue, "class": "c", "offsets": offsets, "proposed": best}
+        for queue, (offsets, best) in enumerate(held)
+    ]
+    (tmp_path / "evidence").mkdir()
+    parquet.write_table(pa.Table.from_pylist(rows, EVIDENCE), tmp_path / "evidence" / "part.parquet")
+
+    found = [row for batch in proposed_changes(str(tmp_path / "evidence")) for row in batch.to_pylist()]
+
+    assert [(row["queue_id"], row["current"]) for row in found] == [(0, [5, 7]), (2, [None, 7]), (4, [8, 8])]
+
+
+@pytest.mark.parametrize(
+    ("master", "evidence", "place"),
+    [
+        ("local[2]", None, "file:/tmp/out/x.parquet"),
+        ("local[2]", "hdfs://n/e/", "hdfs://n/e/out/x.parquet"),
+        ("spark://n:7077", "hdfs://n/e", "hdfs://n/e/out/x.parquet"),
+        ("spark://n:7077", None, None),
+        ("yarn", None, None),
+    ],
+)
+def test_tasks_of_a_cluster_write_where_they_are_told(master: str, evidence: str | None, place: str | None) -> None:
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    options = Namespace(evidence=evidence)
+
+    if place is None:
+        with pytest.raises(ValueError, match="give --evidence"):
+            evidence_place(spark, options, "/tmp/out", "x")  # type: ignore[arg-type]
+    else:
+        assert evidence_place(spark, options, "/tmp/out", "x") == place  # type: ignore[arg-type]
 
 
 def test_faults_stand_in_front_of_what_they_make_doubtful() -> None:

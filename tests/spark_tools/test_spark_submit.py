@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pty
 import re
@@ -13,7 +12,6 @@ import subprocess
 import sys
 import termios
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,24 +21,13 @@ pytest.importorskip("pyarrow")
 if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
     pytest.skip("Spark needs Java", allow_module_level=True)
 
-from spark_plans import write_stores  # noqa: E402
+from spark_plans import plan_rows, write_stores  # noqa: E402
+from spark_submitted import environment, package  # noqa: E402
 
 from understudy.spark_tools import exits  # noqa: E402
 from understudy.spark_tools.main import main  # noqa: E402
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
-
-
-def package(into: Path, name: str) -> Path:
-    """The importable package as one archive, laid out as in the wheel."""
-    path = into / name
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.write(ROOT / "src" / "understudy" / "__init__.py", "understudy/__init__.py")
-        for room in ("format", "spark_tools", "remoting"):
-            for file in (ROOT / room).rglob("*.py"):
-                archive.write(file, f"understudy/{room}/{file.relative_to(ROOT / room)}")
-    return path
 
 
 def bare_python(into: Path) -> str:
@@ -49,10 +36,6 @@ def bare_python(into: Path) -> str:
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     path.chmod(0o755)
     return str(path)
-
-
-def environment(**more: str) -> dict[str, str]:
-    return os.environ | {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable} | more
 
 
 def arguments(stores: dict[str, Path], out: Path) -> list[str]:
@@ -87,8 +70,7 @@ def test_spark_submit_runs_the_job_from_an_archive(tmp_path: Path, name: str) ->
 
     assert done.returncode == exits.DIFFER, done.stderr[-3000:]
     assert done.stdout.startswith("Differ: 4 queues of groups on 2 stores")
-    lines = (tmp_path / "out" / "plan.jsonl").read_text().splitlines()
-    assert {json.loads(line)["group"] for line in lines[1:-1]} == {"g1", "g2"}
+    assert {change.group for change in plan_rows(tmp_path / "out" / "plan.json")} == {"g1", "g2"}
 
 
 def test_a_killed_job_leaves_no_plan_and_can_be_run_again(tmp_path: Path) -> None:
@@ -96,19 +78,19 @@ def test_a_killed_job_leaves_no_plan_and_can_be_run_again(tmp_path: Path) -> Non
     stores = write_stores(tmp_path)
     out = tmp_path / "out"
     out.mkdir()
-    (out / "plan.jsonl").write_text("stale\n")
+    (out / "plan.json").write_text("stale\n")
     kept = {path: path.read_bytes() for name in "ab" for path in (tmp_path / name).rglob("*") if path.is_file()}
     command = [sys.executable, "-m", "understudy.spark_tools.main", *arguments(stores, out), "--master", "local[2]"]
     process = subprocess.Popen(
         command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     deadline = time.monotonic() + 240
-    while (out / "plan.jsonl").exists() and time.monotonic() < deadline and process.poll() is None:
+    while (out / "plan.json").exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.05)  # until the job has begun its work
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=30)
 
-    plan = out / "plan.jsonl"
+    plan = out / "plan.json"
     said: list[str] = []
     if plan.exists():
         assert main(["plan", "show", str(plan)], say=said.append) == exits.AGREE, said

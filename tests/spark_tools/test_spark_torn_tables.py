@@ -11,8 +11,8 @@ pytest.importorskip("numpy")
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from spark_plans import CREATED_MS, HELD, TABLE, Run, table_bytes, write_stores, write_test_plan
-from spark_runs import NEW, OLD, filled, named, plan_lines, rows, run
+from spark_plans import CREATED_MS, HELD, TABLE, Run, batch_of, plan_rows, table_bytes, write_stores, write_test_plan
+from spark_runs import NEW, OLD, filled, named, rows, run
 
 from understudy.spark_tools import exits
 from understudy.spark_tools.faults import table_faults
@@ -79,7 +79,7 @@ def plan_for(root: Path, path: Path, made: list[Change]) -> Path:
     for name in "ab":
         layout = read_layout(Store(name, str(root / name)))
         described.append(describe_store(layout, 0, None, offset_table_name(layout)))
-    write_plan(str(path), "default", described, made, CREATED_MS)
+    write_plan(str(path), "default", described, [batch_of(made)], CREATED_MS)
     return path
 
 
@@ -88,7 +88,7 @@ def test_apply_starts_from_the_copy_and_writes_both_files(tmp_path: Path) -> Non
     torn(stores["b"], b'{"offsetTable":{"T1@g1":{0:1')
     before = table_bytes(stores)
     made = [Change(1, "T1", "g1", 0, "lost-by-version-step", 15, {"a": 5, "b": 15}, "why", 0, 0, 10)]
-    plan = plan_for(tmp_path, tmp_path / "plan.jsonl", made)
+    plan = plan_for(tmp_path, tmp_path / "plan.json", made)
     apply = Run()
 
     assert apply("plan", "apply", plan) == exits.AGREE, apply.said
@@ -106,7 +106,7 @@ def test_apply_to_a_store_without_a_readable_table_is_refused_in_one_line(tmp_pa
     torn(stores["b"], b"{")
     (stores["b"] / "config" / BACKUP).write_bytes(b"")
     before = table_bytes(stores)
-    plan = write_test_plan(stores, tmp_path / "plan.jsonl")
+    plan = write_test_plan(stores, tmp_path / "plan.json")
     apply = Run()
 
     for words in (["plan", "apply", "--dry-run"], ["plan", "apply"]):
@@ -127,8 +127,8 @@ def test_commits_that_only_the_copy_knows_are_not_given_up(spark: Any, tmp_path:
 
     assert code == exits.DAMAGED
     assert any(f"a broker loads {BACKUP} instead" in line for line in said), said
-    (line,) = plan_lines(out / "plan.jsonl")
-    assert (line["current"], line["proposed"], line["cost"]["saved"]) == ({"a": 70, "b": 40}, 70, 30)
-    assert main(["plan", "apply", str(out / "plan.jsonl")], CREATED_MS, said.append) == exits.AGREE, said
+    (line,) = plan_rows(out / "plan.json")
+    assert (line.current, line.proposed, line.saved) == ({"a": 70, "b": 40}, 70, 30)
+    assert main(["plan", "apply", str(out / "plan.json")], CREATED_MS, said.append) == exits.AGREE, said
     code, said = run("reconcile", *named(tmp_path, "a", "b"), "--out", out / "2")
     assert (code, rows(out / "2", "Offsets that differ")) == (exits.AGREE, []), said
