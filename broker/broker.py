@@ -27,7 +27,7 @@ from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
 from understudy.broker.name_server_heartbeats import NameServerHeartbeats
 from understudy.broker.offsets import OffsetTable
-from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts
+from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts, transaction_parts
 from understudy.broker.persistence import Persistence
 from understudy.broker.ports import Ports
 from understudy.broker.presence import Presence
@@ -48,6 +48,7 @@ from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
 from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
+from understudy.broker.transactions.service import Transactions
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
@@ -80,6 +81,7 @@ class Broker:
         acknowledgements: sends that wait for the disk or for copies.
         own_log: puts due messages into the store.
         schedule: the service of delayed messages.
+        transactions: half messages, and what is decided about them.
         registration: what name servers are told.
         presence: whether it may be found.
         member_group: who else of the replica group is alive.
@@ -179,6 +181,7 @@ class Broker:
         self.member_group.on_view.append(self.slave_sync.look)
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
         self.own_log = OwnLog(world.clock, store, self.replication, keys)
+        self.transactions = Transactions(transaction_parts(self))
         self.services = BrokerServices()
         self.roles = Roles(self, open_rules)
         levels = DelayLevels(
@@ -250,6 +253,7 @@ class Broker:
         """Tell services that wait for nothing else that a key of the configuration may have another value."""
         self.store.change_settings(store_settings(self.options.store))
         self.registration.servers.changed()
+        self.transactions.settings_changed()
 
     async def retire(self) -> None:
         """Leave while still serving: sign off, and answer the sends that wait for the disk."""

@@ -104,8 +104,8 @@ class BrokerConfig:
     enable_split_registration: bool = False
     enable_stats_metrics: bool = True
     enable_transaction_metrics: bool = True
-    end_transaction_pool_queue_capacity: int = 100_000
-    end_transaction_thread_pool_nums: int = 8 + PROCESSORS * 2
+    end_transaction_pool_queue_capacity: Int = 100_000
+    end_transaction_thread_pool_nums: Int = 8 + PROCESSORS * 2
     estimate_accumulation: bool = True
     expect_consumer_num_use_filter: int = 32
     fetch_controller_addr_by_dns_lookup: bool = False
@@ -218,12 +218,12 @@ class BrokerConfig:
     sync_controller_metadata_period: int = 10000
     trace_on: bool = True
     trace_topic_enable: bool = False
-    transaction_check_interval: int = 30000
-    transaction_check_max: int = 15
-    transaction_metric_flush_interval: int = 10000
-    transaction_op_batch_interval: int = 3000
-    transaction_op_msg_max_size: int = 4096
-    transaction_time_out: int = 6000
+    transaction_check_interval: Positive = 30000
+    transaction_check_max: Positive = 15
+    transaction_metric_flush_interval: NotNegative = 10000
+    transaction_op_batch_interval: NotNegative = 3000
+    transaction_op_msg_max_size: Positive = 4096
+    transaction_time_out: NotNegative = 6000
     transfer_msg_by_heap: bool = True
     update_name_server_addr_period: Positive = 120_000
     use_pid_cold_ctr_strategy: bool = keyed("usePIDColdCtrStrategy", True)
@@ -238,4 +238,4 @@ class BrokerConfig:
     wait_time_mills_in_lite_pull_queue: int = 5000
     wait_time_mills_in_pull_queue: int = 5000
     wait_time_mills_in_send_queue: Int = 200
-    wait_time_mills_in_transaction_queue: int = 3000
+    wait_time_mills_in_transaction_queue: Int = 3000

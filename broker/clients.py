@@ -212,6 +212,7 @@ class ProducerTable(Generic[C]):
         self.groups: dict[str, dict[C, ClientChannel[C]]] = {}
         self._by_connection: dict[C, dict[str, None]] = {}
         self._by_client: dict[str, C] = {}
+        self._turn = -1
 
     def register(self, group: str, channel: ClientChannel[C]) -> None:
         """Take one producer group of a heartbeat."""
@@ -249,6 +250,15 @@ class ProducerTable(Generic[C]):
                 if now_ms - channel.last_seen_ms > after_ms:
                     silent[connection] = None
         return list(silent)
+
+    def in_turn(self, group: str) -> list[C]:
+        """Return connections of *group* to try one after the other; each question begins with another one."""
+        connections = list(self.groups.get(group, ()))
+        if not connections:
+            return []
+        self._turn += 1
+        first = self._turn % len(connections)
+        return (connections[first:] + connections[:first])[: self.CHECK_BACK_TRIES]
 
     def find_client(self, client_id: str) -> C | None:
         """Return the connection of the producer *client_id*."""

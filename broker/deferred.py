@@ -12,9 +12,6 @@ What is due is not decided here but by the *source* that reads the queue (:class
 :mod:`~understudy.broker.deferred_service`), and where a message goes is the business of the redelivery target. Delay
 levels are one source. The others, once they exist, are:
 
-* *Transaction checks*: one queue per half queue, its position the consumer offset of the half topic. A half message
-  that its op message closes is an item without a message; one whose check is due is an item whose message is its
-  renewed copy (on an acting slave the target takes it to a living master); one that is too young is the ``due_ms``.
 * *Timer messages*: one queue, its position the second of the wheel that is delivered next. The messages of a slot have
   the same position and different keys; a rolled one goes to the timer topic again.
 * *Pop revive*: one queue per revive queue, its position the revive offset. The messages of a checkpoint that were

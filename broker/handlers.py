@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker import admin
-from understudy.broker.parts import lock_parts, offset_parts, reply_parts, send_back_parts
+from understudy.broker.parts import end_transaction_parts, lock_parts, offset_parts, reply_parts, send_back_parts
+from understudy.broker.processors.end_transaction import LANE as END_TRANSACTION_LANE
+from understudy.broker.processors.end_transaction import EndTransactionProcessor
 from understudy.broker.processors.lock import LockProcessor
 from understudy.broker.processors.queue_offsets import OffsetProcessor
 from understudy.broker.processors.reply import LANE as REPLY_LANE
@@ -45,6 +47,7 @@ def register_handlers(broker: Broker) -> None:
         ReplyProcessor(reply_parts(broker)),
         broker.pull,
         broker.members,
+        EndTransactionProcessor(end_transaction_parts(broker)),
         OffsetProcessor(offset_parts(broker)),
         LockProcessor(lock_parts(broker)),
     ):
@@ -52,6 +55,14 @@ def register_handlers(broker: Broker) -> None:
     admin.register_all(broker, server)
     server.lane(
         REPLY_LANE, LaneLimits(config.process_reply_message_thread_pool_nums, config.reply_thread_pool_queue_capacity)
+    )
+    server.lane(
+        END_TRANSACTION_LANE,
+        LaneLimits(
+            config.end_transaction_thread_pool_nums,
+            config.end_transaction_pool_queue_capacity,
+            config.wait_time_mills_in_transaction_queue / 1000,
+        ),
     )
     administration = LaneLimits(
         config.admin_broker_thread_pool_nums,

@@ -9,7 +9,6 @@ _MAPPING = "files are mapped and unmapped without this tuning"
 _COLD = "there is no cold data control"
 _TIMER = "timer messages are not served"
 _POP = "POP consumption is not served"
-_TRANSACTION = "transaction messages are not served"
 _NETTY = "there is no Netty, the kernel's defaults apply"
 _DLEDGER = "there is no DLedger commit log"
 _COMPACTION = "compaction topics are not served"
@@ -60,7 +59,7 @@ _GROUPS: dict[str, str] = {
     _THREADS: """
         ackMessageThreadPoolNums asyncSendEnable batchDispatchRequestThreadPoolNums
         clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-        consumerManageThreadPoolNums endTransactionThreadPoolNums heartbeatThreadPoolNums
+        consumerManageThreadPoolNums heartbeatThreadPoolNums
         heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
         maxAsyncPutMessageRequests
         pullMessageThreadPoolNums putMessageFutureThreadPoolNums putMessageTimeout putThreadPoolQueueCapacity
@@ -74,9 +73,10 @@ _GROUPS: dict[str, str] = {
         realTimePersistRocksDBConfig rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec storeType timerRocksDBEnable timerRocksDBPrecisionMs
         timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
-        timerRocksDBTimeExpiredMaxTps transRocksDBEnable useSingleRocksDBForAllConfigs""",
+        timerRocksDBTimeExpiredMaxTps transRocksDBEnable transWriteOriginTransHalfEnable
+        useSingleRocksDBForAllConfigs""",
     _METRICS: """
-        enablePopMetrics enableRemotingMetrics enableTransactionMetrics metricGrpcExporterIntervalInMills
+        enablePopMetrics enableRemotingMetrics metricGrpcExporterIntervalInMills
         metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsGrpcExporterHeader
         metricsGrpcExporterTarget metricsInDelta metricsOtelCardinalityLimit""",
     _MAPPING: """
@@ -111,10 +111,6 @@ _GROUPS: dict[str, str] = {
         popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead priorityOrderAsc retrieveMessageFromPopRetryTopicV1
         reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes
         useSeparateRetryQueue waitTimeMillsInAckQueue""",
-    _TRANSACTION: """
-        endTransactionPoolQueueCapacity transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
-        transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transWriteOriginTransHalfEnable
-        waitTimeMillsInTransactionQueue""",
     _NETTY: """
         clientAsyncSemaphoreValue clientCallbackExecutorThreads clientCloseSocketIfTimeout
         clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize

@@ -8,6 +8,7 @@ Source: BrokerMetricsConstant.java, DefaultStoreMetricsConstant.java; names and 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -62,6 +63,8 @@ def collect(broker: Broker) -> list[Family]:
         families += _lag(broker)
     if config.enable_message_store_metrics:
         families += _storage(broker)
+    if config.enable_transaction_metrics:
+        families += _transactions(broker)
     return families
 
 
@@ -190,6 +193,27 @@ def _storage(broker: Broker) -> list[Family]:
         _local("rocketmq_storage_dispatch_behind_bytes", "Broker dispatch behind bytes", 0),
         _local("rocketmq_storage_message_reserve_time_milliseconds", "Broker message reserve time", max(kept_ms, 0)),
     ]
+
+
+def _transactions(broker: Broker) -> list[Family]:
+    counts = broker.transactions.counts
+    return [
+        Family("rocketmq_half_messages", "gauge", "Half messages of all topics", _by_topic(counts.open)),
+        Family(
+            "rocketmq_commit_messages_total", "counter", "Total number of commit messages", _by_topic(counts.commits)
+        ),
+        Family(
+            "rocketmq_rollback_messages_total",
+            "counter",
+            "Total number of rollback messages",
+            _by_topic(counts.rollbacks),
+        ),
+        counts.latency.family("rocketmq_finish_message_latency", "Transaction finish latency"),
+    ]
+
+
+def _by_topic(numbers: Mapping[str, int]) -> list[Sample]:
+    return [Sample(number, {"topic": topic}) for topic, number in numbers.items()]
 
 
 def _local(name: str, text: str, value: int) -> Family:

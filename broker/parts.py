@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from understudy.broker.processors.end_transaction import EndTransactionParts
 from understudy.broker.processors.lock import LockParts
 from understudy.broker.processors.members import MemberParts
 from understudy.broker.processors.pull import PullParts
@@ -12,6 +13,7 @@ from understudy.broker.processors.reply import ReplyParts
 from understudy.broker.processors.send import SendParts
 from understudy.broker.processors.send_admission import AdmissionParts
 from understudy.broker.processors.send_back import SendBackParts
+from understudy.broker.transactions.service import TransactionParts
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -41,6 +43,37 @@ def send_parts(broker: Broker) -> SendParts:
         stats=broker.stats,
         acknowledgements=broker.acknowledgements,
         replication=broker.replication,
+        count_half=broker.transactions.count_of,
+    )
+
+
+def end_transaction_parts(broker: Broker) -> EndTransactionParts:
+    """Return what takes decisions about half messages."""
+    return EndTransactionParts(
+        identity=broker.identity,
+        clock=broker.world.clock,
+        transactions=broker.transactions,
+        acknowledgements=broker.acknowledgements,
+        replication=broker.replication,
+        sync_flush=broker.sync_flush,
+        may_store=lambda: broker.session.rules.may_store,
+    )
+
+
+def transaction_parts(broker: Broker) -> TransactionParts:
+    """Return what keeps half messages."""
+    return TransactionParts(
+        identity=broker.identity,
+        options=broker.options,
+        clock=broker.world.clock,
+        store=broker.store,
+        own_log=broker.own_log,
+        offsets=broker.offsets,
+        topics=broker.topics,
+        producers=broker.producers,
+        stats=broker.stats,
+        delay_levels=len(broker.delay_levels_ms),
+        may_store=lambda: broker.session.rules.may_store,
     )
 
 

@@ -88,10 +88,16 @@ class OwnLog:
             end = appended.physical_offset + appended.size_bytes
             if wants_copies:
                 end_to_copy = end
-        await self._until_safe(end, end_to_copy)
+        await self.until_safe(end, end_to_copy)
         return [PutStatus.PUT_OK] * count + [refusal or PutStatus.PUT_OK] * (len(messages) - count)
 
-    async def _until_safe(self, end: int, end_to_copy: int) -> None:
+    async def until_safe(self, end: int, end_to_copy: int) -> None:
+        """Return when the log is as safe as its settings promise to senders.
+
+        Args:
+            end: byte up to which the disk must have it.
+            end_to_copy: byte up to which there must be as many copies as a send of this moment needs.
+        """
         if self._keys.flush_disk_type == "SYNC_FLUSH":
             while not await self._store.wait_flushed(end, self._keys.sync_flush_timeout):
                 log.warning("due messages wait for the disk", end=end)

@@ -16,6 +16,7 @@ from understudy.broker.replicated.rows import ReplicatedTables, replicated_table
 from understudy.broker.replicated.table import KeptTable
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
+from understudy.broker.transactions import counts as transaction_counts
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
 
@@ -64,6 +65,14 @@ async def load_tables(broker: Broker) -> None:
         path = config_path(keys, group_memory.FILE_NAME)
         await load(disk, path, partial(_load_memory, broker))
         broker.persistence.add(SavedTable("members", path, lambda: broker.member_group.memory.to_json(), lambda: 0))
+    counts = broker.transactions.counts
+    path = config_path(keys, transaction_counts.FILE_NAME)
+    await load(disk, path, counts.load)
+    config = broker.options.broker
+    broker.persistence.add(
+        SavedTable(transaction_counts.NAME, path, counts.to_json, lambda: config.transaction_metric_flush_interval)
+    )
+    counts.on_change.append(partial(broker.persistence.changed, transaction_counts.NAME))
     if absent:
         await disk.in_thread(lambda: make_folder_durably(disk, config_path(keys, "").rstrip("/")))
         await broker.persistence.save_all()

@@ -31,6 +31,7 @@ class Service(Enum):
     REPLICATION_CLIENT = "replication from the master"
     METADATA_SYNC = "metadata sync"
     SCHEDULE = "schedule"
+    TRANSACTIONS = "transactions"
     HEARTBEAT = "heartbeat"
     MEMBER_VIEW = "member group"
     ABSENCE_WATCH = "absence watch"
@@ -127,6 +128,7 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
         Service.HEARTBEAT: broker.heartbeats.run,
         Service.MEMBER_VIEW: broker.member_group.run,
         Service.SCHEDULE: broker.schedule.run,
+        Service.TRANSACTIONS: broker.transactions.run,
         **rules.services(),
     }
     extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS)

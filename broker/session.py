@@ -39,6 +39,11 @@ class RoleRules(Redelivery, Protocol):
         ...
 
     @property
+    def may_store(self) -> bool:
+        """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
+        ...
+
+    @property
     def reason(self) -> str:
         """Why it does or does not."""
         ...

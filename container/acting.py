@@ -128,6 +128,7 @@ def services(situation: Situation) -> dict[Service, Decision]:
     enabled = f"enableSlaveActingMaster={str(watched).lower()}"
     return {
         **dict.fromkeys(STORED, stored),
+        Service.TRANSACTIONS: Decision(stored.run and not slave, role if slave else stored.reason),
         Service.REPLICATION_SERVER: Decision(not slave, role),
         Service.REPLICATION_CLIENT: copying,
         Service.METADATA_SYNC: copying,

@@ -105,6 +105,13 @@ class RoleServices:
         return decision is not None and decision.run
 
     @property
+    def may_store(self) -> bool:
+        """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
+        broker = self._broker
+        hidden = broker.presence.absent or broker.presence.isolated
+        return not hidden and not broker.role.is_slave and not self._may_be_acted_for()
+
+    @property
     def reason(self) -> str:
         """Why it does or does not."""
         decision = self.decisions.get(Service.SCHEDULE)
@@ -269,11 +276,10 @@ class RoleServices:
         A broker that was away, or no longer has the role, puts nothing anywhere.
         """
         broker = self._broker
-        if not (broker.presence.absent or broker.presence.isolated):
-            if not broker.role.is_slave and not self._may_be_acted_for():
-                return await broker.own_log.put(messages)
-            if acts(self.situation()).run:
-                return await self._escape().redeliver(messages, self.acting_since_ms)
+        if self.may_store:
+            return await broker.own_log.put(messages)
+        if not (broker.presence.absent or broker.presence.isolated) and acts(self.situation()).run:
+            return await self._escape().redeliver(messages, self.acting_since_ms)
         return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
 
     async def put_beside(self, topics: Sequence[TopicConfig], message: InnerMessage) -> PutStatus | None:

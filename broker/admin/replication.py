@@ -1,6 +1,6 @@
 """Replication as others see and steer it (905 to 908), and the tables that slaves copy (43, 45, 60, 61, 402).
 
-Source: AdminBrokerProcessor.java, HARuntimeInfo.java, EndTransactionProcessor.java.
+Source: AdminBrokerProcessor.java, HARuntimeInfo.java.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
     server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
-    server.register(RequestCode.END_TRANSACTION, handlers.refuse_on_slave)
     server.register(RequestCode.RECALL_MESSAGE, handlers.refuse_on_slave)
 
 
@@ -228,7 +227,7 @@ class ReplicationAdmin:
         return json_answer(command, {"dataVersion": self._timer_version.to_json(), "timingCount": {}})
 
     def refuse_on_slave(self, connection: Connection, command: Command) -> Answer:
-        """Refuse what only a master could finish, if any of ours did (37, 370)."""
+        """Refuse what only a master could finish, if any of ours did (370)."""
         if not self._broker.role.is_slave:
             return unsupported(connection, command)
         return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)

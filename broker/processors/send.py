@@ -9,6 +9,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -63,6 +64,7 @@ class SendParts:
         stats: counts.
         acknowledgements: sends that wait for the disk or for copies.
         replication: copies.
+        count_half: from the real topic of a half message to what counts it.
     """
 
     identity: Identity
@@ -72,6 +74,7 @@ class SendParts:
     stats: BrokerStatistics
     acknowledgements: Acknowledgements
     replication: Replication
+    count_half: Callable[[str], Count]
 
 
 class SendProcessor:
@@ -195,16 +198,18 @@ class SendProcessor:
                     keys = rest[keys_at + 5 : keys_end] or None
                     rest = rest[:keys_at] + rest[keys_end + 1 :]
             common = self._common.look_up(rest)
-        stored_topic, stored_queue = topic, queue_id
+        stored_topic, stored_queue, count = topic, queue_id, plan.count
         if common is not None:
             unique = properties[at + 9 : end]
             properties += forms.tail
         else:
-            stored_topic, stored_queue, pairs = self.admission.rewrite(
+            stored_topic, stored_queue, sys_flag, pairs = self.admission.rewrite(
                 command, plan, topic, queue_id, properties, sys_flag, reconsume_times, now_ms
             )
             properties = format_properties(pairs)
             common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
+            if stored_topic == names.HALF_TOPIC:
+                count = self._parts.count_half(topic)
         tags, tags_code, wants_wait = common
         try:
             unique_key = unique.encode()
@@ -230,7 +235,7 @@ class SendProcessor:
             raise self.admission.refused(
                 ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
             ) from None
-        self._stored.append((plan.count, queue_id, 1, size))
+        self._stored.append((count, queue_id, 1, size))
         if command.flag & 2:
             return None
         answer = framed(

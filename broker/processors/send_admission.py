@@ -20,6 +20,7 @@ from understudy.broker.processors import send_header
 from understudy.broker.role import Role
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, TopicTable, has_batch_queues
+from understudy.broker.transactions.half import is_half, to_half
 from understudy.format import names
 from understudy.format.properties import parse_properties
 from understudy.format.unique_id import UniqueIds
@@ -32,7 +33,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 RETRY_OVERRIDE_VERSION = 121  # clients from V3_4_9 on may choose how often a message is retried
 MULTI_TAGS_FLAG = 0x2
 
-_REJECTION_CODES = {
+REJECTION_CODES = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -175,8 +176,12 @@ class Admission:
         sys_flag: int,
         reconsume_times: int,
         now_ms: int,
-    ) -> tuple[str, int, dict[str, str]]:
-        """Apply everything that changes a message on its way in; return where it goes and its properties."""
+    ) -> tuple[str, int, int, dict[str, str]]:
+        """Apply everything that changes a message on its way in.
+
+        Returns:
+            Topic and queue to store it in, its system flags and its properties.
+        """
         config = self._config
         pairs = parse_properties(text)
         pairs.pop("POP_CK", None)
@@ -191,10 +196,9 @@ class Admission:
         if plan.row.attributes.get("cleanup.policy") == "COMPACTION" and not pairs.get("KEYS", "").strip():
             raise self.refused(ResponseCode.MESSAGE_ILLEGAL, "Required message key is missing")
         level = delay.level_of(pairs)
-        if pairs.get("TRAN_MSG", "").lower() == "true" and not (reconsume_times > 0 and level > 0):
+        half = is_half(pairs, reconsume_times, level)
+        if half and config.reject_transaction_message:
             remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
-            if not config.reject_transaction_message:
-                remark += ": this broker serves no transactions; send it as an ordinary message"
             raise self.refused(ResponseCode.NO_PERMISSION, remark)
         if level <= 0:
             try:
@@ -202,8 +206,10 @@ class Admission:
             except delay.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self.refused(code, str(error)) from None
+        if half:
+            return *to_half(topic, queue_id, pairs, sys_flag), pairs
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delay_levels)
-        return stored_topic, stored_queue, pairs
+        return stored_topic, stored_queue, sys_flag, pairs
 
     def _dead_letter(
         self, command: Command, topic: str, queue_id: int, pairs: dict[str, str], reconsume_times: int, now_ms: int
@@ -267,7 +273,7 @@ class Admission:
 
     def rejected(self, error: PutRejected) -> CommandError:
         """Return what the sender is told of a message the store refused."""
-        code = _REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+        code = REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
         if error.status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
             remark = (
                 "the message is illegal, maybe msg body or properties length not matched. msg body length limit "

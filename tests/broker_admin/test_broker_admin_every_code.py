@@ -33,6 +33,7 @@ SERVED = {
     34: 1,
     35: 0,
     36: 1,
+    37: 1,
     38: 1,
     41: 1,
     42: 1,
@@ -76,6 +77,7 @@ SERVED = {
     316: 0,
     317: 0,
     321: 1,
+    323: 1,
     328: 0,
     329: 0,
     343: 1,
@@ -115,14 +117,13 @@ NOT_SERVED = {
     "container": {902, 903},
     "controller": {1001, 1002, 1003, 1004, 1005, 1006, 1009, 1010, 1011, 1012, 1013, 1050, 1051},
     "removed from the reference's brokers": {13, 301},
-    "transactions": {37, 323},
     "timer": {370, 5001},
     "POP": {200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151},
     "replication by epochs": {1007, 1008},
     "static topics": {513},
     "users and permissions": set(range(3001, 3011)),
 }
-REFUSED_BY_SLAVES = {37, 370}
+REFUSED_BY_SLAVES = {370}
 """A slave refuses them with a code of their own; a running broker may become one."""
 UNSERVED_CODES = set().union(*NOT_SERVED.values())
 

@@ -1,0 +1,146 @@
+"""A producer's decision about its half message (37), and more checks of one that was given up (323).
+
+Source: EndTransactionProcessor.java, AdminBrokerProcessor.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from understudy.broker.acknowledgement import Acknowledgements
+from understudy.broker.admin.answers import UNSET_REMARK
+from understudy.broker.identity import Identity
+from understudy.broker.processors.send_admission import REJECTION_CODES
+from understudy.broker.replication import Replication
+from understudy.broker.transactions.judgement import Choice, Decision, Refusal
+from understudy.broker.transactions.service import Transactions
+from understudy.format.record import decode_offset_message_id
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer
+from understudy.remoting.fields import CommandError, optional_bool, required, required_int
+from understudy.remoting.frame import encode
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
+from understudy.store.status import PutRejected
+
+LANE = "transaction"
+OPENING_SECONDS = 3.0
+"""How long a decision waits while the broker learns which half messages there are."""
+
+
+@attrs.frozen
+class EndTransactionParts:
+    """What of a broker is needed to take decisions.
+
+    Attributes:
+        identity: its role.
+        clock: for the wait.
+        transactions: the half messages.
+        acknowledgements: answers when an outcome is safe.
+        replication: copies.
+        sync_flush: whether answers wait for the disk.
+        may_store: returns whether what is decided now belongs into the own log.
+    """
+
+    identity: Identity
+    clock: Clock
+    transactions: Transactions
+    acknowledgements: Acknowledgements
+    replication: Replication
+    sync_flush: bool
+    may_store: Callable[[], bool]
+
+
+class EndTransactionProcessor:
+    """Handlers of the codes of transactions of one broker."""
+
+    def __init__(self, parts: EndTransactionParts) -> None:
+        self._parts = parts
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer the codes at *server*."""
+        self._lane = server.lane(LANE)
+        server.register(RequestCode.END_TRANSACTION, self.end)
+        server.register(RequestCode.RESUME_CHECK_HALF_MESSAGE, self.resume)
+
+    def end(self, connection: Connection, command: Command) -> Answer:
+        """Carry the decision out; one that is none is not answered, as the reference does."""
+        if self._parts.identity.role.is_slave:
+            return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)
+        decision = _decision_of(command)
+        if decision is None:
+            return None
+        if not self._parts.may_store():
+            raise _unavailable()
+        if not self._parts.transactions.opened.is_set():
+            return self._lane.submit(connection, command, self._end_later)
+        return self._decide(connection, command, decision)
+
+    def resume(self, connection: Connection, command: Command) -> Answer:
+        """Have a half message that was given up checked again (323)."""
+        message_id = required(command, "msgId")
+        try:
+            _, _, physical_offset = decode_offset_message_id(message_id)
+        except ValueError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        if not (self._parts.may_store() and self._parts.transactions.opened.is_set()):
+            raise _unavailable()
+        try:
+            refused = self._parts.transactions.resume(physical_offset)
+        except PutRejected as error:
+            raise _not_put(error) from None
+        if refused is not None:
+            raise CommandError(refused.code, refused.remark)
+        return response(command)
+
+    async def _end_later(self, connection: Connection, command: Command) -> Answer:
+        """Carry the decision out once it is known which half messages there are."""
+        with self._parts.clock.move_on_after(OPENING_SECONDS):
+            await self._parts.transactions.opened.wait()
+        if not self._parts.transactions.opened.is_set():
+            raise _unavailable()
+        return self.end(connection, command)
+
+    def _decide(self, connection: Connection, command: Command, decision: Decision) -> Answer:
+        parts, is_answered = self._parts, not command.flag & 2
+        try:
+            outcome = parts.transactions.decide(decision, at_once=is_answered)
+        except PutRejected as error:
+            raise _not_put(error) from None
+        if isinstance(outcome, Refusal):
+            raise CommandError(outcome.code, outcome.remark)
+        waits_for_copies = parts.identity.role.waits_for_copies
+        if not is_answered or not (waits_for_copies or parts.sync_flush):
+            return response(command)
+        # Differs because the reference answers before the outcome is safe.
+        copies = parts.replication.copies_needed() if waits_for_copies else 1
+        if copies is None or parts.acknowledgements.full:
+            return response(command)
+        parts.acknowledgements.add(outcome, connection, encode(response(command)), copies)
+        parts.replication.log_grew()
+        return None
+
+
+def _unavailable() -> CommandError:
+    remark = "service not available now: this broker may not decide at the moment; the check asks its producer again"
+    return CommandError(ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+
+
+def _not_put(error: PutRejected) -> CommandError:
+    code = REJECTION_CODES.get(error.status, ResponseCode.SYSTEM_ERROR)
+    return CommandError(code, f"{error.status.value}: {error.remark}")
+
+
+def _decision_of(command: Command) -> Decision | None:
+    """Return the decision in a request, ``None`` when it is neither commit nor rollback. Raises ``CommandError``."""
+    wanted = required_int(command, "commitOrRollback")
+    group = required(command, "producerGroup")
+    offset, physical_offset = required_int(command, "tranStateTableOffset"), required_int(command, "commitLogOffset")
+    if wanted not in (Choice.COMMIT, Choice.ROLLBACK):
+        return None
+    checked = optional_bool(command, "fromTransactionCheck") is True
+    return Decision(Choice(wanted), group, offset, physical_offset, checked)

@@ -1,0 +1,51 @@
+"""What the log says of a half message whose op message may be lost.
+
+Decisions are gathered for a while before an op message names them. A broker that dies meanwhile leaves the committed
+message in its log, and in the logs of its slaves; who takes over finds it by its unique key and commits nothing twice.
+"""
+
+from __future__ import annotations
+
+from understudy.broker import delay
+from understudy.broker.transactions.half import UNIQUE, Half, Identity
+from understudy.format import names
+from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK, Record, decode_records
+from understudy.store.message_store import MessageStore
+
+_SAME_KEY_MOST = 32
+
+
+def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
+    """Return whether the log of *store* holds the committed message of *half*.
+
+    Args:
+        store: needs its index (``messageIndexEnable``); without one nothing is found.
+        half: any copy.
+        now_ms: wall time.
+    """
+    topics = [half.topic]
+    if delay.level_of(half.pairs) > 0:
+        topics.append(names.SCHEDULE_TOPIC)
+    return any(
+        record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
+        for topic in topics
+        for record in _same(store, topic, half.identity, now_ms)
+    )
+
+
+def was_given_up(store: MessageStore, half: Half, now_ms: int) -> bool:
+    """Return whether the log of *store* holds *half* among those that nobody decided; see :func:`was_committed`."""
+    return bool(_same(store, names.CHECK_TIMES_TOPIC, half.identity, now_ms))
+
+
+def _same(store: MessageStore, topic: str, identity: Identity | None, now_ms: int) -> list[Record]:
+    if identity is None:
+        return []
+    unique, born_ms = identity
+    found = store.query(topic, unique, _SAME_KEY_MOST, 0, now_ms)
+    records = [record for part in found.records for record in decode_records(part)]
+    return [
+        record
+        for record in records
+        if record.topic == topic and record.born_ms == born_ms and record.properties.get(UNIQUE) == unique
+    ]

@@ -1,0 +1,72 @@
+"""Whether a producer's decision about a half message counts. Pure.
+
+Source: EndTransactionProcessor.java (rejectCommitOrRollback, checkPrepareMessage).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import attrs
+
+from understudy.broker.transactions.half import IMMUNITY_SECONDS, Half
+from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_ROLLBACK
+from understudy.remoting.codes import ResponseCode
+
+
+class Choice(IntEnum):
+    """What a producer decides, in the bits of system flags."""
+
+    COMMIT = FLAG_TRANSACTION_COMMIT
+    ROLLBACK = FLAG_TRANSACTION_ROLLBACK
+
+
+@attrs.frozen
+class Decision:
+    """A producer's decision as it comes in.
+
+    Attributes:
+        choice: commit or rollback.
+        group: the producer group that it says it belongs to.
+        offset: queue offset of the half message, as the answer to the send or a check told.
+        physical_offset: where the record begins in the log.
+        checked: it answers a check.
+    """
+
+    choice: Choice
+    group: str
+    offset: int
+    physical_offset: int
+    checked: bool
+
+
+@attrs.frozen
+class Refusal:
+    """The decision does not count; *code* and *remark* are the answer."""
+
+    code: ResponseCode
+    remark: str
+
+
+def refusal(decision: Decision, half: Half | None, timeout_ms: int, now_ms: int) -> Refusal | None:
+    """Return why *decision* does not count; ``None`` when it does.
+
+    Args:
+        decision: what came in.
+        half: the half message at its physical offset, ``None`` when there is none.
+        timeout_ms: ``transactionTimeOut``.
+        now_ms: wall time.
+    """
+    if half is None:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+    late_ms = now_ms - half.record.born_ms - half.immunity_ms(timeout_ms)
+    if not decision.checked and half.pairs.get(IMMUNITY_SECONDS) and late_ms > 0:
+        return Refusal(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"the decision came {late_ms} ms after {IMMUNITY_SECONDS} had passed; wait for the check and answer that",
+        )
+    if half.group is None or half.group != decision.group:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.offset != decision.offset:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+    return None

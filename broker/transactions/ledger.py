@@ -1,0 +1,101 @@
+"""Which half messages of one half queue are decided, and how far the queue is done. Pure.
+
+The laws:
+
+* Everything before :attr:`~HalfLedger.done` is decided, given up or stored anew, and is not looked at again.
+* The first decision about a half message counts, whichever of its copies it names.
+* ``done`` passes no half message whose decision an op message does not name yet, or whose copy is not stored.
+* An op message is needed as long as it names a half message that ``done`` has not passed.
+
+Source: TransactionalMessageServiceImpl.java (check, fillOpRemoveMap, calculateOpOffset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from understudy.broker.transactions.half import Half, Identity
+
+UNWRITTEN = -1
+
+
+class HalfLedger:
+    """One half queue.
+
+    Args:
+        done: queue offset before which everything is done.
+        op_done: offset in the op queue before which nothing is needed any more.
+
+    Attributes:
+        done: see above.
+    """
+
+    def __init__(self, done: int, op_done: int) -> None:
+        self.done = done
+        self._op_done = op_done
+        self._op_end = op_done
+        self._decided: dict[int, int] = {}  # half offset to the op message that says so
+        self._named: dict[int, int] = {}  # op offset to the number of half messages it names that are not passed
+        self._newest: dict[Identity, int] = {}  # of those that were stored anew
+        self._renewed: dict[int, Identity] = {}  # half offset of the newest copy to its identity
+
+    @property
+    def op_done(self) -> int:
+        """Offset in the op queue before which no op message is needed any more."""
+        return min(self._named, default=self._op_end)
+
+    @property
+    def undone(self) -> int:
+        """How many decisions are remembered."""
+        return len(self._decided)
+
+    def is_decided(self, offset: int) -> bool:
+        """Return whether nothing is left to be done about the half message at *offset*."""
+        return offset < self.done or offset in self._decided
+
+    def newest(self, identity: Identity | None) -> int | None:
+        """Return the queue offset of the newest copy of a half message; ``None`` when there is none but the first."""
+        return None if identity is None else self._newest.get(identity)
+
+    def decide(self, offset: int) -> None:
+        """Note the decision about the half message at *offset*, of which no op message tells yet."""
+        self._decided.setdefault(offset, UNWRITTEN)
+
+    def op_message(self, op_offset: int, halves: Iterable[int]) -> None:
+        """Take note of the op message at *op_offset*, which names *halves*."""
+        self._op_end = max(self._op_end, op_offset + 1)
+        count = 0
+        for offset in halves:
+            if offset >= self.done and self._decided.get(offset, UNWRITTEN) == UNWRITTEN:
+                self._decided[offset] = op_offset
+                count += 1
+        if count:
+            self._named[op_offset] = count
+
+    def renew(self, half: Half, offset: int) -> None:
+        """Note that *half* was stored anew at *offset*: its old place is done."""
+        self._decided.setdefault(half.offset, UNWRITTEN)
+        self.copied(half, offset)
+
+    def copied(self, half: Half, offset: int) -> None:
+        """Note that the newest copy of *half* stands at *offset*."""
+        identity = half.identity
+        if identity is not None:
+            before = self._newest.get(identity)
+            if before is not None:
+                del self._renewed[before]
+            self._newest[identity] = offset
+            self._renewed[offset] = identity
+
+    def advance(self, offset: int) -> None:
+        """Move :attr:`done` forward to *offset*."""
+        while self.done < offset:
+            op_offset = self._decided.pop(self.done, UNWRITTEN)
+            if op_offset != UNWRITTEN:
+                self._named[op_offset] -= 1
+                if not self._named[op_offset]:
+                    del self._named[op_offset]
+            identity = self._renewed.pop(self.done, None)
+            if identity is not None:
+                del self._newest[identity]
+            self.done += 1

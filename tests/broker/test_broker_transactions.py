@@ -1,0 +1,457 @@
+"""Half messages: how they are kept, what a producer's decision does, and what becomes of those that nobody decides."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import trio
+from broker_rig import code_and_remark, properties
+from test_broker_captured import frame, told
+from transaction_rig import (
+    COMMIT,
+    FOLDER,
+    GIVEN_UP,
+    GROUP,
+    HALF,
+    OPS,
+    ROLLBACK,
+    TOPIC,
+    UNKNOWN,
+    decision,
+    killed,
+    open_producer,
+)
+from trio.testing import MockClock
+
+from understudy.format.record import decode_record, offset_message_id
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+
+DATA = Path(__file__).parents[1] / "data"
+EXCHANGE: list[dict[str, Any]] = json.loads(gzip.decompress((DATA / "broker" / "transaction.json.gz").read_bytes()))
+GOLDEN: dict[str, Any] = json.loads(gzip.decompress((DATA / "store" / "transaction.json.gz").read_bytes()))
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(1))
+
+
+@pytest.mark.covers("TX-06", "TX-09", "R240")
+async def test_a_captured_producer_gets_the_same_answers_and_is_asked_the_same(
+    disk: SimDisk, autojump_clock: MockClock
+) -> None:
+    born_ms = int((frame(EXCHANGE[0]["frame"]).ext or {})["g"])
+    async with open_producer(disk, clock=VirtualClock(born_ms)) as producer:
+        rig, began = producer.rig, trio.current_time()
+        rig.peer.peer, rig.peer.address = ("127.0.0.1", 52736), "127.0.0.1:52736"
+        for row in EXCHANGE:
+            await trio.sleep_until(began + row["t"])
+            command = frame(row["frame"])
+            if row["from"] == "client":
+                if command.code == 37:  # where the record begins is another place in another log
+                    ext = command.ext or {}
+                    half = rig.stored(HALF)[int(ext["tranStateTableOffset"])]
+                    ext["commitLogOffset"] = str(half.physical_offset)
+                rig.tell(command.code, command.ext, command.body, flag=command.flag, opaque=command.opaque)
+            elif row["kind"] == "response":
+                answer = rig.peer.replies.pop(command.opaque or 0)
+                assert told(answer, frozenset({"msgId"})) == told(command, frozenset({"msgId"})), row
+            else:
+                asked = rig.peer.received.pop(0)
+                moved = frozenset({"commitLogOffset", "offsetMsgId"})
+                assert told(asked, moved) == told(command, moved), row
+                assert asked.code == command.code == 39
+                expected, found = decode_record(command.body), decode_record(asked.body)
+                assert found.properties == expected.properties
+                for name in ("topic", "queue_id", "queue_offset", "body", "born_ms", "born_host", "sys_flag", "flag"):
+                    assert getattr(found, name) == getattr(expected, name), name
+                copy = rig.stored(HALF)[found.queue_offset]
+                assert (asked.ext or {})["commitLogOffset"] == str(copy.physical_offset) == str(found.physical_offset)
+                assert (asked.ext or {})["offsetMsgId"] == copy.message_id
+        assert not rig.peer.received
+        assert [each.body for queue in range(4) for each in rig.stored("TopicTx", queue)] == [b"tx later", b"tx commit"]
+
+
+@pytest.mark.covers("TX-01", "TX-05", "CT-21")
+async def test_the_captured_store_comes_about_again(disk: SimDisk, autojump_clock: MockClock) -> None:
+    # Given the sends of the captured run, in its times
+    rows = GOLDEN["messages"]
+    first_ms = rows[0]["bornTimestamp"]
+    keys = {name: GOLDEN["config"][name] for name in GOLDEN["config"] if name.startswith("transaction")}
+    async with open_producer(disk, keys, VirtualClock(first_ms - 2_000)) as producer:
+        rig = producer.rig
+        rig.broker.topics.ensure("OrderTopic", 4)
+        await trio.sleep(2)
+        copies = ("CLUSTER", "MSG_REGION", "TRACE_ON", "REAL_TOPIC", "REAL_QID", "__transactionId__")
+        for number, row in enumerate(each for each in rows if each["topic"] == HALF and each["queueOffset"] < 12):
+            pairs = {name: text for name, text in row["properties"].items() if name not in copies}
+            header = {"f": "4", "g": str(row["bornTimestamp"])}
+            sent = rig.send("OrderTopic", row["bodyText"].encode(), properties(**pairs), number % 4, header=header)
+            assert (sent.ext or {})["queueOffset"] == str(number)
+            choice = {"COMMIT_MESSAGE": COMMIT, "ROLLBACK_MESSAGE": ROLLBACK, "UNKNOW": UNKNOWN}[
+                row["bodyText"].rpartition(" ")[2]
+            ]
+            rig.tell(37, decision(rig.stored(HALF)[-1], choice, producerGroup="p_trans"), flag=2)
+        # When nobody decides about the others
+        await trio.sleep(60)
+
+        # Then the log has the same messages in the same queues
+        def told_of(queue: Any) -> list[Any]:
+            return [
+                (each["queueOffset"], each["properties"], each["bodyText"], each["sysFlag"], each["tagsHash"])
+                for each in rows
+                if (each["topic"], each["queueId"]) == queue
+            ]
+
+        for queue in {(each["topic"], each["queueId"]) for each in rows}:
+            found = [
+                (each.queue_offset, each.properties, each.body.decode(), each.sys_flag) for each in rig.stored(*queue)
+            ]
+            assert found == [row[:4] for row in told_of(queue)], queue
+        assert rig.stored(OPS)[0].properties_text == "WAIT\x01true\x02TAGS\x01d\x02"
+        assert [each.prepared_transaction_offset for each in rig.stored("OrderTopic", 1)] == [
+            rig.stored(HALF)[9].physical_offset
+        ]
+        # and the progress is the captured one
+        assert {key: dict(queues) for key, queues in rig.broker.offsets.committed.items()} == {
+            key: {int(queue): offset for queue, offset in queues.items()}
+            for key, queues in GOLDEN["configFiles"]["consumerOffset.json"]["offsetTable"].items()
+        }
+
+
+class TestDecisions:
+    @pytest.mark.covers("TX-01", "TX-09")
+    async def test_the_first_one_counts(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            first, second = producer.prepare("A"), producer.prepare("B")
+            for choice in (COMMIT, COMMIT, ROLLBACK, COMMIT):
+                assert code_and_remark(producer.decide(first, choice)) == (0, None)
+            for choice in (ROLLBACK, COMMIT):
+                assert code_and_remark(producer.decide(second, choice)) == (0, None)
+            await trio.sleep(100)
+            assert producer.decide(second, COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.delivered() == ["A"]
+            assert producer.checks() == []
+            counts = producer.rig.broker.transactions.counts
+            assert (counts.open[TOPIC], counts.commits[TOPIC], counts.rollbacks[TOPIC]) == (0, 1, 1)
+
+    async def test_a_committed_message_is_what_was_sent(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A", 3, b"body", KEYS="k", TAGS="t", mine="x")
+            producer.decide(half, COMMIT)
+            (record,) = producer.rig.stored(TOPIC, 3)
+            assert (record.body, record.sys_flag, record.born_ms) == (b"body", 8, half.born_ms)
+            assert record.properties == {
+                "KEYS": "k",
+                "TAGS": "t",
+                "mine": "x",
+                "TRAN_MSG": "true",
+                "PGROUP": GROUP,
+                "UNIQ_KEY": "A",
+                "MSG_REGION": "DefaultRegion",
+                "TRACE_ON": "true",
+                "CLUSTER": "DefaultCluster",
+                "__transactionId__": "A",
+            }
+            found = producer.rig.pull(TOPIC, 3, subscription="t")
+            assert found.code == 0
+
+    async def test_a_committed_message_may_be_delayed(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            producer.decide(producer.prepare("A", DELAY="2"), COMMIT)
+            assert producer.delivered() == []
+            await trio.sleep(6)
+            assert producer.delivered() == ["A"]
+
+    @pytest.mark.parametrize(
+        ("change", "code", "remark"),
+        [
+            ({"producerGroup": "other"}, 1, "The producer group wrong"),
+            ({"tranStateTableOffset": "1"}, 1, "The transaction state table offset wrong"),
+            ({"commitLogOffset": "1"}, 1, "Find prepared transaction message failed"),
+            ({"commitLogOffset": "-1"}, 1, "Find prepared transaction message failed"),
+            ({"commitLogOffset": str(1 << 62)}, 1, "Find prepared transaction message failed"),
+            ({"commitLogOffset": "x"}, 1, "field commitLogOffset is 'x', not a number"),
+        ],
+    )
+    async def test_what_does_not_fit_is_refused(
+        self, change: dict[str, str], code: int, remark: str, disk: SimDisk
+    ) -> None:
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A")
+            for choice in (COMMIT, ROLLBACK):
+                assert code_and_remark(producer.decide(half, choice, **change)) == (code, remark)
+            assert producer.delivered() == []
+            assert producer.decide(half, COMMIT).code == 0
+            assert producer.delivered() == ["A"]
+
+    async def test_what_is_no_half_message_cannot_be_committed(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            producer.rig.send(TOPIC, properties=properties(PGROUP=GROUP, UNIQ_KEY="B"))
+            (plain,) = producer.rig.stored(TOPIC)
+            failed = (1, "Find prepared transaction message failed")
+            assert code_and_remark(producer.decide(plain, COMMIT)) == failed
+            assert len(producer.rig.stored(TOPIC)) == 1
+
+    @pytest.mark.parametrize("choice", [UNKNOWN, "4", "7"])
+    async def test_what_decides_nothing_is_not_answered(
+        self, choice: str, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            command = producer.rig.tell(37, decision(producer.prepare("A"), choice))
+            assert command.opaque not in producer.rig.peer.replies
+            assert producer.rig.broker.transactions.counts.open[TOPIC] == 1
+
+    @pytest.mark.covers("TX-09")
+    async def test_one_that_comes_after_the_wished_immunity_waits_for_the_check(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A", CHECK_IMMUNITY_TIME_IN_SECONDS="7")
+            await trio.sleep(7.001)
+            answer = producer.decide(half, COMMIT)
+            assert (answer.code, producer.delivered()) == (604, [])
+            assert producer.decide(half, COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.delivered() == ["A"]
+
+    async def test_they_are_refused_while_the_broker_may_not_store(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A")
+            producer.rig.broker.presence.began("test", guarded=True)
+            if not producer.rig.broker.presence.isolated:
+                pytest.skip("not isolated by this")
+            assert producer.decide(half, COMMIT).code == 14
+            assert producer.delivered() == []
+
+    async def test_half_messages_can_be_forbidden(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk, {"rejectTransactionMessage": "true"}) as producer:
+            answer = producer.rig.send(TOPIC, properties=properties(TRAN_MSG="true", PGROUP=GROUP))
+            assert code_and_remark(answer) == (16, "the broker[127.0.0.1] sending transaction message is forbidden")
+
+
+class TestOpMessages:
+    async def test_they_name_the_decisions_of_an_interval(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            for number in range(3):
+                producer.rig.tell(37, decision(producer.prepare(str(number)), COMMIT), flag=2)
+            await trio.sleep(2.9)
+            assert producer.rig.stored(OPS) == []
+            await trio.sleep(0.2)
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"0,1,2,"]
+
+    async def test_one_that_is_full_is_written_at_once(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk, {"transactionOpMsgMaxSize": "4"}) as producer:
+            for number in range(5):
+                producer.rig.tell(37, decision(producer.prepare(str(number)), COMMIT), flag=2)
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"0,1,", b"2,3,"]
+
+    async def test_a_rollback_whose_answer_is_awaited_is_in_the_log_before_it(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            assert producer.decide(producer.prepare("A"), ROLLBACK).code == 0
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"0,"]
+
+    async def test_a_stop_writes_what_is_decided(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            producer.rig.tell(37, decision(producer.prepare("A"), ROLLBACK), flag=2)
+        async with open_producer(disk) as producer:
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"0,"]
+            await trio.sleep(100)
+            assert producer.checks() == []
+
+    @pytest.mark.parametrize("repeated", [True, False])
+    async def test_a_broker_that_died_before_commits_nothing_twice(
+        self, repeated: bool, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        # Given a commit that no op message names yet, in the files that a killed process leaves
+        async with open_producer(disk) as producer:
+            half, other = producer.prepare("A"), producer.prepare("B")
+            delayed = producer.prepare("C", DELAY="18")
+            producer.rig.tell(37, decision(half, COMMIT), flag=2)
+            producer.rig.tell(37, decision(delayed, COMMIT), flag=2)
+            producer.rig.broker.store.enter_keys()
+            left = killed(disk)
+        # When the next process decides and checks
+        async with open_producer(left) as producer:
+            assert producer.delivered() == ["A"]
+            if repeated:
+                assert producer.decide(half, COMMIT).code == 0
+            await trio.sleep(40)
+            # Then only what is undecided is asked about
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["B"]
+            assert producer.decide(half, COMMIT).code == 0
+            assert producer.delivered() == ["A"]
+            assert len(producer.rig.stored("SCHEDULE_TOPIC_XXXX", 17)) == 1
+            assert producer.decide(other, COMMIT).code == 0
+            assert producer.delivered() == ["A", "B"]
+
+
+class TestChecks:
+    @pytest.mark.covers("TX-03")
+    async def test_a_due_half_message_is_asked_about_once_in_each_interval(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.prepare("A")
+            await trio.sleep(29)
+            young = producer.prepare("B")
+            await trio.sleep(2)
+            (asked,) = producer.checks()
+            assert (asked.ext or {})["msgId"] == "A" and asked.flag & 2
+            await trio.sleep(30)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["B", "A"]
+            # and the decision about a copy is one about all of them
+            copies = producer.rig.stored(HALF)
+            assert [each.properties.get("TRANSACTION_CHECK_TIMES") for each in copies] == [None, None, "1", "1", "2"]
+            assert producer.decide(copies[2], COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.decide(young, ROLLBACK).code == 0
+            await trio.sleep(100)
+            assert producer.checks() == []
+            assert producer.delivered() == ["A"]
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"4,3,"]
+
+    async def test_a_decision_about_the_first_copy_ends_the_checks(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A")
+            await trio.sleep(40)
+            assert len(producer.checks()) == 1
+            assert producer.decide(half, COMMIT).code == 0
+            assert producer.decide(producer.rig.stored(HALF)[-1], COMMIT).code == 0
+            await trio.sleep(100)
+            assert (producer.checks(), producer.delivered()) == ([], ["A"])
+
+    @pytest.mark.covers("TX-06", "TX-11")
+    async def test_what_nobody_decides_is_given_up_and_can_be_resumed(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "2"}) as producer:
+            half = producer.prepare("A", 2, CHECK_IMMUNITY_TIME_IN_SECONDS="x")
+            other = producer.prepare("B")
+            await trio.sleep(100)
+            assert len(producer.checks()) == 4
+            kept = producer.rig.stored(GIVEN_UP)
+            assert [each.properties["UNIQ_KEY"] for each in kept] == ["A", "B"]
+            assert kept[0].properties["TRANSACTION_CHECK_TIMES"] == "2"
+            row = producer.rig.broker.topics.get(GIVEN_UP)
+            assert row is not None and (row.write_queue_nums, row.perm) == (1, 6)
+            assert producer.rig.broker.transactions.counts.open[TOPIC] == 0
+            # when an operator wants it checked again
+            message_id = offset_message_id(kept[0].store_host, kept[0].physical_offset)
+            assert producer.rig.ask(323, {"topic": GIVEN_UP, "msgId": message_id}).code == 0
+            again = producer.rig.ask(323, {"topic": GIVEN_UP, "msgId": message_id})
+            assert code_and_remark(again) == (1, "it is being checked already")
+            await trio.sleep(31)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["A"]
+            assert producer.decide(half, COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.delivered(2) == ["A"]
+            # and a commit that comes after all is not lost, nor done twice
+            assert producer.decide(other, COMMIT).code == 0
+            assert producer.decide(other, COMMIT).code == 0
+            assert producer.delivered() == ["B"]
+            refused = producer.rig.ask(323, {"msgId": offset_message_id(kept[1].store_host, kept[1].physical_offset)})
+            assert code_and_remark(refused) == (1, "it was committed")
+            assert producer.rig.ask(323, {"msgId": "x"}).code == 1
+            assert producer.rig.ask(323, {"msgId": offset_message_id(half.store_host, half.physical_offset)}).code == 1
+
+    async def test_a_long_immunity_costs_no_checks_and_holds_up_no_other(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "2"}) as producer:
+            producer.prepare("A", CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+            producer.prepare("B")
+            await trio.sleep(95)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["B", "B"]
+            copy = producer.rig.stored(HALF)[-1]
+            assert copy.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+            assert "TRANSACTION_CHECK_TIMES" not in copy.properties
+            await trio.sleep(30)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["A"]
+            assert producer.decide(copy, ROLLBACK, fromTransactionCheck="true").code == 0
+            await trio.sleep(100)
+            assert producer.checks() == []
+
+    async def test_without_a_producer_checks_are_counted_and_the_next_one_that_comes_is_asked(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.rig.broker.producers.close(producer.rig.peer)  # type: ignore[arg-type]
+            producer.prepare("A")
+            await trio.sleep(40)
+            assert producer.checks() == []
+            producer.beat()
+            await trio.sleep(30)
+            (asked,) = producer.checks()
+            assert decode_record(asked.body).properties["TRANSACTION_CHECK_TIMES"] == "2"
+
+    async def test_one_that_is_older_than_the_log_is_kept_is_given_up(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"fileReservedTime": "1"}) as producer:
+            header = {"f": "4", "g": str(producer.clock.wall_ms() - 3_600_001)}
+            text = properties(TRAN_MSG="true", PGROUP=GROUP, UNIQ_KEY="A")
+            producer.rig.send(TOPIC, b"x", text, header=header)
+            await trio.sleep(61)
+            assert [each.properties["UNIQ_KEY"] for each in producer.rig.stored(GIVEN_UP)] == ["A"]
+
+    async def test_one_born_ahead_of_our_clock_gets_its_time(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            await trio.sleep(28)
+            header = {"f": "4", "g": str(producer.clock.wall_ms() + 50_000)}
+            text = properties(TRAN_MSG="true", PGROUP=GROUP, UNIQ_KEY="A")
+            producer.rig.send(TOPIC, b"x", text, header=header)
+            await trio.sleep(4)
+            assert producer.checks() == []
+            await trio.sleep(30)
+            assert len(producer.checks()) == 1
+
+    async def test_what_is_no_half_message_in_the_half_topic_is_passed(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.rig.broker.store.append(HALF, 0, b"x", b"UNIQ_KEY\x01u\x02", 1, b"\0" * 8)
+            producer.prepare("A")
+            await trio.sleep(40)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["A"]
+
+    async def test_the_next_life_goes_on_where_the_last_one_was(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            first, second = producer.prepare("A"), producer.prepare("B")
+            await trio.sleep(40)
+            assert len(producer.checks()) == 2
+        async with open_producer(disk) as producer:
+            assert producer.rig.broker.transactions.counts.open == {TOPIC: 2}
+            assert producer.decide(first, COMMIT).code == 0
+            assert producer.decide(second, ROLLBACK).code == 0
+            await trio.sleep(100)
+            assert (producer.checks(), producer.delivered()) == ([], ["A"])
+            offsets = producer.rig.broker.offsets
+            assert offsets.queues("CID_RMQ_SYS_TRANS", HALF) == {0: 4}
+        saved = json.loads(disk.read(f"{FOLDER}/config/transactionMetrics"))
+        assert {topic: row["count"] for topic, row in saved["transactionCount"].items()} == {TOPIC: 0}
+
+    async def test_copies_without_progress_are_one_half_message(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        # Given a broker that was killed between storing a half message anew and moving its progress
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A")
+            await trio.sleep(40)
+        mine, gone = f'"{HALF}@CID_RMQ_SYS_TRANS"'.encode(), b'"gone@g"'
+        disk.damage(f"{FOLDER}/config/consumerOffset.json", lambda content: content.replace(mine, gone))
+        # Then it is asked about once
+        async with open_producer(disk) as producer:
+            assert producer.rig.broker.transactions.counts.open == {TOPIC: 1}
+            await trio.sleep(31)
+            assert len(producer.checks()) == 1
+            producer.decide(half, COMMIT)
+            await trio.sleep(60)
+            assert (producer.checks(), producer.delivered()) == ([], ["A"])
