@@ -7,6 +7,8 @@ meanwhile (pre-online). So is every broker at its start.
 
 The rules:
 
+* A broker that was away, or is isolated, answers no reader: what it knows of offsets may be old, and whoever still asks
+  it will be told of others in a moment, perhaps before it can commit what it would read here.
 * A gap between two looks at the clocks that is longer than the broker trusts isolates it.
 * An answer after a silence of all name servers that was that long isolates it, unless nobody else is in the group.
 * A master that the view before showed and that no name server shows any more was **dropped**: it is isolated, for a
@@ -16,6 +18,7 @@ The rules:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import attrs
@@ -111,6 +114,15 @@ class State:
     def out_of_touch(self, now: Moment, trusted: Limits) -> bool:
         """Return whether name servers may have dropped this broker: it must not register before it knows more."""
         return self.absent(now, trusted) or (self.guarded and self.silent_ms(now) > trusted.silence)
+
+    def readable_until_ms(self, trusted: Limits) -> float:
+        """Return until which wall time readers may be answered, if the clocks are not looked at before.
+
+        After it the broker was away, noticed or not; minus infinity while it is isolated.
+        """
+        if not self.guarded:
+            return math.inf
+        return -math.inf if self.isolated else self.moment.wall_ms + trusted.pause
 
 
 @attrs.frozen

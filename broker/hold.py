@@ -25,7 +25,7 @@ from functools import partial
 
 import trio
 
-from understudy.remoting.command import Command
+from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget, Load
@@ -45,6 +45,40 @@ AT_ONCE = 64
 
 ENTRY_BYTES = 1024
 """What a parked pull costs beside its header."""
+
+_SMALL_HEADER_BYTES = 1024
+"""A larger header is parked without what is not needed any more."""
+_NEEDED_LATER = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "maxMsgNums",
+    "sysFlag",
+    "subscription",
+    "expressionType",
+    "subVersion",
+    "requestSource",
+    "proxyFrowardClientId",
+)
+
+
+def only_needed(command: Command, ext: dict[str, str]) -> tuple[Command, int]:
+    """Return *command*, a large one with nothing but what answering it later takes, and the bytes that it keeps."""
+    size = held_bytes(command)
+    if size <= _SMALL_HEADER_BYTES:
+        return command, size
+    kept = {name: ext[name] for name in _NEEDED_LATER if name in ext}
+    small = Command(
+        command.code,
+        command.language,
+        command.version,
+        command.opaque,
+        command.flag,
+        ext=kept,
+        serialize=command.serialize,
+    )
+    return small, held_bytes(small)
 
 
 class ParkedPull:

@@ -18,6 +18,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.member_view import (
     Action,
     Answered,
+    Arrived,
     Ask,
     AskAgain,
     AskOthers,
@@ -250,6 +251,8 @@ class MemberGroup:
             self._remember()
         elif isinstance(action, Follow):
             self._replication.follow(action.address, action.ha_address)
+        elif isinstance(action, Arrived):
+            self._replication.arrived()
         elif isinstance(action, LoseMaster):
             self._replication.lose_master()
         elif isinstance(action, AskAgain):

@@ -248,6 +248,11 @@ class Follow:
 
 
 @attrs.frozen
+class Arrived:
+    """The master that had said that it comes back is there."""
+
+
+@attrs.frozen
 class LoseMaster:
     """The master is gone."""
 
@@ -285,6 +290,7 @@ Action = (
     | Shown
     | Remember
     | Follow
+    | Arrived
     | LoseMaster
     | FindLog
     | AskSettings
@@ -376,6 +382,8 @@ def _show(state: State, found: View, following: Following, now: float) -> tuple[
     actions: list[Action] = []
     if MASTER_ID not in found and state.own.is_slave and following.address is not None and not following.returning:
         actions.append(LoseMaster())
+    elif MASTER_ID in found and following.returning and MASTER_ID not in (state.members or {}):
+        actions.append(Arrived())
     memory = group_memory.observe(state.memory, found, state.own.broker_id, now)
     if memory.members != state.memory.members:
         actions.append(Remember())
@@ -421,7 +429,8 @@ def _noticed(state: State, event: Noticed, now: float) -> Step:
     state, actions = _show(state, found, following, now)
     if notice.min_broker_id == MASTER_ID:
         actions.append(Follow(notice.min_broker_address, notice.ha_address))
-    elif notice.offline_address == following.address and LoseMaster() not in actions:
+    elif notice.offline_address == following.address and not following.returning and LoseMaster() not in actions:
+        # A master that has just said that it comes back is not online yet: what is gone is its entry of a former life.
         actions.append(LoseMaster())
     return state, tuple(actions)
 

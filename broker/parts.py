@@ -121,6 +121,7 @@ def pull_parts(broker: Broker) -> PullParts:
         hold=broker.hold,
         stats=broker.stats,
         replication=broker.replication,
+        presence=broker.presence,
         note_commit=broker.tables.offsets.note_commit,
     )
 
@@ -148,6 +149,7 @@ def offset_parts(broker: Broker) -> OffsetParts:
         topics=broker.topics,
         groups=broker.groups,
         offsets=broker.offsets,
+        presence=broker.presence,
         note_commit=broker.tables.offsets.note_commit,
     )
 

@@ -30,6 +30,7 @@ class Presence:
 
     Attributes:
         state: what is known.
+        readable_until_ms: wall time; who reads later waits until the broker is online (one number, for pulls ask it).
         on_decide: called when a decision about the role may have changed.
         on_register: called when name servers must be told anew, or may be told again.
     """
@@ -39,6 +40,7 @@ class Presence:
         self._options = options
         self._identity = identity
         self.state = absence.State(identity.broker_id, identity.address, self.now())
+        self.readable_until_ms = self.state.readable_until_ms(self.limits)
         self.on_decide: list[Callable[[], None]] = []
         self.on_register: list[Callable[[], None]] = []
 
@@ -70,6 +72,11 @@ class Presence:
         return self.state.isolated or self.state.out_of_touch(self.now(), self.limits)
 
     @property
+    def unreadable(self) -> bool:
+        """Whether readers must wait until the broker is online, right now."""
+        return self._clock.wall_ms() > self.readable_until_ms
+
+    @property
     def silent_ms(self) -> float:
         """For how long no name server has answered."""
         return self.state.silent_ms(self.now())
@@ -96,6 +103,7 @@ class Presence:
 
     def _take(self, event: Event) -> None:
         self.state, actions = absence.step(self.state, event, self.now(), self.limits)
+        self.readable_until_ms = self.state.readable_until_ms(self.limits)
         for action in actions:
             if isinstance(action, Isolated):
                 log.warning("isolated", broker=self._identity.canonical_name, why=action.cause)

@@ -30,7 +30,7 @@ SHORTEST_ADDRESS = 6
 """A ``haMasterAddress`` of at least this many characters is fixed and never learned (DefaultHAService.java)."""
 RETRY_MS = 1_000
 RETURN_SECONDS = 10.0
-"""How long a master that has announced its return is waited for."""
+"""How long a master that has announced its return is waited for, unless it announces itself again."""
 
 
 class KeyedHaParameters:
@@ -223,6 +223,10 @@ class Replication:
         """Learn that the master comes back; it is followed, and kept in mind until the name servers list it."""
         self._announced_at = self._world.clock.monotonic()
         self.follow(master_address, ha_address)
+
+    def arrived(self) -> None:
+        """Learn that the name servers list the master again: from now on they say when it is gone."""
+        self._announced_at = float("-inf")
 
     def stand_back(self) -> None:
         """Learn that a slave with a smaller id comes online: it acts from now on, and is waited for like a master."""

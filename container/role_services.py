@@ -128,6 +128,9 @@ class RoleServices:
     def warnings(self) -> list[str]:
         """What an operator has to know or to mend, a sentence each."""
         found = list(self._broker.member_group.state.warnings)
+        slave = self._broker.replication.slave
+        if slave is not None and slave.progress().refusal:
+            found.append(f"nothing is copied: {slave.progress().refusal}")
         if self._returning is not None and self._returning.state.tries:
             found.append(f"pre-online waits: {self._returning.state.trouble}")
         if self._late is not None:
@@ -213,6 +216,7 @@ class RoleServices:
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
         self._broker.presence.online()
+        self._broker.hold.wake_all()  # readers had to wait
 
     async def _take_over_late(self) -> None:
         late = self._late

@@ -171,6 +171,7 @@ class HaSlave(MasterFollower[wire.Transfer]):
         """
         self.continued_at = self._world.clock.monotonic()
         self._refusals = 0
+        self._refusal = ""
         self._begins_anew = False
         self._dropped_by = None
         if transfer.body:

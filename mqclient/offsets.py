@@ -47,7 +47,6 @@ class OffsetStore(Protocol):
 class _InMemory:
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
-        self._dirty: set[MessageQueue] = set()
 
     def known(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
@@ -57,15 +56,16 @@ class _InMemory:
         if before == offset or (only_forward and before is not None and offset < before):
             return
         self._offsets[queue] = offset
-        self._dirty.add(queue)
 
     def forget(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)
-        self._dirty.discard(queue)
 
 
 class BrokerOffsets(_InMemory):
     """Offsets at the brokers (RemoteBrokerOffsetStore.java).
+
+    An offset is written when it has moved, and when another member of the group serves it now: that one may not know
+    what was told to the former.
 
     Args:
         session: the client.
@@ -76,12 +76,14 @@ class BrokerOffsets(_InMemory):
         super().__init__()
         self._session = session
         self._group = group
+        self._told: dict[MessageQueue, tuple[str, int]] = {}
+
+    def forget(self, queue: MessageQueue) -> None:
+        super().forget(queue)
+        self._told.pop(queue, None)
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        group = self._session.broker(queue.broker_name)
-        address = group.any_address() if group else None
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name} has no address at the moment")
+        address = self._address(queue)
         answer = await self._session.call(
             address,
             RequestCode.QUERY_CONSUMER_OFFSET,
@@ -95,28 +97,33 @@ class BrokerOffsets(_InMemory):
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
         for queue in queues:
             offset = self._offsets.get(queue)
-            if offset is None or queue not in self._dirty:
+            if offset is None:
                 continue
             try:
-                await self.write(queue, offset)
+                await self._write(queue, offset)
             except ClientError as error:
                 log.warning("offset not stored", group=self._group, queue=queue, offset=offset, why=error)
-                continue
-            if self._offsets.get(queue) == offset:
-                self._dirty.discard(queue)
 
-    async def write(self, queue: MessageQueue, offset: int) -> None:
-        """Store *offset* at the broker now. Raises :class:`ClientError`."""
-        group = self._session.broker(queue.broker_name)
-        address = group.any_address() if group else None
-        if address is None:
-            raise ClientError(f"broker {queue.broker_name} has no address at the moment")
+    async def _write(self, queue: MessageQueue, offset: int) -> None:
+        """Store *offset* at the broker now, unless it has it. Raises :class:`ClientError`."""
+        address = self._address(queue)
+        if self._told.get(queue) == (address, offset):
+            return
         ext = {"consumerGroup": self._group, "commitOffset": offset, **queue_fields(queue)}
         try:
             await self._session.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
         except BrokerError as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:  # the topic was deleted: nobody will ask for the offset
                 raise
+        if queue in self._offsets:
+            self._told[queue] = (address, offset)
+
+    def _address(self, queue: MessageQueue) -> str:
+        group = self._session.broker(queue.broker_name)
+        address = group.any_address() if group else None
+        if address is None:
+            raise ClientError(f"broker {queue.broker_name} has no address at the moment")
+        return address
 
 
 class FileOffsets(_InMemory):
@@ -132,6 +139,7 @@ class FileOffsets(_InMemory):
         self._disk = disk
         self._path = os.path.join(folder, "offsets.json")
         self._writing = trio.Lock()
+        self._saved: dict[MessageQueue, int] = {}
 
     async def load(self) -> None:
         """Read the file. Raises :class:`ClientError` when it and its backup are unreadable."""
@@ -146,7 +154,8 @@ class FileOffsets(_InMemory):
             return found
 
         try:
-            self._offsets = await self._disk.in_thread(read)
+            self._saved = await self._disk.in_thread(read)
+            self._offsets = dict(self._saved)
         except (TableDamagedError, OSError) as error:
             raise ClientError(f"stored progress cannot be read: {error}") from error
 
@@ -155,15 +164,16 @@ class FileOffsets(_InMemory):
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
         async with self._writing:
-            if not self._dirty:
+            offsets = dict(self._offsets)
+            if offsets == self._saved:
                 return
-            changed, self._dirty = self._dirty, set()
-            table = {"offsetTable": {queue_key(queue): offset for queue, offset in sorted(self._offsets.items())}}
+            table = {"offsetTable": {queue_key(queue): offset for queue, offset in sorted(offsets.items())}}
             try:
                 await self._disk.in_thread(lambda: save_table(self._disk, self._path, table))
             except OSError as error:
-                self._dirty |= changed
                 log.warning("offsets not stored", path=self._path, why=error)
+            else:
+                self._saved = offsets
 
     def forget(self, queue: MessageQueue) -> None:
         """Keep the offset: the queue may come back, and no broker remembers it."""

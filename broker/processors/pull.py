@@ -15,9 +15,10 @@ from understudy.broker.clients import BROADCASTING, ConsumerTable
 from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.config import BrokerOptions
 from understudy.broker.groups import GroupConfig, GroupTable
-from understudy.broker.hold import ParkedPull, PullHold
+from understudy.broker.hold import ParkedPull, PullHold, only_needed
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.presence import Presence
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.replication import Replication
@@ -25,7 +26,7 @@ from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, held_bytes
+from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
@@ -54,21 +55,7 @@ _EXT = (
 )
 _FOUND = success_format(_EXT, b"FOUND")
 
-_SMALL_HEADER_BYTES = 1024
-"""A larger header is parked without what is not needed any more."""
-_NEEDED_LATER = (
-    "consumerGroup",
-    "topic",
-    "queueId",
-    "queueOffset",
-    "maxMsgNums",
-    "sysFlag",
-    "subscription",
-    "expressionType",
-    "subVersion",
-    "requestSource",
-    "proxyFrowardClientId",
-)
+_ISOLATED = b"this broker was away, readers wait until it is online again"
 _NO_ROOM = "[OVERLOAD]system busy, waiting pulls hold too much memory of this broker; slow down and try again"
 
 
@@ -86,6 +73,7 @@ class PullParts:
         hold: pulls that wait.
         stats: counts.
         replication: copies.
+        presence: whether readers may be answered.
         note_commit: told of each commit; a slave tells its master.
     """
 
@@ -101,6 +89,7 @@ class PullParts:
     hold: PullHold
     stats: BrokerStatistics
     replication: Replication
+    presence: Presence
     note_commit: Callable[[str, str, int, int], None]
 
 
@@ -183,6 +172,17 @@ class PullProcessor:
             codes = self._codes_of_group(ext, group, topic, row)
         accept = None if codes is None else codes.__contains__
 
+        before_ms = self._clock.wall_ms()
+        if before_ms > parts.presence.readable_until_ms:
+            # Differs because the reference gives out messages whose commit may reach nobody.
+            if may_wait and sys_flag & COMMIT_OFFSET:
+                self._commit(ext, group, topic, queue_id, self._store.max_queue_offset(topic, queue_id))
+            if may_wait and sys_flag & SUSPEND:
+                self._park(connection, command, ext, topic, queue_id, codes)
+                return None
+            low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
+            answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
+            return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
         offsets = parts.offsets
         pending = offsets.take_reset(group, topic, queue_id) if offsets.reset and not offsets.following else None
         if pending is not None:
@@ -201,7 +201,6 @@ class PullProcessor:
                 answer = _EXT % (0, row.sys_flag, moved, high, low, topic_row.sys_flag)
                 return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
-        before_ms = self._clock.wall_ms()
         found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, accept)
         self._stats.get_took(self._clock.wall_ms() - before_ms)
         status = found.status
@@ -275,10 +274,7 @@ class PullProcessor:
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
         hold = self._parts.hold
-        size = held_bytes(command)
-        if size > _SMALL_HEADER_BYTES:
-            command = _only_needed(command, ext)
-            size = held_bytes(command)
+        command, size = only_needed(command, ext)
         parked = ParkedPull(connection, command, codes, size)
         if not hold.has_room(parked):
             raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
@@ -345,20 +341,6 @@ class PullProcessor:
             # What the group wants now is not known here, so nothing is held back; clients compare tags themselves.
             return None
         return subscription.wanted
-
-
-def _only_needed(command: Command, ext: dict[str, str]) -> Command:
-    """Return *command* with nothing but what answering it later takes."""
-    kept = {name: ext[name] for name in _NEEDED_LATER if name in ext}
-    return Command(
-        command.code,
-        command.language,
-        command.version,
-        command.opaque,
-        command.flag,
-        ext=kept,
-        serialize=command.serialize,
-    )
 
 
 def no_expression_filter(kind: str) -> CommandError:

@@ -14,6 +14,7 @@ from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.groups import GroupTable
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.presence import Presence
 from understudy.broker.topics import TopicTable
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -32,6 +33,7 @@ class OffsetParts:
         config: read at each request.
         store: the messages.
         topics, groups, offsets: the tables.
+        presence: whether readers may be answered.
         note_commit: told of each commit; a slave tells its master.
     """
 
@@ -41,6 +43,7 @@ class OffsetParts:
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable
+    presence: Presence
     note_commit: Callable[[str, str, int, int], None]
 
 
@@ -65,6 +68,11 @@ class OffsetProcessor:
         """Answer where a group goes on in a queue."""
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id = required_int(command, "queueId")
+        if self._parts.presence.unreadable:
+            # Differs because the reference answers what it knew when it went away; clients ask again.
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY, "this broker was away and is not online again: ask once more in a moment", {}
+            )
         offset = self._parts.offsets.query(group, topic, queue_id)
         if offset >= 0:
             return response(command, ext={"offset": str(offset)})

@@ -94,6 +94,12 @@ class State:
     tries: int = 0
     trouble: str = ""
 
+    @property
+    def told(self) -> tuple[Member, ...]:
+        """Who has been told in this round that this broker comes back, and waits for it."""
+        target = self.target if self.phase in (Phase.AWAIT_COPY, Phase.TAKE_OVER) else None
+        return self.finished if target is None else (*self.finished, target)
+
     def line(self) -> str:
         """Return where it stands, for people."""
         target = f" ({self.target})" if self.target is not None else ""

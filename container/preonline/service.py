@@ -39,6 +39,8 @@ log = get_logger("container.preonline")
 
 COPY_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
+REMIND_SECONDS = 2.0
+"""How often a slave that waits for this broker is told so again: less than it waits after it was told last."""
 
 
 class PreOnline:
@@ -87,8 +89,11 @@ class PreOnline:
         self._began_ms = self._clock.wall_ms()
         self._former = await former(self._broker)
         with self._steps:
-            while self.state.phase is not Phase.ONLINE:
-                self._next(await self._do(self.state))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._remind)
+                while self.state.phase is not Phase.ONLINE:
+                    self._next(await self._do(self.state))
+                nursery.cancel_scope.cancel()
         if self.state.phase is not Phase.ONLINE:
             self._next(Finish())
         if self.state.given_up:
@@ -149,6 +154,16 @@ class PreOnline:
         return Members(tuple({Member(*each) for view in views for each in view.items()}))
 
     # --- a master, or a slave that acts from now on ------------------------------------------------------------
+
+    async def _remind(self) -> None:
+        """Tell whom this broker has told of its return that it is still on its way: another one may take long."""
+        while True:
+            await self._clock.sleep(REMIND_SECONDS)
+            for member in self.state.told:
+                try:
+                    await self._announce(member)
+                except (RemotingError, RefusedError, ValueError, OSError) as error:
+                    log.debug("not reminded", member=member, why=error)
 
     async def _announce(self, member: Member) -> Event:
         identity = self._broker.identity

@@ -137,7 +137,7 @@ class Run:
     async def play(self) -> DrillResult:
         """Play it."""
         async with SimCluster(self._source) as self._cluster:
-            self._watch = RingWatch(self._cluster, self._ring)
+            self._watch = RingWatch(self._cluster, self._ring, self._master_lost)
             await self._ring.start(self._cluster, {"flushDiskType": self._flush})
             servers = self._cluster.name_servers
             options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)
@@ -266,6 +266,10 @@ class Run:
             for each in self._accidents
             for home in homes(each.fault.host)
         )
+
+    def _master_lost(self, group: str) -> bool:
+        """Return whether the power of the master of *group* failed before its log was on the disk."""
+        return any(met.kind == "power" and met.home is Home.MASTER and not met.flushed for met in self._met_by(group))
 
     async def _watch_failover(self) -> None:
         acting = await self._acting()

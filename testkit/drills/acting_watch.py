@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from itertools import combinations
 
 import trio
@@ -24,15 +25,19 @@ class RingWatch:
     Args:
         cluster: where it runs.
         ring: its shape.
+        master_lost: whether the power of a group's master failed before its log was on the disk.
 
     Attributes:
         problems: promises that brokers have broken, each in a line.
         both_seconds: the longest time that two members of one group delivered side by side.
     """
 
-    def __init__(self, cluster: SimCluster, ring: Ring) -> None:
+    def __init__(
+        self, cluster: SimCluster, ring: Ring, master_lost: Callable[[str], bool] = lambda group: False
+    ) -> None:
         self._cluster = cluster
         self._ring = ring
+        self._master_lost = master_lost
         self.problems: list[str] = []
         self.both_seconds = 0.0
 
@@ -62,15 +67,18 @@ class RingWatch:
     def converged(self) -> bool:
         """Return whether the slaves of each group hold byte for byte what their master holds, and all offsets agree.
 
-        A slave that refuses its master, because the master lost what the slave has, stays as it is by promise.
+        A slave whose master has lost what it has stays as it is by promise, and says so.
         """
         return all(self._group_converged(group) for group in self._ring.groups)
 
     def _group_converged(self, group: str) -> bool:
         members = [self.broker(group, broker_id) for broker_id in range(self._ring.replicas)]
-        replicas = [broker for broker in members if broker is not None and not _refuses(broker)]
-        if None in members:
+        replicas = [broker for broker in members if broker is not None]
+        if len(replicas) < len(members):
             return False
+        if self._master_lost(group):
+            master = replicas[0].store
+            replicas = [each for each in replicas if not (_refuses(each) and _parted(master, each.store))]
         stores = [broker.store for broker in replicas]
         queues = range(2)
         read = {tuple(broker.offsets.query(READERS, TOPIC, queue) for queue in queues) for broker in replicas}
@@ -78,7 +86,7 @@ class RingWatch:
         if len({store.max_physical_offset for store in stores}) != 1 or read != {wanted}:
             return False
         begin = max(0, *(store.min_physical_offset for store in stores))
-        if len({_content(store, begin) for store in stores}) != 1:
+        if len({_content(store, begin, store.max_physical_offset) for store in stores}) != 1:
             self.problems.append(f"the logs of {group} differ")
         return True
 
@@ -110,13 +118,20 @@ class RingWatch:
 
 def _refuses(broker: Broker) -> bool:
     slave = broker.replication.slave
-    return slave is not None and "another history" in slave.progress().refusal
+    return slave is not None and bool(slave.progress().refusal)
 
 
-def _content(store: MessageStore, begin: int) -> bytes:
-    """Return a digest of the log of *store* from *begin* to its end."""
+def _parted(master: MessageStore, slave: MessageStore) -> bool:
+    """Return whether *slave* holds something that *master* has lost."""
+    end = min(master.max_physical_offset, slave.max_physical_offset)
+    begin = max(0, master.min_physical_offset, slave.min_physical_offset)
+    return slave.max_physical_offset > end or _content(master, begin, end) != _content(slave, begin, end)
+
+
+def _content(store: MessageStore, begin: int, end: int) -> bytes:
+    """Return a digest of the log of *store* from *begin* to *end*."""
     digest = hashlib.sha256()
-    while part := store.slice(begin, store.max_physical_offset - begin):
+    while part := store.slice(begin, end - begin):
         digest.update(part)
         begin += len(part)
     return digest.digest()

@@ -61,6 +61,10 @@ async def test_a_slave_ahead_is_refused_by_the_master_and_counts_for_nothing(
         assert "3100 bytes after the master's" in caplog.text
         assert "a slave whose log ends at 3500" in slave.progress().refusal
         assert b"y" * 3500 == theirs.data
+        # and once it continues the master's log it is refused no longer
+        ours.append(b"y" * 3200)
+        await trio.sleep(30)
+        assert (b"y" * 3600, "") == (theirs.data, slave.progress().refusal)
 
 
 async def test_a_hostile_slave_moves_nothing(network: SimNetwork, autojump_clock: MockClock) -> None:

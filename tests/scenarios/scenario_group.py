@@ -271,6 +271,8 @@ class Group:
                 broker.memory = broker.view.memory
             elif isinstance(action, member_view.Follow | member_view.FindLog):
                 broker.follows = action.address
+            elif isinstance(action, member_view.Arrived):
+                broker.announced_at = -math.inf
             elif isinstance(action, member_view.LoseMaster):
                 broker.follows = None
             elif isinstance(action, member_view.AskSettings):
