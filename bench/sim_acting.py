@@ -15,7 +15,7 @@ from pathlib import Path
 from understudy.testkit.drills.acting_faults import FAULTS
 from understudy.testkit.drills.acting_scenario import DrillResult
 from understudy.testkit.drills.acting_seeds import play, tell
-from understudy.testkit.sim.mutations import hunt, read_mutations
+from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
 
 MUTATIONS = Path(__file__).with_name("acting_mutations.toml")
@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     options = parser.parse_args(arguments)
     if options.mutations is not None:
-        return _hunt(options.mutations, options.first, options.processes)
+        seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
+        return hunt_listed(MUTATIONS, options.mutations, play, seeds, options.processes)
     if options.replay is not None:
         return _replay(options.replay)
     if options.seeds < 1:
@@ -44,24 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if never:
         print(f"  never happened: {', '.join(never)}; play more seeds")
     return bool(summary.failing)
-
-
-def _hunt(names: Sequence[str], first: int, processes: int) -> int:
-    """Plant each mutation; return 1 when one is not noticed."""
-    known = read_mutations(MUTATIONS)
-    unknown = set(names) - {each.name for each in known}
-    if unknown:
-        print(f"no such mutation: {', '.join(sorted(unknown))}; {MUTATIONS} lists them", file=sys.stderr)
-        return 2
-    missed = 0
-    for mutation in known:
-        if names and mutation.name not in names:
-            continue
-        found = hunt(mutation, play, range(first, first + SEEDS_PER_MUTATION), processes)
-        missed += found is None
-        told = f"NOT FOUND within {SEEDS_PER_MUTATION} seeds" if found is None else f"seed {found[0]}: {found[1]}"
-        print(f"  {mutation.name:60} {told[:200]}", flush=True)
-    return bool(missed)
 
 
 def _replay(seed: int) -> int:

@@ -4,6 +4,7 @@
     ./understudy bench sim-controller --replay 1234
     ./understudy bench sim-controller --ablate all --seeds 40
     ./understudy bench sim-controller --of controllers --seeds 200
+    ./understudy bench sim-controller --mutations        plants the faults of controller_mutations.toml, one at a time
 
 Histories are of quorums alone, or of whole controllers with stub brokers: the latter look for two masters in an epoch,
 a master from outside the sync state set, and a group that nobody leads although it could be led.
@@ -12,8 +13,9 @@ a master from outside the sync state set, and a group that nobody leads although
 rather than correct: they are looked for under ``--faults calm``, where one follower at a time is in trouble, so that
 the leader has a majority all the time and nobody has cause to stand for election. What a member with a new disk must
 not do shows under ``--faults disks``, where it comes back to others that are behind while the leader dies. Under
-``--faults stalls`` a sync may take longer than an election. What random histories hardly ever meet (a vote forgotten in
-a crash, entries of earlier terms committed by counting, sessions lost with a snapshot) has tests of its own.
+``--faults stalls`` a sync may take longer than an election, and under ``--faults handovers`` leaders do not hear what
+comes of handing over. What random histories hardly ever meet (a vote forgotten in a crash, entries of earlier terms
+committed by counting, sessions lost with a snapshot) has tests of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import argparse
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from understudy.controller import metadata
@@ -29,8 +32,10 @@ from understudy.controller.raft import consensus, dialect, facts, following, jou
 from understudy.testkit.quorum.controllers import ControllersResult
 from understudy.testkit.quorum.controllers_history import BEHIND, run_controllers_seed
 from understudy.testkit.quorum.faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
-from understudy.testkit.quorum.history import run_quorum_seed
+from understudy.testkit.quorum.handovers import HANDOVER_FAULTS
+from understudy.testkit.quorum.history import play_handovers, run_quorum_seed
 from understudy.testkit.quorum.simulation import QuorumResult
+from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import SeedResult, play_quietly, play_seeds, processors
 
 
@@ -132,7 +137,15 @@ OF_CONTROLLERS = ("sync-state-set", "master-epoch")
 """What is decided above the quorum: looked for in histories of whole controllers."""
 
 
-PROFILES = {"mixed": FAULTS, "calm": CALM_FAULTS, "disks": DISK_FAULTS, "stalls": STALL_FAULTS}
+PROFILES = {
+    "mixed": FAULTS,
+    "calm": CALM_FAULTS,
+    "disks": DISK_FAULTS,
+    "stalls": STALL_FAULTS,
+    "handovers": HANDOVER_FAULTS,
+}
+MUTATIONS = Path(__file__).with_name("controller_mutations.toml")
+SEEDS_PER_MUTATION = 200
 # These rules matter only under some kinds of faults, which a mixture draws too rarely for a short run.
 FOCUS = {
     "prefix": ("replay",),
@@ -195,10 +208,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=processors())
     parser.add_argument("--replay", type=int, metavar="SEED")
     parser.add_argument("--faults", choices=PROFILES, default="mixed")
+    parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     parser.add_argument("--ablate", choices=[*ABLATIONS, "all"], default="none")
     options = parser.parse_args(arguments)
     if options.of == "controllers" and (options.size != 3 or options.faults != "mixed"):
         parser.error("--size and --faults are of quorums alone: leave them out with --of controllers")
+    if options.mutations is not None:
+        seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
+        return hunt_listed(MUTATIONS, options.mutations, play_handovers, seeds, options.processes)
     if options.replay is not None:
         result = play_quietly(_play(options, options.ablate), options.replay)
         if isinstance(result, (QuorumResult, ControllersResult)):

@@ -121,7 +121,8 @@ class Leading:
 
     def entries_for(self, peer: str, said: dict[str, Any], now: float) -> Append:
         """Return the core's entries for *peer* as a message."""
-        confirmed = self._followers.followed_since(now - self._lease_seconds, without=peer)
+        # Whoever was asked to lead may have been elected at once, by members that followed this one a moment ago.
+        confirmed = not self._handed_over and self._followers.followed_since(now - self._lease_seconds, without=peer)
         return dialect.append_of(said, self._followers.round, self._journal.last_index(), confirmed)
 
     def snapshot_part(self, said: dict[str, Any]) -> SnapshotChunk | SnapshotPending:

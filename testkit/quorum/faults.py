@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 
 import trio
 
 from understudy.controller.raft.errors import NotLeaderError
 from understudy.controller.raft.member import QuorumMember
-from understudy.testkit.quorum.simulation import QuorumHost, RecordingMember, SimQuorum
+from understudy.testkit.quorum.handovers import HANDOVER_FAULTS, inject_handover
+from understudy.testkit.quorum.simulation import QuorumHost, SimQuorum
 
 FAULTS = (
     "kill",
@@ -89,12 +89,14 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
             for _ in range(20):
                 await trio.sleep(0.0003)
                 quorum.check_confirmed()
+    elif fault in HANDOVER_FAULTS:
+        await inject_handover(quorum, fault, source)
     elif fault in CALM_FAULTS:
         await _trouble_a_follower(quorum, fault, source)
     elif fault == "lose_disk_behind":
         await _lose_disk_behind(quorum, source)
     elif fault == "lose_disk":
-        await _lose_disk(quorum, hosts[name], [hosts[other] for other in others])
+        await _lose_disk(quorum, hosts[name])
     else:
         for host in quorum.leading():
             if host.member is not None:
@@ -104,22 +106,13 @@ async def inject(quorum: SimQuorum, fault: str, source: random.Random) -> None:
                     quorum.result.counts["lead lost meanwhile"] += 1
 
 
-async def _lose_disk(quorum: SimQuorum, host: QuorumHost, others: list[QuorumHost], *, start: bool = True) -> None:
+async def _lose_disk(quorum: SimQuorum, host: QuorumHost, *, start: bool = True) -> None:
     """Replace one disk and do what the operator's guide says; one disk at a time, as the guide says too."""
     if not all(each.member is not None and each.member.facts().voter for each in quorum.hosts.values()):
         return
-    await host.kill(power=True)
-    host.disk.wipe()
-    for other in others:
-        other.heard = deque((item for item in other.heard if item[0] != host.name), maxlen=other.heard.maxlen)
-        if isinstance(other.member, RecordingMember):
-            other.member.heard = other.heard
-    for other in others:
-        if other.member is not None:
-            await other.member.forget(host.name)
+    await quorum.lose_disk(host)
     if start:
         host.start()
-    quorum.result.counts["disks lost"] += 1
 
 
 async def _lose_disk_behind(quorum: SimQuorum, source: random.Random) -> None:
@@ -136,7 +129,7 @@ async def _lose_disk_behind(quorum: SimQuorum, source: random.Random) -> None:
     quorum.network.partition(behind, [name for name in quorum.names if name not in behind])
     await trio.sleep(source.uniform(0.2, 0.8))
     if leader.member is not None and leader.member.leads():
-        await _lose_disk(quorum, lost, [host for host in _hosts(quorum) if host is not lost], start=False)
+        await _lose_disk(quorum, lost, start=False)
         await leader.kill(power=source.random() < 0.5)
         quorum.result.counts["leaders lost with a disk"] += 1
         quorum.network.heal()

@@ -19,6 +19,7 @@ import trio
 
 from understudy.controller.raft.errors import NotLeaderError, OutcomeUnknownError
 from understudy.testkit.quorum.faults import CALM_FAULTS, FAULTS, inject
+from understudy.testkit.quorum.handovers import HANDOVER_FAULTS
 from understudy.testkit.quorum.simulation import CounterMachine, QuorumResult, SimQuorum
 from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.determinism import run_seed
@@ -156,3 +157,8 @@ def run_quorum_seed(seed: int, size: int = 3, seconds: float = 12.0, faults: tup
         faults: kinds to draw from.
     """
     return run_seed(lambda source: quorum_history(source, seed, size, seconds, faults), seed)
+
+
+def play_handovers(seed: int) -> QuorumResult:
+    """Run a short history of *seed* with three or five members, in which leaders hand over and do not hear of it."""
+    return run_quorum_seed(seed, size=5 if seed % 2 else 3, seconds=6.0, faults=HANDOVER_FAULTS)

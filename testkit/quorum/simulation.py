@@ -5,6 +5,7 @@ The checkers look for:
 * two leaders in one term, an election while a lease is valid
 * a member that votes for two others in one term, whatever happened to it in between
 * a member that holds less than it confirmed to its leader
+* a member that may vote with a new disk before it holds what was committed when the old one was lost
 * a leader that is replaced although a majority could follow it, where nothing else happened
 
 :mod:`~understudy.testkit.quorum.history` plays random histories on it and checks what clients saw; the faults are in
@@ -191,6 +192,7 @@ class SimQuorum:
         self.leaders: dict[int, str] = {}
         self.votes: dict[tuple[str, int], str] = {}
         self.expected_leader = ""
+        self.committed_at_loss: dict[str, int] = {}
         #: Clients write nothing while this is set.
         self.quiet = False
         self.network = SimNetwork(random.Random(source.getrandbits(64)), quality)
@@ -209,6 +211,8 @@ class SimQuorum:
 
     def observe(self, event: Event) -> None:
         self.trace.record(event.member, event.kind, event.term, event.detail)
+        if event.kind == "voter":
+            self.check_voter(event.member)
         if event.role == "LEADER":
             self.result.counts["leaders"] += 1
             first = self.leaders.setdefault(event.term, event.member)
@@ -224,6 +228,32 @@ class SimQuorum:
                 # whoever votes has not heard a leader for longer than any lease lasts
                 if host.name != event.member and host.member is not None and host.member.facts().lease:
                     self.violation(f"{event.member} was elected in term {event.term} during the lease of {host.name}")
+
+    async def lose_disk(self, host: QuorumHost) -> None:
+        """Replace the disk of *host*, which stays off, and have the others forget the old one."""
+        views = [each.member.facts() for each in self.hosts.values() if each.member is not None]
+        self.committed_at_loss[host.name] = max(view.commit_index for view in views)
+        await host.kill(power=True)
+        host.disk.wipe()
+        for other in self.hosts.values():
+            if other is host:
+                continue
+            other.heard = deque((item for item in other.heard if item[0] != host.name), maxlen=other.heard.maxlen)
+            if isinstance(other.member, RecordingMember):
+                other.member.heard = other.heard
+        for other in self.hosts.values():
+            if other is not host and other.member is not None:
+                await other.member.forget(host.name)
+        self.result.counts["disks lost"] += 1
+
+    def check_voter(self, name: str) -> None:
+        """Look whether *name*, which may vote from now on, holds all it may have confirmed with the disk it lost."""
+        member, needed = self.hosts[name].member, self.committed_at_loss.pop(name, 0)
+        if member is not None and member.facts().commit_index < needed:
+            self.violation(
+                f"{name} may vote with a new disk that knows {member.facts().commit_index} entries as committed; "
+                f"{needed} were when the old one was lost"
+            )
 
     def check_vote(self, voter: str, term: int, candidate: str) -> None:
         """Look whether *voter* voted for somebody else in *term*."""

@@ -71,6 +71,35 @@ def copied_product() -> AbstractContextManager[str]:
     return tempfile.TemporaryDirectory(prefix="understudy-mutation-")
 
 
+def hunt_listed(
+    path: Path, names: Sequence[str], play: Callable[[int], SeedResult], seeds: Sequence[int], processes: int
+) -> int:
+    """Plant the mutations of the file at *path*, those of *names* or all, one after the other, and print who notices.
+
+    Args:
+        path: a TOML file.
+        names: of some of them; empty for all.
+        play, seeds, processes: as for :func:`hunt`.
+
+    Returns:
+        0 when each is noticed, 1 when one is not, 2 when a name is unknown.
+    """
+    known = read_mutations(path)
+    unknown = set(names) - {each.name for each in known}
+    if unknown:
+        print(f"no such mutation: {', '.join(sorted(unknown))}; {path} lists them", file=sys.stderr)
+        return 2
+    missed = 0
+    for mutation in known:
+        if names and mutation.name not in names:
+            continue
+        found = hunt(mutation, play, seeds, processes)
+        missed += found is None
+        told = f"NOT FOUND within {len(seeds)} seeds" if found is None else f"seed {found[0]}: {found[1]}"
+        print(f"  {mutation.name:60} {told[:200]}", flush=True)
+    return int(missed > 0)
+
+
 def hunt(
     mutation: Mutation, play: Callable[[int], SeedResult], seeds: Sequence[int], processes: int
 ) -> tuple[int, str] | None:

@@ -12,7 +12,8 @@ from understudy.testkit.sim import mutations
 from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, read_mutations
 from understudy.testkit.sim.seeds import SeedResult
 
-LISTED = read_mutations(Path(__file__).parents[2] / "bench" / "acting_mutations.toml")
+BENCH = Path(__file__).parents[2] / "bench"
+LISTED = [each for name in ("acting", "controller") for each in read_mutations(BENCH / f"{name}_mutations.toml")]
 GAME = """
 import collections
 from types import SimpleNamespace
