@@ -8,6 +8,7 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
+from understudy.broker.switch_replication import SwitchReplication
 from understudy.remoting.access import ranges_of
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
@@ -59,7 +60,8 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
     identity = Identity(
         config.broker_cluster_name, name, role, config.broker_ip1 or "127.0.0.1", port, "", options.store_address
     )
-    ports = Ports(identity, server, fast_server, Replication(world, options, identity))
+    replicates = SwitchReplication if config.enable_controller_mode else Replication
+    ports = Ports(identity, server, fast_server, replicates(world, options, identity))
     try:
         _, identity.port = await server.bind()
         await ports.replication.bind(role)

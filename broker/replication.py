@@ -9,20 +9,21 @@ Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.role import Role
 from understudy.ha import replicas
 from understudy.ha.master import HaMaster
+from understudy.ha.settings import ReplicatedLog
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import Listener
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from understudy.ha.slave import HaSlave
+    from understudy.ha.following import MasterFollower
 
 log = get_logger("broker.replication")
 
@@ -116,7 +117,7 @@ class Replication:
         self._store: MessageStore | None = None
         self._listening = False
         self.master: HaMaster | None = None
-        self.slave: HaSlave | None = None
+        self.slave: MasterFollower[Any] | None = None
         self.master_address: str | None = None
         self.alive = options.store.total_replicas
         self.initial_offset = 0
@@ -164,16 +165,25 @@ class Replication:
                 log.warning("the master's last record had not come whole, it is cut off", bytes=incomplete)
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
-            self.master = HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
+            self.master = self._make_master(log_to_give)
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None
         else:
-            from understudy.ha.slave import HaSlave  # a master starts without it
-
-            self.slave = HaSlave(self._world, store, self._parameters)
+            self.slave = self._make_slave(store)
             self.slave.set_master(self._fixed_address())
         self.initial_offset = store.max_physical_offset
+
+    def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
+        return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
+
+    def _make_slave(self, store: MessageStore) -> MasterFollower[Any]:
+        from understudy.ha.slave import HaSlave  # a master starts without it
+
+        return HaSlave(self._world, store, self._parameters)
+
+    async def prepare(self, role: Role) -> None:
+        """Make the log ready for *role*, before anything of it is true. *Errors*: ``OSError``."""
 
     def end(self) -> None:
         """Close the side of a role whose session has ended; what is known of a master goes with it."""
@@ -315,8 +325,10 @@ class Replication:
         wanted = self.master.connection_count > 0
         if wanted and not self._listening:
             self._store.arrived.append(self.master.log_grew)
+            self._store.hidden_grew.append(self.master.log_grew)
         elif not wanted and self._listening:
             self._store.arrived.remove(self.master.log_grew)
+            self._store.hidden_grew.remove(self.master.log_grew)
         self._listening = wanted
         self._tell_copies()
         for callback in self.slaves_changed:

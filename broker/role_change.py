@@ -131,6 +131,7 @@ class Roles:
         try:
             if before.is_slave and not change.role.is_slave:
                 await broker.history.begin(promoted=True)
+            await broker.replication.prepare(change.role)
             await broker.replication.bind(change.role)
             broker.identity.role = change.role
         except (ListenError, OSError) as refused:

@@ -34,6 +34,11 @@ class Conversation(Protocol):
         """Whether the slave counts as in sync; ``None`` when its distance says it."""
         ...
 
+    @property
+    def has_news(self) -> bool:
+        """Whether a heartbeat would tell the slave something that it does not know."""
+        ...
+
     def feed(self, data: bytes | None) -> int | None:
         """Take what the slave sent, ``None`` when nothing followed; return where its log ends, if it said so.
 
@@ -71,6 +76,7 @@ class PlainConversation:
     """Plain replication: eight bytes from the slave, twelve and the log from the master."""
 
     in_sync = None
+    has_news = False
 
     def __init__(self) -> None:
         self._reader = wire.ReportReader()

@@ -23,6 +23,8 @@ log = get_logger("ha.master")
 _FRAMES_PER_WRITE = 16
 _RECEIVE_BYTES = 4096
 _CLOSE_GRACE_SECONDS = 1.0
+NEWS_SECONDS = 0.1
+"""How long news may wait for a frame that takes them along."""
 _PATIENCE_STEP_S = 0.5  # a deadline that moves with every report would cost more than the report
 
 
@@ -310,7 +312,7 @@ class HaMaster:
                     if self._store.max_physical_offset > slave.next_offset:
                         await trio.lowlevel.checkpoint()
                         continue
-            due = last_write + settings.heartbeat_ms / 1000
+            due = last_write + (NEWS_SECONDS if slave.conversation.has_news else settings.heartbeat_ms / 1000)
             if clock.monotonic() >= due:
                 await stream.send_all(slave.conversation.header(slave.next_offset, 0))
                 last_write = clock.monotonic()

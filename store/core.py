@@ -6,6 +6,8 @@ import os.path
 from collections import deque
 from collections.abc import Callable
 
+import attrs
+
 from understudy.format.record import encode_host
 from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk
@@ -72,6 +74,8 @@ class StoreCore:
         #: What was stored and is not in the index yet: a sender need not wait for that.
         self.unindexed: list[Keys] = []
         self.arrived: list[Arrival] = []
+        #: Called when bytes were written, or became durable, that readers may not see yet; replicas may need them.
+        self.hidden_grew: list[Callable[[], None]] = []
         #: Called when a reader finds a unit lost, with its queue and queue offset.
         self.on_lost_unit: Callable[[ConsumeQueue, int], None] = lambda queue, offset: None
         #: The reference's checkpoint as it was found; what we do not know better is written back.
@@ -171,6 +175,8 @@ class StoreCore:
     def set_confirmed(self, offset: int | None) -> None:
         """Let readers see what replicas have, before physical *offset*; ``None`` when that does not matter."""
         self.confirmed = offset
+        if offset is not None:
+            self.checkpoint = attrs.evolve(self.checkpoint, confirm_offset=offset)
         self.show_at_once = not self.sync_flush and offset is None
         self.show_held()
 
@@ -185,6 +191,8 @@ class StoreCore:
                 callback(queue.topic, queue.queue_id, next_offset, code, store_ms, properties)
         else:
             self.held.append((end, queue, next_offset, code, store_ms, properties))
+            for hidden in self.hidden_grew:
+                hidden()
 
     def show_run(
         self, queue: ConsumeQueue, first: int, starts: list[int], end: int, codes: list[int], store_ms: int

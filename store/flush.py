@@ -300,3 +300,5 @@ class Flusher:
             waiters.popleft()[1].set()
         if core.held:
             core.show_held()
+            for hidden in core.hidden_grew:
+                hidden()

@@ -59,6 +59,7 @@ class MessageStore:
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
+        hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
     """
 
     def __init__(self, core: StoreCore, lock: Lock) -> None:
@@ -80,6 +81,7 @@ class MessageStore:
         self._truncation = Truncation(core, self._flusher, self._replication, self._integrity, self._lookup)
         self._closed = False
         self.arrived: list[Arrival] = core.arrived
+        self.hidden_grew = core.hidden_grew
         self.append = self._writer.append
         self.append_batch = self._batch_writer.append_batch
         self.enter_keys = core.enter_keys
@@ -295,6 +297,11 @@ class MessageStore:
         """Where the first damage lies that recovery made void (bytes); ``None`` when no message is missing."""
         hole = self._core.hole
         return None if hole is None or hole < self._core.segments.min_offset else hole
+
+    @property
+    def confirmed_before(self) -> int:
+        """The confirm offset in bytes that the checkpoint has; 0 when none was ever written."""
+        return self._core.checkpoint.confirm_offset
 
     @property
     def confirm_offset(self) -> int:

@@ -13,6 +13,7 @@ from understudy.broker.announcement import Claim, refusal
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
+from understudy.broker.switch_replication import SwitchReplication
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -40,6 +41,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, handlers.min_broker_changed)
     server.register_async(RequestCode.EXCHANGE_BROKER_HA_INFO, handlers.exchange)
     server.register(RequestCode.GET_BROKER_HA_STATUS, handlers.status)
+    server.register(RequestCode.GET_BROKER_EPOCH_CACHE, handlers.epochs)
     server.register_async(RequestCode.RESET_MASTER_FLUSH_OFFSET, handlers.reset_flush_offset)
     server.register_async(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
     server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
@@ -147,6 +149,24 @@ class ReplicationAdmin:
             "inSyncSlaveNums": sum(each["inSync"] for each in slaves),
             "master": replication.master is not None,
             "masterCommitLogMaxOffset": end,
+        }
+        return json_answer(command, body)
+
+    def epochs(self, connection: Connection, command: Command) -> Command:
+        """Return which master wrote which part of the log (1007)."""
+        replication, identity = self._broker.replication, self._broker.identity
+        if not isinstance(replication, SwitchReplication):
+            raise CommandError(
+                ResponseCode.SYSTEM_ERROR,
+                "this broker is not led by a controller (enableControllerMode), so has no epochs",
+            )
+        rows = [{"endOffset": end, "epoch": epoch, "startOffset": start} for epoch, start, end in replication.epochs()]
+        body = {
+            "brokerId": identity.broker_id,
+            "brokerName": identity.name,
+            "clusterName": identity.cluster,
+            "epochList": rows,
+            "maxOffset": replication.max_offset(),
         }
         return json_answer(command, body)
 

@@ -33,12 +33,12 @@ class SyncStateKeeper:
         history: its epochs.
         settings: may change while it runs.
         own_id: the master's persistent id.
-        confirmed: the confirm offset (bytes) until now.
+        confirmed: the confirm offset (bytes) until now; ``None`` when readers could see everything.
 
     Attributes:
         state: the set. Before the controller has said it, the master alone.
         wanted: called with the set that the controller should be asked for, whenever that changes; must not wait.
-        confirm_changed: called with the confirm offset in bytes whenever it has moved.
+        confirm_changed: called with :attr:`limit` whenever it has moved.
         fenced: no slave is served, for another one may be master.
     """
 
@@ -49,18 +49,18 @@ class SyncStateKeeper:
         history: EpochFile,
         settings: SwitchSettings,
         own_id: int,
-        confirmed: int,
+        confirmed: int | None,
     ) -> None:
         self._clock = clock
         self._store = store
         self.history = history
         self._settings = settings
-        self._confirmed = confirmed
+        self._limit = confirmed
         self._followers: dict[int, Follower] = {}
         self._newest: dict[int, SwitchConversation] = {}
         self.state = SyncState(own_id, frozenset({own_id}))
         self.wanted: list[Callable[[frozenset[int]], None]] = []
-        self.confirm_changed: list[Callable[[int], None]] = []
+        self.confirm_changed: list[Callable[[int | None], None]] = []
         self.fenced = False
 
     # --- what a broker asks --------------------------------------------------------------------------------------
@@ -68,13 +68,17 @@ class SyncStateKeeper:
     @property
     def confirm_offset(self) -> int:
         """Up to where readers may see the log, in bytes."""
+        end = self._store.max_physical_offset
+        before = end if self._limit is None else self._limit
         return sync_state.confirm_offset(
-            self.state,
-            self._followers,
-            self._store.max_physical_offset,
-            self._confirmed,
-            all_must_ack=self._settings.all_must_ack,
+            self.state, self._followers, end, before, all_must_ack=self._settings.all_must_ack
         )
+
+    @property
+    def limit(self) -> int | None:
+        """The confirm offset; ``None`` where it is the end of the log, whatever is appended."""
+        alone = self.state.everybody == {self.state.own_id}
+        return None if alone or not self._settings.all_must_ack else self.confirm_offset
 
     def copied(self, copies: int) -> int:
         """Return the offset in bytes before which *copies* replicas have everything; :data:`EVERYBODY` for all."""
@@ -147,13 +151,14 @@ class SyncStateKeeper:
         if members == self.state.latest:
             return
         self.state = self.state.asked(members)
+        self._confirm()
         for callback in self.wanted:
             callback(members)
 
     def _confirm(self) -> None:
-        now = self.confirm_offset
-        if now != self._confirmed:
-            self._confirmed = now
+        now = self.limit
+        if now != self._limit:
+            self._limit = now
             for callback in self.confirm_changed:
                 callback(now)
 
@@ -168,11 +173,16 @@ class SwitchConversation:
         self._reader = SlaveFrameReader()
         self._handshake: SlaveHandshake | None = None
         self._transferring = False
+        self._told_confirm = -1
         self.reply = b""
 
     @property
     def in_sync(self) -> bool:
         return self._handshake is not None and self._handshake.broker_id in self._keeper.state.accepted
+
+    @property
+    def has_news(self) -> bool:
+        return self._keeper.limit not in (None, self._told_confirm)
 
     def feed(self, data: bytes | None) -> int | None:
         offset = None
@@ -204,7 +214,8 @@ class SwitchConversation:
     def header(self, offset: int, body_bytes: int) -> bytes:
         epochs = self._keeper.history.epochs
         entry = epochs.at(offset) or (epochs.entries[0] if epochs else EpochEntry(0, 0))
-        return header(offset, body_bytes, entry, self._keeper.confirm_offset)
+        self._told_confirm = self._keeper.confirm_offset
+        return header(offset, body_bytes, entry, self._told_confirm)
 
     def sent(self, master_end: int) -> None:
         if self._handshake is not None:

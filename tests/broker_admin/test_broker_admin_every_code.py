@@ -101,6 +101,7 @@ SERVED = {
     906: 0,
     907: 0,
     908: 1,
+    1007: 1,
     # ours
     950: 0,
     951: 22,
@@ -119,7 +120,7 @@ NOT_SERVED = {
     "removed from the reference's brokers": {13, 301},
     "timer": {370, 5001},
     "POP": {200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151},
-    "replication by epochs": {1007, 1008},
+    "roles given by a controller": {1008},
     "static topics": {513},
     "users and permissions": set(range(3001, 3011)),
 }

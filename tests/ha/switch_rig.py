@@ -129,8 +129,8 @@ class Replica:
         """Return the newest epoch that has a byte in the log."""
         return self.history.epochs.cut_at(self.log.max_physical_offset).last_epoch
 
-    def _confirm(self, offset: int) -> None:
-        self.confirmed = offset
+    def _confirm(self, offset: int | None) -> None:
+        self.confirmed = self.log.max_physical_offset if offset is None else offset
 
     def _confirm_as_slave(self, offset: int) -> None:
         self.confirmed = max(self.confirmed, min(offset, self.log.max_physical_offset))

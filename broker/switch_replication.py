@@ -1,0 +1,227 @@
+"""One broker's part in replication when a controller elects its master: epochs, the sync-state set, the confirm offset.
+
+The controller's side of it (who is master, what the set is) is :mod:`understudy.broker.led`, which hands in what was
+decided and is told what should be decided. The two meet here and nowhere else.
+
+Source: AutoSwitchHAService.java, DefaultMessageStore.getConfirmOffset.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity
+from understudy.broker.replication import Replication
+from understudy.broker.role import Role
+from understudy.ha.following import MasterFollower
+from understudy.ha.master import HaMaster
+from understudy.ha.settings import ReplicatedLog
+from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile
+from understudy.ha.switch.epochs import EpochError
+from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
+
+log = get_logger("broker.replication")
+
+
+class EpochRow(NamedTuple):
+    """One epoch as GET_BROKER_EPOCH_CACHE (1007) answers it; offsets are bytes."""
+
+    epoch: int
+    start_offset: int
+    end_offset: int
+
+
+class KeyedSwitchSettings:
+    """The settings of controller mode as they stand in a broker's keys now."""
+
+    def __init__(self, options: BrokerOptions) -> None:
+        self._keys = options.store
+
+    all_must_ack = property(lambda self: self._keys.all_ack_in_sync_state_set)
+    patience_s = property(lambda self: self._keys.ha_max_time_slave_not_catchup / 1000)
+    last_file_only = property(lambda self: self._keys.sync_from_last_file)
+    learner = property(lambda self: self._keys.async_learner)
+
+
+class SwitchReplication(Replication):
+    """Replication of one broker that a controller leads.
+
+    Attributes:
+        own_id: persistent id, set before the first role.
+        sync_state_wanted: called with the set that the controller should be asked for; must not wait.
+    """
+
+    def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
+        super().__init__(world, options, identity)
+        self._switch = KeyedSwitchSettings(options)
+        self._history: EpochFile | None = None
+        self._keeper: SyncStateKeeper | None = None
+        self._fenced = True
+        self.own_id = 0
+        self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
+
+    # --- lifetime ------------------------------------------------------------------------------------------------
+
+    def open(self, store: MessageStore) -> None:
+        """Take *store* and read the epochs beside it. *Errors*: ``EpochFileError``."""
+        super().open(store)
+        keys = self._options.store
+        path = keys.store_path_epoch_file or os.path.join(keys.store_path_root_dir, FILE_NAME)
+        self._history = EpochFile(self._world.disk, path)
+        self._history.load()
+        self._history.epochs = self._history.epochs.within(store.max_physical_offset)
+
+    async def prepare(self, role: Role) -> None:
+        """Begin an epoch for a master: whole records only, all of them durable, and the epoch noted.
+
+        *Errors*: ``OSError``: nothing of it is true.
+        """
+        store = self._log
+        if role.is_slave:
+            return
+        incomplete = store.drop_incomplete()
+        if incomplete:
+            log.warning("the last record had not come whole, it is cut off", bytes=incomplete)
+        if not await store.flush():
+            raise OSError("the log could not be made durable")
+        await self._begin_epoch(role.epoch)
+
+    async def _begin_epoch(self, epoch: int) -> None:
+        history, end = self._epochs, self._log.max_physical_offset
+        try:
+            await history.save(history.epochs.before_epoch(epoch).begun(epoch, end))
+        except EpochError as error:
+            raise OSError(f"epoch {epoch} cannot begin at {end}: {error}") from None
+
+    def begin(self) -> None:
+        """Open the side of the role in force; what readers may see is what is confirmed."""
+        super().begin()
+        store, keeper = self._log, self._keeper
+        if keeper is not None:
+            store.set_confirmed(keeper.limit)
+        elif self._switch.all_must_ack:
+            store.set_confirmed(min(store.confirmed_before, store.max_physical_offset))
+        store.set_writable(keeper is not None and not self._fenced)
+
+    def end(self) -> None:
+        """Close the side of a role whose session has ended."""
+        super().end()
+        self._keeper = None
+
+    def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
+        store = self._log
+        limited = self._switch.all_must_ack
+        before = min(store.confirmed_before, store.max_physical_offset) if limited else None
+        keeper = SyncStateKeeper(self._world.clock, log_to_give, self._epochs, self._switch, self.own_id, before)
+        keeper.fenced = self._fenced
+        keeper.confirm_changed.append(self._confirmed)
+        keeper.wanted.append(self._want)
+        self._keeper = keeper
+        return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener, converse=keeper.converse)
+
+    def _make_slave(self, store: MessageStore) -> MasterFollower[Any]:
+        from understudy.ha.switch.slave import SwitchSlave  # a master starts without it
+
+        slave = SwitchSlave(self._world, store, self._parameters, self._epochs, self._switch, self.own_id)
+        slave.confirm_changed.append(self._confirmed_by_master)
+        return slave
+
+    @property
+    def _log(self) -> MessageStore:
+        assert self._store is not None  # opened before a role begins
+        return self._store
+
+    @property
+    def _epochs(self) -> EpochFile:
+        assert self._history is not None  # opened before a role begins
+        return self._history
+
+    # --- what the controller's side asks and says ----------------------------------------------------------------
+
+    def last_epoch(self) -> int:
+        """Return the newest epoch of the log; -1 without any."""
+        return self._epochs.epochs.last_epoch
+
+    def max_offset(self) -> int:
+        """Return the end of the log in bytes."""
+        return self._log.max_physical_offset
+
+    def confirm_offset(self) -> int:
+        """Return up to where readers may see the log, in bytes."""
+        return self._keeper.confirm_offset if self._keeper is not None else self._log.confirm_offset
+
+    def epochs(self) -> Sequence[EpochRow]:
+        """Return the epochs of the log, oldest first."""
+        epochs = self._epochs.epochs
+        return [EpochRow(entry.epoch, entry.start, epochs.end_of(entry)) for entry in epochs]
+
+    async def same_role(self, epoch: int) -> None:
+        """Go on as before in a newer *epoch*: connections and session stay. *Errors*: ``OSError``."""
+        if self._keeper is not None and epoch > self._epochs.epochs.last_epoch:
+            await self._begin_epoch(epoch)
+
+    def set_sync_state(self, members: frozenset[int], set_epoch: int) -> None:
+        """Take the set that the controller has; without effect on a slave."""
+        if self._keeper is not None:
+            self._keeper.accepted(members, set_epoch)
+            self._tell_copies()
+
+    def wanted_sync_state(self) -> frozenset[int]:
+        """Return the set that is right now, this broker included; on a slave nobody but it."""
+        return self._keeper.look() if self._keeper is not None else frozenset({self.own_id})
+
+    def set_fenced(self, fenced: bool) -> None:
+        """Serve no slave and take no message while it is not known who is master."""
+        self._fenced = fenced
+        if self._keeper is not None:
+            self._keeper.fenced = fenced
+        if self._store is not None:
+            self._store.set_writable(self._keeper is not None and not fenced)
+
+    # --- copies --------------------------------------------------------------------------------------------------
+
+    def copies_needed(self) -> int | None:
+        """Return how many copies a send needs now; ``None``: refuse it before it is written."""
+        keeper, keys = self._keeper, self._options.store
+        if keeper is None:
+            return 1
+        if len(keeper.state.electable) < keys.min_in_sync_replicas:
+            return None
+        if not keys.all_ack_in_sync_state_set:
+            return keys.in_sync_replicas
+        return EVERYBODY if len(keeper.state.everybody) > 1 else 1
+
+    def copies_in_reach(self) -> int | None:
+        """Return how many copies a due message needs now; ``None``: too few are in sync, put nothing."""
+        copies, keeper = self.copies_needed(), self._keeper
+        if copies in (None, EVERYBODY) or keeper is None:
+            return copies
+        return min(copies or 1, len(keeper.state.electable))
+
+    def copied(self, copies: int) -> int:
+        """Return the offset in bytes before which at least *copies* replicas, this one included, have everything."""
+        return self._keeper.copied(copies) if self._keeper is not None else 0
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _want(self, members: frozenset[int]) -> None:
+        self._tell_copies()
+        for callback in self.sync_state_wanted:
+            callback(members)
+
+    def _confirmed(self, limit: int | None) -> None:
+        self._log.set_confirmed(limit)
+        self.log_grew()  # slaves are told
+
+    def _confirmed_by_master(self, offset: int) -> None:
+        if self._switch.all_must_ack:
+            store = self._log
+            store.set_confirmed(min(max(offset, store.confirmed_before), store.max_physical_offset))
+        else:
+            self._log.set_confirmed(None)
