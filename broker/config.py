@@ -24,9 +24,9 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config_values import delay_levels_ms
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.metrics_keys import read_metrics_settings
+from understudy.remoting.netty_config import NettyClientConfig, NettyServerConfig
 from understudy.runtime.configuration import Change, fields_of, read_change, shown, unknown_key_line
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable

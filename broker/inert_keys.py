@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from understudy.remoting.netty_config import NO_EFFECT
+
 _THREADS = "requests are served by one event loop, there are no thread pools to size"
 _ROCKSDB = "there is no RocksDB store"
 _METRICS = "metrics are served for Prometheus only, and only of what is served here"
@@ -115,12 +117,8 @@ _GROUPS: dict[str, str] = {
         clientAsyncSemaphoreValue clientCallbackExecutorThreads clientCloseSocketIfTimeout
         clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
         clientWorkerThreads disableCallbackExecutor disableNettyWorkerGroup enableFastChannelEventProcess
-        enableNetWorkFlowControl enableReconnectForGoAway enableShutdownGracefully isScanAvailableNameSrv
-        maxReconnectIntervalTimeSeconds printChannelGroups printChannelGroupsMinNum serverAsyncSemaphoreValue
-        serverCallbackExecutorThreads serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
-        serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
-        serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector
-        useTLS writeBufferHighWaterMark writeBufferLowWaterMark""",
+        enableNetWorkFlowControl enableReconnectForGoAway isScanAvailableNameSrv maxReconnectIntervalTimeSeconds
+        printChannelGroups printChannelGroupsMinNum socksProxyConfig useTLS""",
     _DLEDGER: """
         dLegerGroup dLegerPeers dLegerSelfId enableBatchPush enableDLegerCommitLog preferredLeaderId
         storePathDLedgerCommitLog""",
@@ -161,7 +159,7 @@ _GROUPS: dict[str, str] = {
     _FLUSH: "flushCommitLogTimed",
 }
 
-INERT: dict[str, str] = {key: reason for reason, keys in _GROUPS.items() for key in keys.split()}
+INERT: dict[str, str] = {key: reason for reason, keys in _GROUPS.items() for key in keys.split()} | NO_EFFECT
 """Key of the reference to the reason why it has no effect here."""
 
 OUTSIDE: frozenset[str] = frozenset(key for key in INERT if INERT[key] == _AUTH and key != "aclEnable") | {

@@ -10,7 +10,7 @@ from understudy.controller.raft.core import Timing
 from understudy.controller.raft.secret import SECRET_FILE_KEY
 from understudy.controller.raft.security import TlsFiles
 from understudy.remoting.access import ADMIN_KEY
-from understudy.remoting.server_keys import ServerKeys
+from understudy.remoting.netty_config import NettyServerConfig
 from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.network import is_loopback
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
@@ -33,7 +33,7 @@ def _home(*names: str) -> str:
 
 
 @attrs.frozen
-class ControllerConfig(ServerKeys):
+class ControllerConfig(NettyServerConfig):
     """All settings, those of its listening side included; a field's key is its name in camel case.
 
     Numbers without a unit in their name are milliseconds.

@@ -10,7 +10,7 @@ from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
-from understudy.remoting import server_keys
+from understudy.remoting import netty_config
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics_endpoint import Collect
@@ -76,6 +76,6 @@ def open_controller(world: World, values: Properties) -> EmbeddedController:
         check(config)
     except ConfigError as error:
         raise values.locate(error) from None
-    for warning in unused_keys(values, config, server_keys.NO_EFFECT):  # of those the name server warns
+    for warning in unused_keys(values, config, netty_config.NO_EFFECT):  # of those the name server warns
         log.warning(warning)
     return EmbeddedController(Controller(world, config), world)

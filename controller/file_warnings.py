@@ -6,16 +6,16 @@ from collections.abc import Container
 
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig
 from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
-from understudy.remoting import server_keys
+from understudy.remoting import netty_config
 from understudy.runtime.configuration import fields_of, unknown_key_line
 from understudy.runtime.properties import Properties, printable
 
 _KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
 _METRICS = "metrics are served for Prometheus only"
 NO_EFFECT = {
-    **server_keys.NO_EFFECT,
+    **netty_config.NO_EFFECT,
     "controllerDeployedStandAlone": "a controller is alone or in a name server by how it is started",
-    "controllerThreadPoolNums": server_keys.POOLS,
+    "controllerThreadPoolNums": netty_config.POOLS,
     "isProcessReadEvent": "reads are answered without a turn of the quorum's log",
     "mappedFileSize": "the quorum's log is one file",
     "metricGrpcExporterIntervalInMills": _METRICS,

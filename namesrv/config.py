@@ -10,9 +10,9 @@ import os
 
 import attrs
 
-from understudy.remoting import server_keys
+from understudy.remoting import netty_config
 from understudy.remoting.access import ADMIN_KEY
-from understudy.remoting.server_keys import POOLS, ServerKeys
+from understudy.remoting.netty_config import POOLS, NettyServerConfig
 from understudy.runtime.configuration import Count, Port, fields_of, shown, unknown_key_line, with_values
 from understudy.runtime.properties import Properties, format_properties
 
@@ -22,7 +22,7 @@ def _home(*names: str) -> str:
 
 
 @attrs.frozen
-class NamesrvConfig(ServerKeys):
+class NamesrvConfig(NettyServerConfig):
     """All settings, those of its listening side included; a field's key is its name in camel case.
 
     The ones with an effect: where to listen, where things are stored, how registrations and routes are treated, and
@@ -57,7 +57,7 @@ class NamesrvConfig(ServerKeys):
 FIELDS = fields_of(NamesrvConfig)
 
 NO_EFFECT = {
-    **server_keys.NO_EFFECT,
+    **netty_config.NO_EFFECT,
     "clientRequestThreadPoolNums": POOLS,
     "clientRequestThreadPoolQueueCapacity": POOLS,
     "clusterTest": "routes are never asked of another name server",

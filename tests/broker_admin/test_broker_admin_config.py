@@ -9,7 +9,7 @@ from understudy.broker import inert_keys
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config import INERT, BrokerOptions, Machine, delay_levels_ms
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.remoting.netty_config import NO_EFFECT, NettyClientConfig, NettyServerConfig
 from understudy.runtime.configuration import fields_of
 from understudy.runtime.properties import ConfigError, Properties, parse_properties, rewrite_properties
 
@@ -196,7 +196,7 @@ def test_delay_levels() -> None:
 
 
 def test_no_key_has_two_reasons() -> None:
-    listed = [key for keys in inert_keys._GROUPS.values() for key in keys.split()]
+    listed = [*(key for keys in inert_keys._GROUPS.values() for key in keys.split()), *NO_EFFECT]
 
     assert sorted(listed) == sorted(INERT)
 

@@ -23,7 +23,7 @@ from understudy.controller.raft.pinned import ConsensusLibraryError, check_sourc
 from understudy.controller.raft.security import TlsFiles
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.programs.mqcontroller import main
-from understudy.remoting import server_keys
+from understudy.remoting import netty_config
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.properties import ConfigError, parse_properties
@@ -106,7 +106,7 @@ class TestSettings:
         ]
         assert unused_keys(values, read_config(values)) == said
         # in a name server it is the name server that warns of its listening side
-        assert unused_keys(values, read_config(values), server_keys.NO_EFFECT) == said[:-1]
+        assert unused_keys(values, read_config(values), netty_config.NO_EFFECT) == said[:-1]
         path = tmp_path / "controller.conf"
         path.write_text("controllerStorPath=/x\n")
         assert main(["-c", str(path), "-p"]) == 0

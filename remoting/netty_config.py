@@ -1,7 +1,8 @@
-"""Keys by which the reference sizes a server's thread pools and sockets (NettyServerConfig.java).
+"""Keys by which the reference sizes thread pools and sockets, of the listening and of the calling side.
 
-They are read, shown and stored, so that an existing file and every tool work unchanged. All but the address, the port
-and the idle time are without effect here; :data:`NO_EFFECT` says why.
+They are read, shown and stored, so that an existing file and every tool work unchanged. The names are the reference's,
+there is no Netty here: of the listening side all but the addresses, the port and the idle time are without effect;
+:data:`NO_EFFECT` says why. Those of the calling side belong to brokers.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import attrs
 
 from understudy.remoting.access import AdminAddresses
-from understudy.runtime.configuration import Count, Port
+from understudy.runtime.configuration import Count, Port, keyed
 
 
-@attrs.frozen
-class ServerKeys:
-    """The keys with the reference's defaults; a field's key is its name in camel case."""
+@attrs.define(kw_only=True, eq=False, order=False, repr=False)
+class NettyServerConfig:
+    """Keys of the listening side (NettyServerConfig.java of 5.4.0), with the reference's defaults.
+
+    A field's key is its name in camel case.
+    """
 
     admin_addresses: AdminAddresses = None
     bind_address: str = "0.0.0.0"
@@ -35,6 +39,32 @@ class ServerKeys:
     use_epoll_native_selector: bool = False
     write_buffer_high_water_mark: Count = 0
     write_buffer_low_water_mark: Count = 0
+
+
+@attrs.define(kw_only=True, eq=False, order=False, repr=False)
+class NettyClientConfig:
+    """Keys of the calling side (NettyClientConfig.java of 5.4.0), with the reference's defaults."""
+
+    channel_not_active_interval: int = 60000
+    client_async_semaphore_value: int = 65535
+    client_callback_executor_threads: int = 2
+    client_channel_max_idle_time_seconds: int = 120
+    client_close_socket_if_timeout: bool = True
+    client_oneway_semaphore_value: int = 65535
+    client_pooled_byte_buf_allocator_enable: bool = False
+    client_socket_rcv_buf_size: int = 0
+    client_socket_snd_buf_size: int = 0
+    client_worker_threads: int = 4
+    connect_timeout_millis: int = 3000
+    disable_callback_executor: bool = False
+    disable_netty_worker_group: bool = False
+    enable_reconnect_for_go_away: bool = True
+    is_scan_available_name_srv: bool = True
+    max_reconnect_interval_time_seconds: int = 60
+    socks_proxy_config: str = "{}"
+    use_tls: bool = keyed("useTLS", False)
+    write_buffer_high_water_mark: int = 0
+    write_buffer_low_water_mark: int = 0
 
 
 POOLS = "one event loop answers every request, there are no thread pools"
