@@ -99,7 +99,6 @@ class Failover:
         self._notifier = notifier
         self._suspects: dict[str, str] = {}
         self._wake = Signal()
-        self._electing: set[str] = set()
         self.records: deque[ElectionRecord] = deque(maxlen=KEPT_ELECTIONS)
         self.election_count = 0
         self.meter: ControllerMeter | None = None

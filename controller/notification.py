@@ -31,8 +31,6 @@ class RoleNotifier:
         self._client = client
         self._waiting: dict[str, tuple[int, dict[str, str], bytes]] = {}
         self._more = Signal()
-        self.sent_count = 0
-        self.failed_count = 0
 
     def tell(self, group: Group, addresses: list[str]) -> None:
         """Queue the group's master for each of *addresses*; without a master nothing is sent."""
@@ -48,9 +46,8 @@ class RoleNotifier:
         body = set_body(group.sync_state_set, group.set_epoch)
         for broker in addresses:
             former = self._waiting.get(broker)
-            if former is None and len(self._waiting) >= MAX_WAITING:
-                self.failed_count += 1
-            elif former is None or former[0] <= group.master_epoch:
+            has_room = former is not None or len(self._waiting) < MAX_WAITING
+            if has_room and (former is None or former[0] <= group.master_epoch):
                 self._waiting[broker] = (group.master_epoch, fields, body)
         self._more.set()
 
@@ -69,9 +66,7 @@ class RoleNotifier:
             command = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields, body, oneway=True)
             try:
                 await self._client.invoke_oneway(broker, command, TIMEOUT_MS)
-                self.sent_count += 1
             except RemotingError as error:
-                self.failed_count += 1
                 log.warning("role not delivered, the broker will ask", broker=broker, reason=error)
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import attrs
-
 
 class HaParameters(Protocol):
-    """Replication settings as both sides read them, anew each time: see :class:`HaSettings`."""
+    """Replication settings as both sides read them, anew each time, so that a change is seen at once.
+
+    Attributes:
+        heartbeat_ms: idle time before either side says something (``haSendHeartbeatInterval``).
+        housekeeping_ms: silence after which a connection ends (``haHousekeepingInterval``).
+        batch_bytes: largest body of one frame (``haTransferBatchSize``).
+        max_gap_bytes: how far a replica may be behind and count as in sync (``haMaxGapNotInSync``).
+        file_bytes: size of a commit log file; an empty slave gets the last one.
+        whole_log: give an empty slave the whole log instead.
+        bytes_per_second: most bytes sent to one slave in a second (``maxHaTransferByteInSecond``); ``None`` for no
+            limit (``haFlowControlEnable`` false).
+        retry_ms: wait before the slave connects again.
+        connect_timeout_ms: time for a connection to be made.
+    """
 
     @property
     def heartbeat_ms(self) -> int: ...
@@ -28,34 +39,6 @@ class HaParameters(Protocol):
     def retry_ms(self) -> int: ...
     @property
     def connect_timeout_ms(self) -> int: ...
-
-
-@attrs.define
-class HaSettings:
-    """Replication settings; mutable, so that a change is seen at once.
-
-    Attributes:
-        heartbeat_ms: idle time before either side says something (``haSendHeartbeatInterval``).
-        housekeeping_ms: silence after which a connection ends (``haHousekeepingInterval``).
-        batch_bytes: largest body of one frame (``haTransferBatchSize``).
-        max_gap_bytes: how far a replica may be behind and count as in sync (``haMaxGapNotInSync``).
-        file_bytes: size of a commit log file; an empty slave gets the last one.
-        whole_log: give an empty slave the whole log instead.
-        bytes_per_second: most bytes sent to one slave in a second (``maxHaTransferByteInSecond``); ``None`` for no
-            limit (``haFlowControlEnable`` false).
-        retry_ms: wait before the slave connects again.
-        connect_timeout_ms: time for a connection to be made.
-    """
-
-    heartbeat_ms: int = 5000
-    housekeeping_ms: int = 20000
-    batch_bytes: int = 32768
-    max_gap_bytes: int = 256 * 1024 * 1024
-    file_bytes: int = 1024 * 1024 * 1024
-    whole_log: bool = False
-    bytes_per_second: int | None = None
-    retry_ms: int = 5000
-    connect_timeout_ms: int = 3000
 
 
 class ReplicatedLog(Protocol):

@@ -62,25 +62,23 @@ class Context:
         """Return a producer on the session."""
         return Producer(self.session, "TOOLS_PRODUCER", options or ProducerOptions())
 
-    async def masters(self, broker_key: str = "b", cluster_key: str = "c") -> list[str]:
+    async def masters(self) -> list[str]:
         """Return the broker that was named, or the masters of the cluster that was named."""
-        return await self._targets(broker_key, cluster_key, ClusterInfo.masters_of)
+        return await self._targets(ClusterInfo.masters_of)
 
-    async def brokers(self, broker_key: str = "b", cluster_key: str = "c") -> list[str]:
+    async def brokers(self) -> list[str]:
         """Return the broker that was named, or all brokers of the cluster that was named."""
-        return await self._targets(broker_key, cluster_key, ClusterInfo.addresses_of)
+        return await self._targets(ClusterInfo.addresses_of)
 
-    async def _targets(
-        self, broker_key: str, cluster_key: str, of_cluster: Callable[[ClusterInfo, str], list[str]]
-    ) -> list[str]:
-        if broker_key in self.values:
-            return [self.values[broker_key]]
-        if cluster_key in self.values:
-            addresses = of_cluster(await cluster_info(self.session), self.values[cluster_key])
+    async def _targets(self, of_cluster: Callable[[ClusterInfo, str], list[str]]) -> list[str]:
+        if "b" in self.values:
+            return [self.values["b"]]
+        if "c" in self.values:
+            addresses = of_cluster(await cluster_info(self.session), self.values["c"])
             if not addresses:
-                raise CommandFailedError(f"cluster {self.values[cluster_key]} has no broker at the moment")
+                raise CommandFailedError(f"cluster {self.values['c']} has no broker at the moment")
             return addresses
-        raise UsageError(f"name a broker (-{broker_key}) or a cluster (-{cluster_key})")
+        raise UsageError("name a broker (-b) or a cluster (-c)")
 
 
 Run = Callable[[Context], Awaitable[Any]]

@@ -7,7 +7,6 @@ of the class :data:`ADMINISTRATION` are answered; without it all are, as by the 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 from typing import Annotated
 
 from understudy.remoting.codes import RequestCode
@@ -131,9 +130,3 @@ ADMIN_KEY = "adminAddresses"
 def ranges_of(text: str | None) -> AddressRanges | None:
     """Return who may administrate a server with this setting; ``None`` for everybody."""
     return AddressRanges(text) if text and text.strip() else None
-
-
-def unclassified(codes: Iterable[int]) -> set[int]:
-    """Return those of *codes* that stand in no class, or in more than one."""
-    classes = (MESSAGING, CALLS_TO_CLIENTS, CLUSTER, ADMINISTRATION)
-    return {code for code in codes if sum(code in each for each in classes) != 1}

@@ -10,7 +10,6 @@ from understudy.remoting.json_header import HeaderError
 _FIXED = struct.Struct(">hBhiii")  # code, language, version, opaque, flag, length of the remark
 _LENGTH = struct.Struct(">i")
 _KEY_LENGTH = struct.Struct(">h")
-LARGEST_CODE = 0x7FFF
 
 
 def decode(header: bytes | memoryview) -> Command:
@@ -61,24 +60,3 @@ def _decode_ext(data: bytes, at: int, end: int) -> dict[str, str]:
             ext.pop(key, None)  # an empty string does not survive binary serialization
         at += length
     return ext
-
-
-def encode(command: Command) -> bytes:
-    """Encode a header.
-
-    Raises:
-        HeaderError: the code does not fit 16 bits (pop codes travel with JSON headers only).
-    """
-    if not -LARGEST_CODE - 1 <= command.code <= LARGEST_CODE:
-        raise HeaderError(f"code {command.code} does not fit the 16 bits of the binary header; use the JSON header")
-    language = LANGUAGES.index(command.language) if command.language in LANGUAGES else LANGUAGES.index("OTHER")
-    remark = (command.remark or "").encode()
-    entries = []
-    for key, value in (command.ext or {}).items():
-        if value is None:
-            continue
-        name, text = key.encode(), value.encode()
-        entries.append(_KEY_LENGTH.pack(len(name)) + name + _LENGTH.pack(len(text)) + text)
-    ext = b"".join(entries)
-    head = _FIXED.pack(command.code, language, command.version, command.opaque or 0, command.flag, len(remark))
-    return head + remark + _LENGTH.pack(len(ext)) + ext

@@ -71,10 +71,6 @@ class Command(msgspec.Struct, gc=False):
     def is_response(self) -> bool:
         return self.flag & RESPONSE_BIT != 0
 
-    @property
-    def is_oneway(self) -> bool:
-        return self.flag & ONEWAY_BIT != 0
-
 
 _opaque = itertools.count()
 

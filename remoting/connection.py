@@ -52,7 +52,6 @@ class Connection:
         local: this side's host and port.
         peer: the other side's host and port (as a PROXY preamble named it, if one came).
         source: the host at the other end of the wire, whatever a preamble says: what trust is measured by.
-        opened_ms: wall time of the start.
         closed: set when the connection has ended, before the owners are told.
         close_reason: why it ended, for people.
         state: a place where owners keep what they know of the peer; dies with the connection.
@@ -62,7 +61,6 @@ class Connection:
         self.local = stream.local
         self.peer = stream.peer
         self.source = stream.peer[0]
-        self.opened_ms = clock.wall_ms()
         self._last_active = clock.monotonic()
         self.closed = trio.Event()
         self.close_reason = ""

@@ -200,13 +200,6 @@ def buffers_of(command: Command) -> list[Buffer]:
     return [framed(header, len(command.body)), command.body]
 
 
-def encode_binary(command: Command) -> bytes:
-    """Return the whole frame of *command* with a binary header. Raises :class:`HeaderError` for codes above 32767."""
-    header = binary_header.encode(command)
-    head = _HEAD.pack(4 + len(header) + len(command.body), BINARY_HEADER << 24 | len(header))
-    return head + header + command.body
-
-
 _REPLY = (
     b'{"code":%d,"extFields":{%b},"flag":1,"language":"JAVA","opaque":%d%b,'
     b'"serializeTypeCurrentRPC":"JSON","version":%d}'

@@ -61,21 +61,20 @@ def load_table(disk: Disk, path: str) -> TableFile:
     return TableFile(None, "absent")
 
 
-def save_table(disk: Disk, path: str, value: Any, *, bare_keys: bool = True) -> None:
+def save_table(disk: Disk, path: str, value: Any) -> None:
     """Replace the table at *path* durably, keeping the previous copy as ``.bak``. Blocking.
 
     Args:
         disk: where to write.
         path: the file; its folder must exist.
         value: the table, with keys as :func:`understudy.format.json_dialect.dumps` takes them.
-        bare_keys: write numeric keys unquoted as Java's own files have them.
 
     Raises:
         TableUnfitError: *value* holds what JSON cannot; nothing on disk is changed.
         OSError: it could not be written.
     """
     try:
-        data = dumps(value, bare_keys=bare_keys)
+        data = dumps(value, bare_keys=True)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TableUnfitError(f"{path}: the table cannot be written as JSON: {error}") from error
     write_durably(disk, path, data)

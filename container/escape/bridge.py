@@ -84,17 +84,6 @@ class Bridge:
                 log.debug("not escaped yet", topic=message.topic, status=status.value)
         return statuses
 
-    async def put_to(self, message: InnerMessage, broker_name: str) -> PutStatus:
-        """Put *message* to the master of *broker_name*, its queue kept; never to the own group."""
-        own_group = self._home.identity.name
-        if broker_name == own_group:
-            return PutStatus.PUT_TO_REMOTE_BROKER_FAIL
-        masters = masters_of(await self._routes.route(message.topic))
-        statuses = [PutStatus.PUT_TO_REMOTE_BROKER_FAIL]
-        target = choice.named(own_group, broker_name, masters, message.queue_id)
-        await self._send([message], statuses, {0: target})
-        return statuses[0]
-
     def _masters_beside(self) -> list[Beside]:
         own_group = self._home.identity.name
         return [each for each in self._beside() if each.takes_messages and each.broker_name != own_group]

@@ -79,16 +79,6 @@ def remote(
     return Remote(chosen.broker_name, masters[chosen.broker_name], chosen.queue_id)
 
 
-def named(own_group: str, broker_name: str, masters: Mapping[str, str], queue_id: int) -> Remote | NoTarget:
-    """Choose the master of *broker_name*: none when that is the own group or has no known address."""
-    if broker_name == own_group:
-        return NoTarget(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, "a message is never put to the own group")
-    address = masters.get(broker_name)
-    if address is None:
-        return NoTarget(PutStatus.PUT_TO_REMOTE_BROKER_FAIL, f"no address of {broker_name} is known")
-    return Remote(broker_name, address, queue_id)
-
-
 _STORED = {
     ResponseCode.SUCCESS: PutStatus.PUT_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,

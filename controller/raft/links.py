@@ -108,8 +108,6 @@ class LinkCounters:
     """What crossed the links since the start."""
 
     sent_bytes: int = 0
-    received_messages: int = 0
-    dropped_messages: int = 0
     rejected_connections: int = 0
 
 
@@ -156,7 +154,6 @@ class Links:
         """Queue *message*; a full queue or a broken link drops it, which the protocol expects."""
         outgoing = self._outgoing.get(peer)
         if outgoing is None or outgoing.queued_bytes > MAX_QUEUED_BYTES:
-            self.counters.dropped_messages += 1
             return
         frame = encode_frame(message)
         sent = 0
@@ -319,7 +316,6 @@ class Links:
                 return
             reader.feed(data)
             while (body := reader.next_body()) is not None:
-                self.counters.received_messages += 1
                 self._owner.deliver(peer, decode_peer_message(body))
 
     def drop(self, peer: str) -> None:

@@ -73,7 +73,6 @@ class QuorumMember:
         self.problem = ""
         self.secret: Secret | None = None
         self.links: Links | None = None
-        self.turn_count = 0
         self._observer = observer
         self._consensus: Consensus | None = None
         self._journal: Journal | None = None
@@ -164,7 +163,6 @@ class QuorumMember:
         durability = Durability(self.world, self.settings, consensus.journal, consensus.snapshots, self._disk_hangs)
         while True:
             self._inputs.begin_turn()
-            self.turn_count += 1
             now = clock.monotonic()
             consensus.at(now)
             answers = self._inputs.put_into(consensus, now)

@@ -64,7 +64,6 @@ class SnapshotStore:
         self._sending: dict[Any, int] = {}
         self.index = 0
         self.term = 0
-        self.written_count = 0
 
     # -- file ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +132,6 @@ class SnapshotStore:
             file.close()
         self._disk.replace(temporary, self.path)
         self._disk.sync_folder(os.path.dirname(self.path))
-        self.written_count += 1
 
     # -- the core's interface ------------------------------------------------------------------------------------
 

@@ -22,7 +22,6 @@ from understudy.container.escape.choice import (
     NoTarget,
     Queue,
     Remote,
-    named,
     put_status,
     read_result,
     remote,
@@ -132,18 +131,12 @@ def test_messages_that_belong_together_find_the_same_queue_and_others_take_turns
         (remote("a", QUEUES, MASTERS, 0, allowed=False), PutStatus.SERVICE_NOT_AVAILABLE),
         (remote("a", QUEUES[:2], MASTERS, 0), PutStatus.PUT_TO_REMOTE_BROKER_FAIL),
         (remote("a", QUEUES, {}, 0), PutStatus.PUT_TO_REMOTE_BROKER_FAIL),
-        (named("a", "a", MASTERS, 0), PutStatus.PUT_TO_REMOTE_BROKER_FAIL),
-        (named("a", "c", MASTERS, 0), PutStatus.PUT_TO_REMOTE_BROKER_FAIL),
     ],
 )
 def test_without_a_target_the_status_says_so(target: Remote | NoTarget, status: PutStatus) -> None:
     assert isinstance(target, NoTarget)
     assert target.status is status
     assert target.why
-
-
-def test_a_named_group_with_an_address_is_chosen() -> None:
-    assert named("a", "b", MASTERS, 3) == Remote("b", MASTERS["b"], 3)
 
 
 @pytest.mark.parametrize(("code", "stored"), [(0, True), (10, True), (11, True), (12, True), (14, False), (1, False)])

@@ -6,9 +6,10 @@ import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import attrs
+
 from understudy.ha import wire
 from understudy.ha.master import HaMaster
-from understudy.ha.settings import HaSettings
 from understudy.ha.slave import HaSlave
 from understudy.runtime.background import open_background
 from understudy.runtime.disk import RealDisk
@@ -17,6 +18,21 @@ from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.network import SimListener, SimNetwork
 
 FILE = 4096
+
+
+@attrs.define
+class HaSettings:
+    """Settings of a test: :class:`HaParameters` with the defaults of a broker."""
+
+    heartbeat_ms: int = 5000
+    housekeeping_ms: int = 20000
+    batch_bytes: int = 32768
+    max_gap_bytes: int = 256 * 1024 * 1024
+    file_bytes: int = 1024 * 1024 * 1024
+    whole_log: bool = False
+    bytes_per_second: int | None = None
+    retry_ms: int = 5000
+    connect_timeout_ms: int = 3000
 
 
 class Log:

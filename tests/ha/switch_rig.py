@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 
 import trio
-from ha_rig import FILE, Log, world_of
+from ha_rig import FILE, HaSettings, Log, world_of
 
 from understudy.ha.master import HaMaster
-from understudy.ha.settings import HaSettings
 from understudy.ha.switch.epoch_file import EpochFile
 from understudy.ha.switch.keeper import SyncStateKeeper
 from understudy.ha.switch.settings import SwitchValues

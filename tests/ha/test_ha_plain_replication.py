@@ -6,13 +6,12 @@ import random
 
 import pytest
 import trio
-from ha_rig import FILE, EmptyFile, Log, master_of, played_master, slave_of, world_of
+from ha_rig import FILE, EmptyFile, HaSettings, Log, master_of, played_master, slave_of, world_of
 from trio.testing import MockClock
 
 from understudy.ha import wire
 from understudy.ha.following import HaState
 from understudy.ha.master import HaMaster
-from understudy.ha.settings import HaSettings
 from understudy.runtime.background import open_background
 from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.network import SimNetwork

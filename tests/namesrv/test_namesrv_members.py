@@ -13,7 +13,7 @@ from namesrv_wire import Peer, config_in, connected, registration_body, running,
 
 from understudy.namesrv.records import DEFAULT_TIMEOUT_MS
 from understudy.namesrv.server import NameServer
-from understudy.remoting.command import Command, request
+from understudy.remoting.command import ONEWAY_BIT, Command, request
 from understudy.remoting.frame import encode
 from understudy.remoting.server import RemotingServer
 from understudy.testkit.waiting import eventually
@@ -114,7 +114,7 @@ async def stub_broker() -> AsyncIterator[tuple[str, trio.MemoryReceiveChannel[di
     server = RemotingServer(world(), "127.0.0.1", 0, name="stub broker")
 
     def note(_: object, command: Command) -> None:
-        assert command.is_oneway
+        assert command.flag & ONEWAY_BIT
         send.send_nowait(command.ext or {})
 
     server.register(905, note)

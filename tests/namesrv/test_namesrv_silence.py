@@ -14,7 +14,7 @@ from namesrv_wire import registration_body
 
 from understudy.namesrv.config import read_config
 from understudy.remoting.client import RemotingClient, open_client
-from understudy.remoting.command import Command, request
+from understudy.remoting.command import ONEWAY_BIT, Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
@@ -92,7 +92,7 @@ async def stub_member(cluster: SimCluster, host: str) -> AsyncIterator[tuple[str
     told: list[Notice] = []
 
     def note(_: Connection, command: Command) -> None:
-        assert command.is_oneway
+        assert command.flag & ONEWAY_BIT
         told.append(dict(command.ext or {}))
 
     server = RemotingServer(cluster.client_world(host), "0.0.0.0", STUB_PORT, name=f"stub {host}")

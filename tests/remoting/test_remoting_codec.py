@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from binary_frames import encode_binary
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,13 +16,11 @@ from understudy.remoting.frame import (
     FrameError,
     FrameReader,
     encode,
-    encode_binary,
     framed,
     reply,
     success_format,
     with_code,
 )
-from understudy.remoting.json_header import HeaderError
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 commands = st.builds(
@@ -127,11 +126,6 @@ def test_other_clients_headers_are_read_tolerantly() -> None:
 
     assert (10, "GO", 317, 5, "") == (command.code, command.language, command.version, command.opaque, command.remark)
     assert {"a": "1", "b": "true"} == command.ext
-
-
-def test_pop_codes_do_not_fit_the_binary_header() -> None:
-    with pytest.raises(HeaderError, match="200050"):
-        encode_binary(request(200050))
 
 
 def test_the_fast_reply_is_the_same_frame_as_the_slow_one() -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from binary_frames import encode_binary
 
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import LANGUAGES, Command
-from understudy.remoting.frame import FrameReader, encode, encode_binary
+from understudy.remoting.frame import FrameReader, encode
 
 DATA = Path(__file__).parent.parent / "data" / "remoting" / "frames.jsonl.gz"
 COLUMNS = (
