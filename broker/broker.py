@@ -22,6 +22,7 @@ from understudy.broker.handlers import register_handlers
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
+from understudy.broker.kept_topics import tell_keepers
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
@@ -47,8 +48,10 @@ from understudy.broker.session import OpenRules, RoleSession
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
+from understudy.broker.timer.service import TimerService
 from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
 from understudy.broker.transactions.service import Transactions
+from understudy.format import names
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
@@ -82,6 +85,7 @@ class Broker:
         own_log: puts due messages into the store.
         schedule: the service of delayed messages.
         transactions: half messages, and what is decided about them.
+        timing, timer: the service of timer messages, and what it runs.
         registration: what name servers are told.
         presence: whether it may be found.
         member_group: who else of the replica group is alive.
@@ -132,6 +136,9 @@ class Broker:
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
         self.queue_mappings = QueueMappings(now_ms)
+        self.own_log = OwnLog(world.clock, store, self.replication, keys)
+        self.timing = TimerService(world, store, keys, self.own_log, self._delivered)
+        self.timer = self.timing.timer
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
@@ -180,7 +187,6 @@ class Broker:
         )
         self.member_group.on_view.append(self.slave_sync.look)
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
-        self.own_log = OwnLog(world.clock, store, self.replication, keys)
         self.transactions = Transactions(transaction_parts(self))
         self.services = BrokerServices()
         self.roles = Roles(self, open_rules)
@@ -189,17 +195,22 @@ class Broker:
             store,
             self.schedule_progress,
             self.delay_levels_ms,
-            lambda topic, queue_id, size: self.stats.topic(topic).add(queue_id, 1, size),
+            self._delivered,
         )
         self.schedule = DeferredService(world.clock, levels, self.session.rules)
         levels.announce = self.schedule.arrived
-        store.arrived.append(levels.arrived)
+        self.timing.target = self.session.rules
+        keepers = {names.SCHEDULE_TOPIC: levels.arrived, names.TIMER_TOPIC: self.timing.arrived}
+        store.arrived.append(tell_keepers(keepers))
         store.arrived.append(self.hold.arrived)
         self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
         self.pull = PullProcessor(pull_parts(self))
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)
+
+    def _delivered(self, topic: str, queue_id: int, size_bytes: int) -> None:
+        self.stats.topic(topic).add(queue_id, 1, size_bytes)
 
     @property
     def role(self) -> Role:

@@ -58,11 +58,15 @@ START_ONLY = frozenset(
         "flushDiskType",
         "haListenPort",
         "listenPort",
+        "mappedFileSizeTimerLog",
         "storePathCommitLog",
         "storePathRootDir",
+        "timerPrecisionMs",
+        "timerRollWindowSlot",
+        "timerWheelEnable",
     }
 )
-"""Who and where a broker is, and what it promises senders: a running one cannot become another."""
+"""Who and where a broker is, and what it promises senders, and how files are cut: none of it changes while it runs."""
 _SECTIONS: tuple[type[attrs.AttrsInstance], ...] = (
     BrokerConfig,
     MessageStoreConfig,

@@ -8,11 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker import admin
-from understudy.broker.parts import end_transaction_parts, lock_parts, offset_parts, reply_parts, send_back_parts
+from understudy.broker.parts import (
+    end_transaction_parts,
+    lock_parts,
+    offset_parts,
+    recall_parts,
+    reply_parts,
+    send_back_parts,
+)
 from understudy.broker.processors.end_transaction import LANE as END_TRANSACTION_LANE
 from understudy.broker.processors.end_transaction import EndTransactionProcessor
 from understudy.broker.processors.lock import LockProcessor
 from understudy.broker.processors.queue_offsets import OffsetProcessor
+from understudy.broker.processors.recall import RecallProcessor
 from understudy.broker.processors.reply import LANE as REPLY_LANE
 from understudy.broker.processors.reply import ReplyProcessor
 from understudy.broker.processors.send_back import SendBackProcessor
@@ -45,6 +53,7 @@ def register_handlers(broker: Broker) -> None:
         broker.send,
         SendBackProcessor(send_back_parts(broker)),
         ReplyProcessor(reply_parts(broker)),
+        RecallProcessor(recall_parts(broker)),
         broker.pull,
         broker.members,
         EndTransactionProcessor(end_transaction_parts(broker)),

@@ -96,6 +96,8 @@ class HistoryKeeper:
 
     async def _cut(self, why: str, limit_of: Callable[[ProgressTable], Limit]) -> None:
         for table in self._tables.progress:
+            if not table.in_queues:
+                continue
             limit, cut = limit_of(table), {}
             for key, queues in table.stamped_offsets().items():
                 for queue_id, own in queues.items():

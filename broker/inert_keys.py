@@ -9,7 +9,7 @@ _ROCKSDB = "there is no RocksDB store"
 _METRICS = "metrics are served for Prometheus only, and only of what is served here"
 _MAPPING = "files are mapped and unmapped without this tuning"
 _COLD = "there is no cold data control"
-_TIMER = "timer messages are not served"
+_TIMER = "the wheel has one reader and one writer, and is never warmed or skipped"
 _POP = "POP consumption is not served"
 _NETTY = "there is no Netty, the kernel's defaults apply"
 _DLEDGER = "there is no DLedger commit log"
@@ -95,12 +95,10 @@ _GROUPS: dict[str, str] = {
         coldDataScanEnable globalColdReadThreshold sampleCountThreshold sampleSteps timerColdDataCheckIntervalMs
         usePIDColdCtrStrategy""",
     _TIMER: """
-        allowRecallWhenBrokerNotWriteable appendTopicForTimerDeleteKey mappedFileSizeTimerLog recallMessageEnable
-        timerCheckMetricsWhen timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
-        timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel
-        timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum
-        timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerRollWindowSlot timerSkipUnknownError
-        timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
+        timerCheckMetricsWhen timerEnableCheckMetrics timerEnableDisruptor timerEnableRetryUntilSuccess
+        timerGetMessageThreadNum timerInterceptDelayLevel timerMetricSmallThreshold timerProgressLogIntervalMs
+        timerPutMessageThreadNum timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerSkipUnknownError
+        timerWarmEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
     _POP: """
         ackThreadPoolQueueCapacity appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum
         enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck

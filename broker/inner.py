@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 
 from understudy.broker import delay
-from understudy.format.properties import format_properties
+from understudy.broker.timer.request import Door, asks, redirect
+from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import Record
 from understudy.store.message_store import MessageStore
 from understudy.store.status import Appended
@@ -65,6 +66,28 @@ def append(store: MessageStore, message: InnerMessage) -> Appended:
         reconsume_times=message.reconsume_times,
         prepared_transaction_offset=message.prepared_transaction_offset,
     )
+
+
+def with_timer(message: InnerMessage, pairs: dict[str, str], now_ms: int, door: Door) -> InnerMessage:
+    """Return *message* with *pairs* as its properties, sent to the timer topic when they ask for a time in the future.
+
+    Raises:
+        TimerRefusedError: see :func:`~understudy.broker.timer.request.redirect`.
+    """
+    topic, queue_id = redirect(message.topic, message.queue_id, pairs, message.sys_flag, now_ms, door)
+    return attrs.evolve(message, topic=topic, queue_id=queue_id, properties=format_properties(pairs).encode())
+
+
+def keep_if_asked(message: InnerMessage, now_ms: int, door: Door) -> InnerMessage:
+    """Return *message* as the timer keeps it when its own properties ask for a time in the future.
+
+    Raises:
+        TimerRefusedError: see :func:`~understudy.broker.timer.request.redirect`.
+    """
+    if b"TIMER_D" not in message.properties:
+        return message
+    pairs = parse_properties(message.properties)
+    return with_timer(message, pairs, now_ms, door) if asks(pairs) else message
 
 
 def with_delay(message: InnerMessage, pairs: dict[str, str], max_level: int) -> InnerMessage:

@@ -133,4 +133,5 @@ async def _serve(broker: Broker, scope: trio.CancelScope, task_status: trio.Task
         with trio.move_on_after(STOP_SECONDS, shield=True):
             if broker.metrics is not None:
                 await broker.metrics.unbind()
+            await broker.timing.close()
             await broker.persistence.save_all()

@@ -9,6 +9,7 @@ from understudy.broker.processors.lock import LockParts
 from understudy.broker.processors.members import MemberParts
 from understudy.broker.processors.pull import PullParts
 from understudy.broker.processors.queue_offsets import OffsetParts
+from understudy.broker.processors.recall import RecallParts
 from understudy.broker.processors.reply import ReplyParts
 from understudy.broker.processors.send import SendParts
 from understudy.broker.processors.send_admission import AdmissionParts
@@ -30,6 +31,7 @@ def admission_parts(broker: Broker) -> AdmissionParts:
         locks=broker.locks,
         stats=broker.stats,
         delay_levels=len(broker.delay_levels_ms),
+        timer_door=broker.timer.door,
     )
 
 
@@ -73,7 +75,22 @@ def transaction_parts(broker: Broker) -> TransactionParts:
         producers=broker.producers,
         stats=broker.stats,
         delay_levels=len(broker.delay_levels_ms),
+        timer_door=broker.timer.door,
         may_store=lambda: broker.session.rules.may_store,
+    )
+
+
+def recall_parts(broker: Broker) -> RecallParts:
+    """Return what takes timer messages back."""
+    return RecallParts(
+        identity=broker.identity,
+        options=broker.options,
+        clock=broker.world.clock,
+        store=broker.store,
+        topics=broker.topics,
+        timer_door=broker.timer.door,
+        acknowledgements=broker.acknowledgements,
+        replication=broker.replication,
     )
 
 

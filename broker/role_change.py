@@ -147,7 +147,7 @@ class Roles:
         # The configuration shows the role in force, as the reference does; nothing here reads it from there.
         broker.options.broker.broker_id, broker.options.store.broker_role = broker.role.broker_id, broker.role.kind
         self.session = RoleSession(broker, self._open_rules)
-        broker.schedule.target = self.session.rules
+        broker.schedule.target = broker.timing.target = self.session.rules
         broker.send.admission.refusal = refusal_of(broker.role, broker.options.broker)
         broker.registration.trigger()
         broker.hold.wake_all()

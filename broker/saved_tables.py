@@ -34,6 +34,7 @@ def tables_of(broker: Broker) -> ReplicatedTables:
     return replicated_tables(
         offsets=broker.offsets,
         progress=broker.schedule_progress,
+        timer=broker.timer,
         topics=broker.topics,
         groups=broker.groups,
         queue_mappings=broker.queue_mappings,
@@ -78,6 +79,8 @@ async def load_tables(broker: Broker) -> None:
         await broker.persistence.save_all()
     for table in broker.tables.kept:
         table.watch(partial(broker.persistence.changed, table.name))
+    if keys.timer_wheel_enable:
+        await broker.timing.open()
     if not broker.role.is_slave:
         _find_lost_topics(broker)
         await broker.history.begin()

@@ -62,9 +62,8 @@ class DelayLevels:
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message in the schedule topic; registered at the store."""
-        if topic == names.SCHEDULE_TOPIC:
-            self.announce(queue_id + 1, tags_code)
+        """Take note of a message in the schedule topic."""
+        self.announce(queue_id + 1, tags_code)
 
     def queues(self) -> list[int]:
         """Return the levels, the progress of each brought into what its queue holds."""

@@ -32,6 +32,7 @@ class Service(Enum):
     METADATA_SYNC = "metadata sync"
     SCHEDULE = "schedule"
     TRANSACTIONS = "transactions"
+    TIMER = "timer"
     HEARTBEAT = "heartbeat"
     MEMBER_VIEW = "member group"
     ABSENCE_WATCH = "absence watch"
@@ -93,11 +94,16 @@ def _because(reason: str) -> Callable[[Decisions], Decision]:
     return lambda decisions: Decision(True, reason)
 
 
+def _wanted(wheel: bool) -> Callable[[Decisions], Decision]:
+    return lambda decisions: Decision(wheel, f"timerWheelEnable={str(wheel).lower()}")
+
+
 def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
     """Return the services that live as long as *broker*, whatever its role."""
     fast, metrics = broker.fast_server, broker.metrics
     rows = [
         ServiceRow("store", _always, broker.store.run),
+        ServiceRow("timer wheel", _wanted(broker.options.store.timer_wheel_enable), broker.timing.run),
         ServiceRow("persistence", _always, broker.persistence.run),
         ServiceRow("pull hold", _always, broker.hold.run),
         ServiceRow("acknowledgements", _always, broker.acknowledgements.run),
@@ -129,10 +135,15 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
         Service.MEMBER_VIEW: broker.member_group.run,
         Service.SCHEDULE: broker.schedule.run,
         Service.TRANSACTIONS: broker.transactions.run,
+        Service.TIMER: broker.timing.deliver,
         **rules.services(),
     }
     extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS)
-    return tuple(ServiceRow(each.value, _decided(each), run, each not in extra) for each, run in runs.items())
+    rows = [ServiceRow(each.value, _decided(each), run, each not in extra) for each, run in runs.items()]
+    wheel = _wanted(broker.options.store.timer_wheel_enable)({})
+    if not wheel.run:
+        rows = [attrs.evolve(row, condition=lambda decisions: wheel) if row.name == "timer" else row for row in rows]
+    return tuple(rows)
 
 
 def _decided(service: Service) -> Callable[[Decisions], Decision]:

@@ -5,21 +5,18 @@ Source: AdminBrokerProcessor.java, HARuntimeInfo.java.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.admin.answers import UNSET_REMARK, json_answer, long_json_answer
+from understudy.broker.admin.answers import json_answer, long_json_answer
 from understudy.broker.announcement import Claim, refusal
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
+from understudy.broker.replicated.timer import READ_PHYSICAL, metrics_of
 from understudy.broker.switch_replication import SwitchReplication
-from understudy.format import names
-from understudy.format.data_version import DataVersion
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer, unsupported
 from understudy.remoting.fields import CommandError, optional, optional_int, required_int
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
@@ -32,7 +29,6 @@ log = get_logger("broker.admin")
 
 SUCCESSOR = "successorId"
 """Header field of ours: the id of a slave that comes online and acts for the master from now on."""
-_TIMER_CHECKPOINT = struct.Struct(">7q")
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -48,7 +44,6 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
     server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
-    server.register(RequestCode.RECALL_MESSAGE, handlers.refuse_on_slave)
 
 
 class ReplicationAdmin:
@@ -56,7 +51,6 @@ class ReplicationAdmin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._timer_version = DataVersion(timestamp=broker.started_ms)
 
     def min_broker_changed(self, connection: Connection, command: Command) -> Command:
         """Learn from the name server that the smallest id of the group changed (905)."""
@@ -82,7 +76,8 @@ class ReplicationAdmin:
                 remark = f"broker {broker.identity.broker_id} does not stand back for broker {successor}"
                 raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
             broker.replication.stand_back()
-            await broker.services.stop("schedule")
+            for each in ("schedule", "timer"):
+                await broker.services.stop(each)
             return response(command, ext={})
         ha_address = optional(command, "masterHaAddress")
         if ha_address:
@@ -224,30 +219,15 @@ class ReplicationAdmin:
         return json_answer(command, {"messageRequestModeMap": self._broker.tables.request_modes.modes})
 
     def timer_checkpoint(self, connection: Connection, command: Command) -> Command:
-        """Return the checkpoint of a timer that has read everything up to now and holds nothing (60).
-
-        A slave returns what its master said, for a Java master that comes back and asks for it.
-        """
-        kept = self._broker.tables.timer_checkpoint.body
-        if self._broker.role.is_slave and kept is not None:
-            return response(command, body=kept)
-        now_ms = self._broker.world.clock.wall_ms()
-        queued = self._broker.store.max_queue_offset(names.TIMER_TOPIC, 0)
-        version = self._timer_version
-        body = _TIMER_CHECKPOINT.pack(
-            now_ms - now_ms % 1000, 0, queued, queued, version.state_version, version.timestamp, version.counter
-        )
-        return response(command, body=body)
+        """Return how far the timer has come (60); to a replica of ours also in which log, and within the second."""
+        broker, timer = self._broker, self._broker.timer
+        check = timer.check()
+        read = timer.progress.read
+        ext = {READ_PHYSICAL: str(read.physical if read.second_ms == check.read_ms else 0)}
+        if optional(command, LOG_HISTORY) is not None:
+            ext[LOG_HISTORY] = broker.history.value.to_text()
+        return response(command, body=check.encode(), ext=ext)
 
     def timer_metrics(self, connection: Connection, command: Command) -> Command:
-        """Return how many messages of each topic wait in the timer: none, or what a slave's master said (61)."""
-        kept = self._broker.tables.timer_metrics.body
-        if self._broker.role.is_slave and kept is not None:
-            return response(command, body=kept)
-        return json_answer(command, {"dataVersion": self._timer_version.to_json(), "timingCount": {}})
-
-    def refuse_on_slave(self, connection: Connection, command: Command) -> Answer:
-        """Refuse what only a master could finish, if any of ours did (370)."""
-        if not self._broker.role.is_slave:
-            return unsupported(connection, command)
-        return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)
+        """Return how many messages of each topic wait in the timer (61)."""
+        return json_answer(command, metrics_of(self._broker.timer))

@@ -22,7 +22,7 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import Admission, Batch, Count, TopicPlan
-from understudy.broker.processors.send_answers import AnswerForms, MessageIds
+from understudy.broker.processors.send_answers import AnswerForms, MessageIds, with_recall_handle
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
 from understudy.broker.replication import Replication
 from understudy.broker.statistics import BrokerStatistics
@@ -198,7 +198,7 @@ class SendProcessor:
                     keys = rest[keys_at + 5 : keys_end] or None
                     rest = rest[:keys_at] + rest[keys_end + 1 :]
             common = self._common.look_up(rest)
-        stored_topic, stored_queue, count = topic, queue_id, plan.count
+        stored_topic, stored_queue, count, layout = topic, queue_id, plan.count, forms.single
         if common is not None:
             unique = properties[at + 9 : end]
             properties += forms.tail
@@ -210,6 +210,8 @@ class SendProcessor:
             common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
             if stored_topic == names.HALF_TOPIC:
                 count = self._parts.count_half(topic)
+            elif stored_topic == names.TIMER_TOPIC != topic:
+                layout = with_recall_handle(layout, topic, self._identity.name, int(pairs[delay.TIMER_OUT]), unique)
         tags, tags_code, wants_wait = common
         try:
             unique_key = unique.encode()
@@ -239,7 +241,7 @@ class SendProcessor:
         if command.flag & 2:
             return None
         answer = framed(
-            forms.single
+            layout
             % (
                 queue_id,
                 unique_key if unique.isalnum() else json_dialect.dumps(unique)[1:-1],

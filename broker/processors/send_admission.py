@@ -19,6 +19,7 @@ from understudy.broker.locks import QueueLocks
 from understudy.broker.processors import send_header
 from understudy.broker.role import Role
 from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.timer import request
 from understudy.broker.topics import BATCH_QUEUES, MULTI_TAG, QUEUE_TYPE, TopicConfig, TopicTable, has_batch_queues
 from understudy.broker.transactions.half import is_half, to_half
 from understudy.format import names
@@ -106,6 +107,7 @@ class AdmissionParts:
         locks: the locks.
         stats: counts.
         delay_levels: how many there are.
+        timer_door: lets timer messages in.
     """
 
     identity: Identity
@@ -116,6 +118,7 @@ class AdmissionParts:
     locks: QueueLocks
     stats: BrokerStatistics
     delay_levels: int
+    timer_door: request.Door
 
 
 class Admission:
@@ -200,14 +203,15 @@ class Admission:
         if half and config.reject_transaction_message:
             remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
             raise self.refused(ResponseCode.NO_PERMISSION, remark)
-        if level <= 0:
-            try:
-                delay.check_timer(pairs, now_ms, self._store_config.timer_max_delay_sec)
-            except delay.TimerRefusedError as error:
-                code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
-                raise self.refused(code, str(error)) from None
         if half:
             return *to_half(topic, queue_id, pairs, sys_flag), pairs
+        if level <= 0:
+            try:
+                place = request.redirect(topic, queue_id, pairs, sys_flag, now_ms, self._parts.timer_door)
+            except request.TimerRefusedError as error:
+                code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
+                raise self.refused(code, str(error)) from None
+            return *place, sys_flag, pairs
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delay_levels)
         return stored_topic, stored_queue, sys_flag, pairs
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.format import json_dialect
+from understudy.broker.timer.handle import Handle, encode_handle
+from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties
 from understudy.remoting.frame import success_format
 
@@ -77,3 +78,19 @@ class AnswerForms:
         traced = b'","TRACE_ON":"' + trace.encode() + b'","MSG_REGION":' + region + b',"queueOffset":"%d"'
         self.single = success_format(b'"queueId":"%d","transactionId":"%b","msgId":"' + self._ids.format + traced)
         self.batch = b'"queueId":"%d",%b"msgId":"%b' + traced
+
+
+def with_recall_handle(form: bytes, topic: str, broker_name: str, out_ms: int, unique_key: str) -> bytes:
+    """Return the form of an answer that tells how to take a timer message back; retry topics have no such way.
+
+    Args:
+        form: of an answer to a single message.
+        topic: where the message shall be delivered.
+        broker_name: the group that keeps it.
+        out_ms: the second in whose slot it waits.
+        unique_key: of the message.
+    """
+    if topic.startswith(names.RETRY_PREFIX):
+        return form
+    handle = encode_handle(Handle(topic, broker_name, out_ms + 1, unique_key)).encode()
+    return form.replace(b',"queueOffset"', b',"recallHandle":"%b","queueOffset"' % handle)

@@ -16,13 +16,17 @@ from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.replicated.groups import ReplicatedGroups
 from understudy.broker.replicated.levels import ReplicatedLevels
 from understudy.broker.replicated.offsets import ReplicatedOffsets
-from understudy.broker.replicated.passed_on import RequestModes, TimerCheckpoint, TimerMetrics
+from understudy.broker.replicated.passed_on import RequestModes
 from understudy.broker.replicated.table import FilePlan, KeptTable, ProgressTable, ReplicatedTable
+from understudy.broker.replicated.timer import ReplicatedTimer, TimerMetrics
 from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
+from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import TopicTable
 
 PROGRESS_DELAY_MS = 500
 """Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""
+METRICS_DELAY_MS = 10_000
+"""The same for figures that nothing depends on."""
 
 
 @attrs.frozen
@@ -30,18 +34,18 @@ class ReplicatedTables:
     """Every table that travels.
 
     Attributes (each a row of the list, which is what iterating gives):
-        offsets, delay, topics, groups, queue_mappings: used by this broker.
-        request_modes, timer_checkpoint, timer_metrics: kept for a master that comes back.
+        offsets, delay, timer, topics, groups, queue_mappings, timer_metrics: used by this broker.
+        request_modes: kept for a master that comes back.
     """
 
     offsets: ReplicatedOffsets
     delay: ReplicatedLevels
+    timer: ReplicatedTimer
     topics: ReplicatedTopics
     queue_mappings: ReplicatedMappings
     groups: ReplicatedGroups
+    timer_metrics: TimerMetrics
     request_modes: RequestModes = attrs.Factory(RequestModes)
-    timer_metrics: TimerMetrics = attrs.Factory(TimerMetrics)
-    timer_checkpoint: TimerCheckpoint = attrs.Factory(TimerCheckpoint)
 
     def __iter__(self) -> Iterator[ReplicatedTable]:
         """Return each table, progress first."""
@@ -62,6 +66,7 @@ def replicated_tables(
     *,
     offsets: OffsetTable,
     progress: ScheduleProgress,
+    timer: Timer,
     topics: TopicTable,
     groups: GroupTable,
     queue_mappings: QueueMappings,
@@ -73,10 +78,10 @@ def replicated_tables(
     """Return the list over a broker's tables.
 
     Args:
-        offsets, progress, topics, groups, queue_mappings: the tables themselves.
+        offsets, progress, timer, topics, groups, queue_mappings: the tables themselves.
         now_ms: wall clock in milliseconds.
         offsets_delay_ms, delay_delay_ms: configured longest time from a change to its write.
-        copies_durable: progress of delayed messages must not be durable before their copies are; waits for that.
+        copies_durable: waits for the copies of delayed and timer messages, which are durable before their progress.
     """
     return ReplicatedTables(
         ReplicatedOffsets(
@@ -98,7 +103,9 @@ def replicated_tables(
                 barrier=copies_durable,
             ),
         ),
+        ReplicatedTimer(timer, FilePlan("timerProgress.json", lambda: PROGRESS_DELAY_MS, barrier=copies_durable)),
         ReplicatedTopics(topics, mappings := ReplicatedMappings(queue_mappings)),
         mappings,
         ReplicatedGroups(groups),
+        TimerMetrics(timer, FilePlan("timermetrics", lambda: METRICS_DELAY_MS)),
     )

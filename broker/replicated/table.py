@@ -191,11 +191,13 @@ class ProgressTable(KeptTable):
     Attributes:
         kind: its name in reports.
         late: it may be given back to a master that serves already, where the master's own offset has not moved.
+        in_queues: they are offsets of queues indeed, so that none lies behind the end of its queue.
     """
 
     kind: ClassVar[str]
     pace = Pace.OFTEN
     late: ClassVar[bool] = False
+    in_queues: ClassVar[bool] = True
 
     def asking(self) -> dict[str, str]:
         """Return the header fields that ask a replica for all of it."""

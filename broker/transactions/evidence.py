@@ -7,6 +7,7 @@ message in its log, and in the logs of its slaves; who takes over finds it by it
 from __future__ import annotations
 
 from understudy.broker import delay
+from understudy.broker.timer.request import asks
 from understudy.broker.transactions.half import UNIQUE, Half, Identity
 from understudy.format import names
 from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK, Record, decode_records
@@ -26,6 +27,8 @@ def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
     topics = [half.topic]
     if delay.level_of(half.pairs) > 0:
         topics.append(names.SCHEDULE_TOPIC)
+    elif asks(half.pairs):
+        topics.append(names.TIMER_TOPIC)
     return any(
         record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
         for topic in topics

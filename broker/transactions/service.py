@@ -17,10 +17,11 @@ import trio
 from understudy.broker.clients import ProducerTable
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
-from understudy.broker.inner import InnerMessage, append
+from understudy.broker.inner import InnerMessage, append, keep_if_asked
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.timer.request import Door, TimerRefusedError
 from understudy.broker.topics import TopicTable
 from understudy.broker.transactions.checking import CheckRules, Verdict, verdict
 from understudy.broker.transactions.counts import TransactionCounts
@@ -39,7 +40,7 @@ from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.store.message_store import MessageStore
-from understudy.store.status import Appended, GetStatus, PutRejected
+from understudy.store.status import Appended, GetStatus, PutRejected, PutStatus
 
 log = get_logger("broker.transactions")
 
@@ -73,6 +74,7 @@ class TransactionParts:
         topics, producers: the tables.
         stats: counts.
         delay_levels: how many there are.
+        timer_door: lets committed messages into the timer.
         may_store: returns whether what is decided now belongs into the own log.
     """
 
@@ -86,6 +88,7 @@ class TransactionParts:
     producers: ProducerTable[Connection]
     stats: BrokerStatistics
     delay_levels: int
+    timer_door: Door
     may_store: Callable[[], bool]
 
 
@@ -337,7 +340,13 @@ class Transactions:
     def _commit(self, half: Half, now_ms: int) -> None:
         """Give *half* to consumers. *Errors*: ``PutRejected``."""
         parts = self._parts
-        put = append(parts.store, half.committed(half.record.physical_offset, parts.delay_levels))
+        message = half.committed(half.record.physical_offset, parts.delay_levels)
+        try:
+            message = keep_if_asked(message, now_ms, parts.timer_door)
+        except TimerRefusedError as error:
+            status = PutStatus.WHEEL_TIMER_MSG_ILLEGAL if error.illegal else PutStatus.WHEEL_TIMER_FLOW_CONTROL
+            raise PutRejected(status, str(error)) from None
+        put = append(parts.store, message)
         parts.stats.topic(half.topic).add(half.queue_id, 1, put.size_bytes)
         self.counts.commits[half.topic] += 1
         seconds = max(now_ms - half.record.born_ms, 0) // 1000

@@ -16,6 +16,7 @@ import trio
 
 from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import STORED
+from understudy.broker.timer.rules import asking_again
 from understudy.container.escape import choice
 from understudy.container.escape.choice import NoTarget, Queue, Remote
 from understudy.container.escape.home import Home
@@ -23,6 +24,7 @@ from understudy.container.escape.neighbour import Beside, Found, Neighbour
 from understudy.container.escape.recognition import delivered_before
 from understudy.container.escape.remote import RemoteNeighbour
 from understudy.container.escape.routes import Routes, masters_of
+from understudy.format.names import TIMER_TOPIC
 from understudy.runtime.log import get_logger
 from understudy.store.status import PutStatus
 
@@ -50,13 +52,17 @@ class Bridge:
     async def redeliver(self, messages: Sequence[InnerMessage], acting_since_ms: int | None) -> list[PutStatus]:
         """Put due messages where consumers find them, but those that the master had delivered before the slave acted.
 
+        A timer message that must rest once more is put to another broker as its sender would send it.
+
         Args:
             messages: what is due, in order.
             acting_since_ms: wall time since which the slave acts.
         """
         due: dict[int, InnerMessage] = {}
         for number, message in enumerate(messages):
-            if acting_since_ms is not None and delivered_before(self._home, message, acting_since_ms):
+            if message.topic == TIMER_TOPIC:  # not due yet, and not for this log to keep any longer
+                due[number] = asking_again(message)
+            elif acting_since_ms is not None and delivered_before(self._home, message, acting_since_ms):
                 log.info("the master had delivered it", broker=self._home.identity.canonical_name, topic=message.topic)
             else:
                 due[number] = message

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from understudy.broker.inner import InnerMessage
+from understudy.broker.inner import InnerMessage, keep_if_asked
 from understudy.broker.redelivery import OwnLog
+from understudy.broker.timer.request import Door, TimerRefusedError
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.container.escape.neighbour import Found, first_record
 from understudy.format import names
@@ -31,6 +32,8 @@ class LocalNeighbour:
         topics: its topics.
         store: its messages.
         log: puts messages into them.
+        timer_door: lets timer messages in.
+        now_ms: its wall time.
     """
 
     broker_name: str
@@ -38,6 +41,8 @@ class LocalNeighbour:
     topics: TopicTable
     store: MessageStore
     log: OwnLog
+    timer_door: Door
+    now_ms: Callable[[], int]
 
     @property
     def takes_messages(self) -> bool:
@@ -56,7 +61,12 @@ class LocalNeighbour:
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
-        return await self.log.put(messages)
+        now_ms = self.now_ms()
+        try:
+            kept = [keep_if_asked(each, now_ms, self.timer_door) for each in messages]
+        except TimerRefusedError:
+            return [PutStatus.WHEEL_TIMER_FLOW_CONTROL] * len(messages)
+        return await self.log.put(kept)
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
@@ -71,4 +81,6 @@ def neighbour_of(broker: Broker) -> LocalNeighbour:
         broker.topics,
         broker.store,
         broker.own_log,
+        broker.timer.door,
+        broker.world.clock.wall_ms,
     )

@@ -19,7 +19,10 @@ def delivered_before(home: Home, message: InnerMessage, acting_since_ms: int) ->
     """
     pairs = parse_properties(message.properties.decode("utf-8", "replace"))
     key, level = pairs.get(_UNIQUE_KEY), delay.level_of(pairs)
+    second = pairs.get(delay.TIMER_OUT, "")
     due_ms = message.born_ms + delay.delay_of_level(home.delay_levels_ms, level)
+    if level <= 0 and second.isdecimal():
+        due_ms = int(second)
     if not key or due_ms > acting_since_ms:
         return False
     end_ms = home.clock.wall_ms()

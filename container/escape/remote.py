@@ -12,6 +12,7 @@ import trio
 from understudy.broker import delay
 from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import STORED
+from understudy.broker.timer import request as request_rules
 from understudy.container.escape import choice
 from understudy.container.escape.home import Home
 from understudy.container.escape.neighbour import Found, first_record
@@ -115,8 +116,9 @@ def send_request(home: Home, message: InnerMessage) -> Command:
     which the broker itself set when it had made the retry durable.
     """
     pairs = parse_properties(message.properties.decode("utf-8", "replace"))
-    for name in (delay.DELAY, *delay.TIMER_REQUESTS):
-        pairs.pop(name, None)  # it is due now
+    if delay.DELAY in pairs or not request_rules.asks(pairs):
+        for name in (delay.DELAY, *delay.TIMER_REQUESTS):
+            pairs.pop(name, None)  # it is due now
     if message.reconsume_times:
         pairs.pop(_WAIT, None)
     header = {

@@ -222,7 +222,8 @@ class PreOnline:
         merged = await compare(broker, member)
         if ahead > 0:
             merged = {
-                table: attrs.evolve(each, rows=within(each.rows, self._end_of(table))) for table, each in merged.items()
+                table: attrs.evolve(each, rows=within(each.rows, self._end_of(table))) if table.in_queues else each
+                for table, each in merged.items()
             }
         for table, each in merged.items():
             table.put(each)

@@ -10,7 +10,7 @@ from understudy.broker.log_history import history_of
 from understudy.broker.merge import unlimited
 from understudy.broker.replicated.table import Answer, Merged, ProgressTable
 from understudy.broker.storage import config_path
-from understudy.container.preonline.asking import ask
+from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import FILE_NAME, Report, former_of
@@ -32,7 +32,12 @@ async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]
     """
     found, bytes_end = {}, None
     for table in broker.tables.progress:
-        answer = await ask(broker, member, table.code, table.asking() or None)
+        try:
+            answer = await ask(broker, member, table.code, table.asking() or None)
+        except RefusedError:
+            if not table.optional:
+                raise
+            continue
         theirs, history = history_of(answer.ext or {}), broker.history
         parting = history.value.parting(theirs)
         if parting is None:

@@ -257,23 +257,3 @@ class TestDelayRules:
     )
     def test_what_is_not_delayed(self, pairs: dict[str, str], sys_flag: int) -> None:
         assert delay.redirect("T", 3, pairs, sys_flag, 18) == ("T", 3)
-
-    def test_timer_messages_are_refused_unless_due(self) -> None:
-        delay.check_timer({"TIMER_DELIVER_MS": "999"}, 1_000, 100)
-        for pairs in ({"TIMER_DELAY_SEC": "1"}, {"TIMER_DELAY_MS": "1"}, {"TIMER_DELIVER_MS": "1001"}):
-            with pytest.raises(delay.TimerRefusedError) as refused:
-                delay.check_timer(pairs, 1_000, 100)
-            assert refused.value.illegal is False
-
-    @pytest.mark.parametrize(
-        "pairs",
-        [
-            {"TIMER_DELAY_SEC": "101"},
-            {"TIMER_DELIVER_MS": "soon"},
-            {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "k"},
-        ],
-    )
-    def test_illegal_timer_messages(self, pairs: dict[str, str]) -> None:
-        with pytest.raises(delay.TimerRefusedError) as refused:
-            delay.check_timer(pairs, 1_000, 100)
-        assert refused.value.illegal is True

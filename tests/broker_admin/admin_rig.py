@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
+from random import Random
 from types import MethodType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from understudy.broker import admin
 from understudy.broker.broker import Broker
@@ -22,6 +23,7 @@ from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.role import Role
 from understudy.broker.saved_tables import tables_of
 from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
 from understudy.format import json_dialect
 from understudy.remoting.command import Command
@@ -31,6 +33,7 @@ from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.load import Load
 from understudy.runtime.threads import InPlace
+from understudy.runtime.world import World
 from understudy.store.deletions import Deletion
 from understudy.store.status import GetResult, GetStatus, QueryResult
 
@@ -216,6 +219,9 @@ class Rig:
             services=SimpleNamespace(roster=list),
             member_group=SimpleNamespace(members=None),
             settings_changed=lambda: None,
+        )
+        self.broker.timer = Timer(
+            World(clock, cast(Any, None), RealDisk(), Random(1)), cast(Any, self.store), options.store
         )
         self.broker.sync_flush = False
         self.broker.tables = tables_of(self.broker)  # type: ignore[arg-type]  # the parts it uses

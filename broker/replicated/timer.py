@@ -1,0 +1,194 @@
+"""Progress of the timer as a table that travels (60), and how many messages of each topic wait (61).
+
+The answer about progress is the reference's check. A replica of ours also tells how far it is in the second that it
+delivers now, so that none of that second's messages is delivered again.
+
+Source: SlaveSynchronize.java (syncTimerCheckPoint, syncTimerMetrics), TimerMetrics.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from understudy.broker.log_history import LOG_HISTORY
+from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped
+from understudy.broker.replicated.rules import read_object
+from understudy.broker.replicated.table import (
+    Answer,
+    Copying,
+    FilePlan,
+    KeptTable,
+    Merged,
+    ProgressTable,
+    Source,
+    Taken,
+)
+from understudy.broker.timer.progress import Read, again
+from understudy.broker.timer.request import TIMER_QUEUE
+from understudy.broker.timer.timer import Timer
+from understudy.format.data_version import DataVersion
+from understudy.format.names import TIMER_TOPIC
+from understudy.remoting.codes import RequestCode
+from understudy.store.timer_check import TimerCheck, decode_check
+
+READ_PHYSICAL = "timerReadPhysicalOffset"
+"""Header field of ours: in the second that is delivered next, messages before this byte of the log are done."""
+_KEY = "timer"
+
+
+class ReplicatedTimer(ProgressTable):
+    """How far the timer has delivered.
+
+    Args:
+        timer: the timer.
+        file: how it is saved.
+    """
+
+    name = "timer"
+    kind = "timer"
+    code = RequestCode.GET_TIMER_CHECK_POINT
+    optional = True
+    in_queues = False
+
+    def __init__(self, timer: Timer, file: FilePlan) -> None:
+        self.timer = timer
+        self.file = file
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
+        return self.timer.progress.to_json()
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
+        self.timer.progress.merge_json(content)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
+        self.timer.progress.on_change.append(changed)
+
+    def copying(self, source: Source) -> Copying:
+        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
+        return _Following(self.timer)
+
+    def asking(self) -> dict[str, str]:
+        """See :class:`ProgressTable`."""
+        return {LOG_HISTORY: ""}
+
+    def stamped_offsets(self) -> Table:
+        """Return the second that is delivered next, in milliseconds."""
+        return stamped({_KEY: {TIMER_QUEUE: self.timer.progress.read.second_ms}})
+
+    def queue_of(self, key: str, queue_id: int) -> tuple[str, int]:
+        """See :class:`ProgressTable`."""
+        return TIMER_TOPIC, TIMER_QUEUE
+
+    def merge(self, answer: Answer, limit: Limit) -> Merged:
+        """See :class:`ProgressTable`."""
+        check, physical = _read(answer)
+        rows = merge(self.stamped_offsets(), stamped({_KEY: {TIMER_QUEUE: check.read_ms}}))
+        most = limit(_KEY, TIMER_QUEUE)
+        had = min(check.queue_offset, check.master_queue_offset)
+        settled = had if most is None else min(had, most)
+        version = DataVersion(check.state_version, check.counter, check.timestamp)
+        return Merged(rows, version, (Read(check.read_ms, physical), settled))
+
+    def cut(self, offsets: Mapping[tuple[str, int], StampedOffset]) -> None:
+        """Do nothing: what is not in the log any more is taken back from the wheel."""
+
+    def put(self, merged: Merged) -> None:
+        """See :class:`ProgressTable`."""
+        assert isinstance(merged.answer, tuple)
+        theirs, settled = merged.answer
+        progress = self.timer.progress
+        if theirs > progress.read:
+            self.timer.take_over(theirs, again(progress.read, progress.enqueued, theirs, settled))
+        progress.version = max(progress.version, merged.version)
+
+
+class _Following(Copying):
+    def __init__(self, timer: Timer) -> None:
+        self._timer = timer
+
+    def question(self) -> dict[str, str]:
+        return {}
+
+    def take(self, answer: Answer) -> Taken:
+        self._timer.follow(*_read(answer))
+        return Taken.ALL
+
+
+def _read(answer: Answer) -> tuple[TimerCheck, int]:
+    physical = answer.ext.get(READ_PHYSICAL, "0")
+    if not physical.isascii() or not physical.isdigit():
+        raise ValueError(f"{READ_PHYSICAL} must be a whole number, not {physical!r}")
+    check = decode_check(answer.body)
+    if not 0 <= check.read_ms < 1 << 53:
+        raise ValueError(f"a timer checkpoint with the time {check.read_ms}")
+    return check, int(physical)
+
+
+class TimerMetrics(KeptTable):
+    """How many messages of each topic wait in the timer.
+
+    Args:
+        timer: counts them while it delivers.
+        file: how it is saved.
+    """
+
+    name = "timer metrics"
+    code = RequestCode.GET_TIMER_METRICS
+    optional = True
+
+    def __init__(self, timer: Timer, file: FilePlan) -> None:
+        self.timer = timer
+        self.file = file
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`KeptTable`."""
+        return metrics_of(self.timer)
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`KeptTable`."""
+        self.timer.waiting_of.clear()
+        self.timer.waiting_of.update(_counts(content))
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`KeptTable`."""
+        self.timer.progress.on_change.append(changed)
+
+    def copying(self, source: Source) -> Copying:
+        """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""
+        return _Counting(self)
+
+
+class _Counting(Copying):
+    def __init__(self, table: TimerMetrics) -> None:
+        self._table = table
+
+    def question(self) -> dict[str, str]:
+        return {}
+
+    def take(self, answer: Answer) -> Taken:
+        if not self._table.timer.delivers:
+            self._table.load(read_object(answer.body))
+        return Taken.ALL
+
+
+def metrics_of(timer: Timer) -> dict[str, Any]:
+    """Return the counts as files and answers have them."""
+    version = timer.progress.version
+    counts = {
+        topic: {"count": count, "timeStamp": version.timestamp} for topic, count in sorted(timer.waiting_of.items())
+    }
+    return {"dataVersion": version.to_json(), "timingCount": counts}
+
+
+def _counts(content: Mapping[str, Any]) -> dict[str, int]:
+    table = content.get("timingCount") or {}
+    if not isinstance(table, Mapping):
+        raise ValueError("timingCount is no JSON object")
+    try:
+        return {str(topic): int(row["count"]) for topic, row in table.items()}
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("timingCount: each topic needs a whole number as count") from None

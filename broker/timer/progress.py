@@ -1,0 +1,121 @@
+"""How far a timer has come, and what another replica's progress means for it. Pure.
+
+What is done is a rectangle: of the messages that stand before a queue offset of the timer topic, all whose slot lies
+before a second. In the slot of that second itself, those before a byte of the commit log are done as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from understudy.format.data_version import DataVersion
+
+
+@attrs.frozen(order=True)
+class Read:
+    """How far slots are delivered.
+
+    Attributes:
+        second_ms: wall time of the slot that is delivered next; everything in those before it is done.
+        physical: in that slot, what lies before this byte of the commit log is done.
+    """
+
+    second_ms: int = 0
+    physical: int = 0
+
+
+@attrs.frozen
+class Again:
+    """Messages that a merge leaves to do although their slot is passed over.
+
+    Attributes:
+        first, end: their queue offsets in the timer topic.
+        was: what of them is done: what lay before this.
+    """
+
+    first: int
+    end: int
+    was: Read
+
+
+class TimerProgress:
+    """How far one timer has come; saved as ``timerProgress.json``, and seen by replicas.
+
+    Attributes:
+        read: how far slots are delivered.
+        enqueued: queue offset of the timer topic that is put into a slot next.
+        settled: messages before this queue offset whose slot is over are delivered; others, never.
+        version: grows while the timer delivers.
+        todo: what a take-over left to do, until it is done durably.
+        on_change: called after each change of what is saved.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self.read = Read()
+        self.enqueued = 0
+        self.settled = 0
+        self.version = DataVersion(timestamp=now_ms())
+        self.todo: Again | None = None
+        self.on_change: list[Callable[[], None]] = []
+
+    def move(self, read: Read) -> None:
+        """Note that everything before *read* is done."""
+        if read == self.read:
+            return
+        self.read = read
+        self.changed()
+
+    def grow_older(self) -> None:
+        """Let the version grow: replicas of the reference compare it."""
+        self.version = self.version.next(self._now_ms())
+
+    def changed(self) -> None:
+        """Have it saved."""
+        for listener in self.on_change:
+            listener()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is saved."""
+        saved: dict[str, Any] = {"dataVersion": self.version.to_json(), **_to_json(self.read)}
+        if self.todo is not None:
+            saved["again"] = {"first": self.todo.first, "end": self.todo.end, **_to_json(self.todo.was)}
+        return saved
+
+    def merge_json(self, value: Mapping[str, Any]) -> None:
+        """Take a saved progress over. Raises ``ValueError``."""
+        todo = value.get("again")
+        try:
+            self.read = max(self.read, _from_json(value))
+            if isinstance(todo, Mapping):
+                self.todo = Again(int(todo["first"]), int(todo["end"]), _from_json(todo))
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("first, end, readTimeMs and readPhysicalOffset must be whole numbers") from None
+        if "dataVersion" in value:
+            self.version = max(self.version, DataVersion.from_json(value["dataVersion"]))
+
+
+def again(own: Read, enqueued: int, theirs: Read, settled: int) -> Again | None:
+    """Return which messages must be read again when *theirs* becomes ours; ``None`` when no slot is passed over.
+
+    Args:
+        own: how far we delivered.
+        enqueued: how many messages of the topic we have in slots.
+        theirs: how far another replica delivered.
+        settled: how many messages of our topic it had.
+    """
+    return Again(settled, enqueued, own) if theirs > own and settled < enqueued else None
+
+
+def _to_json(read: Read) -> dict[str, int]:
+    return {"readTimeMs": read.second_ms, "readPhysicalOffset": read.physical}
+
+
+def _from_json(value: Mapping[str, Any]) -> Read:
+    read = Read(int(value.get("readTimeMs", 0)), int(value.get("readPhysicalOffset", 0)))
+    if not 0 <= read.second_ms < 1 << 53 or read.physical < 0:
+        raise ValueError
+    return read

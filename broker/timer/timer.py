@@ -1,0 +1,444 @@
+"""The timer of one broker: reads the timer topic into the wheel, and knows what is due.
+
+Every call returns at once; a call does a bounded part of what is to be done and is called again. What a slave may put
+into slots is what its master has put there; a broker that delivers puts everything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import attrs
+
+from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.timer.progress import Again, Read, TimerProgress
+from understudy.broker.timer.request import TIMER_QUEUE, TimerDoor
+from understudy.broker.timer.rules import Waits, slot_length_ms, waits, window_slots
+from understudy.broker.timer.tally import Tally
+from understudy.format.data_version import DataVersion
+from understudy.format.java_hash import java_hash
+from understudy.format.names import TIMER_TOPIC
+from understudy.format.record import Record, RecordError, decode_record, decode_records
+from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
+from understudy.store.message_store import MessageStore
+from understudy.store.status import GetStatus
+from understudy.store.timer_check import TimerCheck
+from understudy.store.timer_files import Flush, Opened, TimerFiles
+from understudy.store.timer_log import Unit
+from understudy.store.timer_wheel import SLOTS
+
+log = get_logger("broker.timer")
+
+READ_MESSAGES = 128
+"""Most messages that are put into slots in one call."""
+READ_BYTES = 4 << 20
+KEPT_MS = 3_600_000
+MOST_CHANGED_SLOTS = 65_536
+"""From so many slots on that are not in the file yet, a flush is due at once."""
+
+
+class Timer:
+    """See above.
+
+    Args:
+        world: clock, disk and randomness.
+        store: holds the timer topic.
+        keys: settings, read when they are needed.
+
+    Attributes:
+        progress: how far it has come.
+        door: lets timer messages in.
+        delivers: this broker is the one that delivers.
+        look: called when there may be messages for slots although none has arrived.
+        waiting_of: how many messages of each topic wait.
+        delivered, entered: counts of messages by topic that were delivered, and put into slots, since the start.
+        master_enqueued: how many messages of the topic the master has put into slots, as far as a slave knows.
+    """
+
+    def __init__(self, world: World, store: MessageStore, keys: MessageStoreConfig) -> None:
+        self._clock = world.clock
+        self._store = store
+        self._keys = keys
+        self.precision_ms = slot_length_ms(keys.timer_precision_ms)
+        self._window = window_slots(keys.timer_roll_window_slot)
+        self._files = TimerFiles(
+            world.disk, keys.store_path_root_dir, keys.mapped_file_size_timer_log, self.precision_ms
+        )
+        self._late: dict[int, int] = {}  # slot to the first queue offset of what came too late for its own
+        self._again: Again | None = None
+        self._changed = self._followed = self._entered_again = False
+        self.progress = TimerProgress(world.clock.wall_ms)
+        self.door = TimerDoor(keys, self.precision_ms, world.random, self._next_second, self.waiting_at)
+        self.delivers = False
+        self.look: Callable[[], None] = lambda: None
+        self.waiting_of: Counter[str] = Counter()
+        self.delivered = Tally(world.clock)
+        self.entered = Tally(world.clock)
+        self.master_enqueued = 0
+
+    # --- start -------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the files. Blocking; nothing else may be called before."""
+        progress = self.progress
+        self._again = progress.todo
+        opened = self._files.open(progress.read.second_ms)
+        self._take(opened)
+        dropped = self._files.drop_tail(self._is_true)
+        if dropped:
+            log.warning("the end of the timer log is not in the commit log, taken back")
+        if dropped or not opened.exact or progress.enqueued > self._end:
+            self._go_back(self._behind_last())
+        log.info(
+            "timer opened",
+            next_second_ms=progress.read.second_ms,
+            enqueued=progress.enqueued,
+            of=self._end,
+            waiting=self._files.waiting,
+        )
+
+    def _take(self, opened: Opened) -> None:
+        progress, check = self.progress, opened.check
+        progress.enqueued, progress.settled = check.queue_offset, check.master_queue_offset
+        self.master_enqueued = check.master_queue_offset
+        second_ms = check.read_ms // self.precision_ms * self.precision_ms
+        if not second_ms:  # there was no timer here; what is in the topic is all to be done
+            first_ms = self._store.earliest_store_time(TIMER_TOPIC, TIMER_QUEUE) if self._end else -1
+            second_ms = self.floor(first_ms if first_ms > 0 else self._clock.wall_ms())
+        if second_ms > progress.read.second_ms:
+            progress.read = Read(second_ms)
+
+    def begin(self, delivers: bool) -> None:
+        """Begin to deliver, or to follow the replica that does."""
+        if delivers and not self.delivers:
+            progress = self.progress
+            self._rewind()
+            progress.settled = min(self.master_enqueued, self._end)
+            if self._followed and progress.settled < progress.enqueued:
+                # The master had not delivered these, and may have kept them for a later second than their own.
+                self._again = Again(progress.settled, progress.enqueued, Read())
+        elif self.delivers and not delivers:
+            self.master_enqueued = self._settled()
+        self.delivers = delivers
+        self._followed = False
+
+    def follow(self, check: TimerCheck, physical: int) -> None:
+        """Take over how far the replica has come that this one follows.
+
+        Args:
+            check: what it says.
+            physical: in the second that it delivers next, what lies before this byte of the commit log is done.
+        """
+        if self.delivers:
+            return
+        progress, self._followed = self.progress, True
+        before, self.master_enqueued = self.master_enqueued, min(check.queue_offset, check.master_queue_offset)
+        if self.master_enqueued > before:
+            self.look()
+        progress.version = DataVersion(check.state_version, check.counter, check.timestamp)
+        self.move(Read(self.floor(check.read_ms), physical))
+
+    def _next_second(self) -> int:
+        return self.progress.read.second_ms
+
+    # --- figures -----------------------------------------------------------------------------------------------
+
+    @property
+    def _end(self) -> int:
+        return self._store.max_queue_offset(TIMER_TOPIC, TIMER_QUEUE)
+
+    def floor(self, time_ms: int) -> int:
+        """Return the second that *time_ms* lies in."""
+        return time_ms // self.precision_ms * self.precision_ms
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait in slots."""
+        return max(self._files.waiting, 0)
+
+    @property
+    def behind(self) -> int:
+        """How many messages of the timer topic are not in slots yet."""
+        return max(self._end - self.progress.enqueued, 0)
+
+    def waiting_at(self, time_ms: int) -> int:
+        """Return how many messages wait for one second."""
+        slot = self._files.slot(time_ms)
+        return 0 if slot is None else slot.num
+
+    def waiting_within(self, seconds: int) -> int:
+        """Return how many messages are due within so many *seconds*."""
+        found, at_ms = 0, self.progress.read.second_ms
+        end_ms = self._clock.wall_ms() + seconds * 1000
+        while (due_ms := self._files.next_due_ms(at_ms, end_ms)) is not None:
+            found += self.waiting_at(due_ms)
+            at_ms = due_ms + self.precision_ms
+        return found
+
+    def behind_ms(self, now_ms: int) -> int:
+        """Return how long the oldest message is overdue; 0 when none is."""
+        due_ms = self.next_due_ms()
+        return 0 if due_ms is None else max(now_ms - due_ms - self.precision_ms, 0)
+
+    def next_due_ms(self, end_ms: int | None = None) -> int | None:
+        """Return the first second that holds something not done; its messages are due when it is over."""
+        from_ms = self.progress.read.second_ms
+        return self._files.next_due_ms(from_ms, from_ms + SLOTS * self.precision_ms if end_ms is None else end_ms)
+
+    def check(self, *, resting: bool = True) -> TimerCheck:
+        """Return the progress as replicas of the reference know it.
+
+        Args:
+            resting: let the seconds that hold nothing count as passed.
+        """
+        progress, read_ms = self.progress, self.progress.read.second_ms
+        if resting and self.delivers and self.behind == 0:
+            now_ms = self.floor(self._clock.wall_ms())
+            read_ms = max(read_ms, self.next_due_ms(now_ms) or now_ms)
+        version = progress.version
+        return TimerCheck(
+            read_ms,
+            self._files.log.end,
+            progress.enqueued,
+            self._settled(),
+            version.state_version,
+            version.timestamp,
+            version.counter,
+        )
+
+    def _settled(self) -> int:
+        return min((self.progress.enqueued, *self._late.values())) if self.delivers else self.master_enqueued
+
+    # --- into slots --------------------------------------------------------------------------------------------
+
+    def enqueue(self) -> bool:
+        """Put the next messages of the topic into slots; return whether there are more to put now."""
+        if self._keys.timer_stop_enqueue:
+            return False
+        progress = self.progress
+        limit = self._end if self.delivers else min(self._end, self.master_enqueued)
+        if progress.enqueued >= limit:
+            if progress.enqueued > self._end:
+                self._rewind()
+                return progress.enqueued < self._end
+            return self.delivers and self._enqueue_again()
+        wanted = min(READ_MESSAGES, limit - progress.enqueued)
+        found = self._store.get(TIMER_TOPIC, TIMER_QUEUE, progress.enqueued, wanted, READ_BYTES)
+        if found.status is not GetStatus.FOUND:
+            if found.next_begin_offset <= progress.enqueued:
+                return False
+            log.error("timer messages are gone", first=progress.enqueued, next=found.next_begin_offset)
+            progress.enqueued = found.next_begin_offset
+            self._changed = True
+            return True
+        self._changed = True
+        for record in self._records(found.parts):
+            if not self._enter(record):
+                return False
+            progress.enqueued = record.queue_offset + 1
+        progress.enqueued = max(progress.enqueued, found.next_begin_offset)
+        return progress.enqueued < limit
+
+    def _records(self, parts: list[memoryview]) -> list[Record]:
+        try:
+            return [record for part in parts for record in decode_records(part)]
+        except RecordError:
+            whole = []
+            for part in parts:
+                at = 0
+                while at + 4 <= len(part):
+                    size = int.from_bytes(part[at : at + 4], "big")
+                    try:
+                        whole.append(decode_record(part, at))
+                    except RecordError as error:
+                        log.error("damaged timer message skipped", error=error)
+                    at += max(size, 4)
+            return whole
+
+    def _enter(self, record: Record) -> bool:
+        """Put *record* into its slot; return False when the wheel has no room for its second yet."""
+        progress = self.progress
+        place = waits(record, self.precision_ms, self._window)
+        if place is None:
+            log.error("timer message without its time skipped", offset=record.queue_offset, key=record.message_id)
+            return True
+        slot_ms = place.slot_ms
+        if slot_ms >= progress.read.second_ms + SLOTS * self.precision_ms:
+            return False
+        if slot_ms < progress.read.second_ms:
+            if record.queue_offset < progress.settled or not self.delivers:
+                return True
+            slot_ms = progress.read.second_ms
+            self._late.setdefault(slot_ms, record.queue_offset)
+        self._add(record, place, slot_ms)
+        if self.delivers:
+            self._count(place, 1)
+        self.entered.add(place.topic)
+        return True
+
+    def _add(self, record: Record, place: Waits, slot_ms: int) -> None:
+        self._files.add(
+            slot_ms,
+            place.write_ms,
+            record.physical_offset,
+            record.size_bytes,
+            java_hash(place.topic) if place.topic else 0,
+            rolls=place.rolls,
+            deletes=place.deletes,
+        )
+
+    def _count(self, place: Waits, number: int) -> None:
+        if place.topic:
+            self.waiting_of[place.topic] += -number if place.deletes else number
+
+    # --- merging -----------------------------------------------------------------------------------------------
+
+    def take_over(self, read: Read, todo: Again | None) -> None:
+        """Make another replica's progress ours; *todo* is what it did not know of, entered again by :meth:`enqueue`.
+
+        One take-over is finished before the next begins.
+        """
+        while self._again is not None:
+            self._enqueue_again()
+        self._again = self.progress.todo = todo
+        self._changed = True
+        self.move(read)
+        self.progress.changed()
+
+    def _enqueue_again(self) -> bool:
+        """Enter the next messages of a take-over once more, in the slot after the one that is delivered next."""
+        todo = self._again
+        if todo is None:
+            return False
+        found = self._store.get(
+            TIMER_TOPIC, TIMER_QUEUE, todo.first, min(READ_MESSAGES, todo.end - todo.first), READ_BYTES
+        )
+        read, first = self.progress.read, max(found.next_begin_offset, todo.first + 1)
+        for record in self._records(found.parts):
+            place = waits(record, self.precision_ms, self._window)
+            if place is None:
+                continue
+            own = Read(place.slot_ms, record.physical_offset)
+            if todo.was <= own < read:
+                self._late.setdefault(read.second_ms + self.precision_ms, record.queue_offset)
+                self._add(record, place, read.second_ms + self.precision_ms)
+        self._again = None if first >= todo.end else attrs.evolve(todo, first=first)
+        return self._again is not None
+
+    # --- out of slots ------------------------------------------------------------------------------------------
+
+    @property
+    def files(self) -> TimerFiles:
+        """The files, for who reads a slot."""
+        return self._files
+
+    def record(self, unit: Unit) -> Record | None:
+        """Return the message of *unit*; ``None`` when it cannot be read any more."""
+        data = self._store.read(unit.physical)
+        if data is None:
+            return None
+        try:
+            record = decode_record(data)
+        except RecordError:
+            return None
+        return record if record.topic == TIMER_TOPIC and record.size_bytes == unit.size else None
+
+    def move(self, read: Read) -> None:
+        """Note that everything before *read* is done."""
+        before = self.progress.read
+        if read.second_ms > before.second_ms:
+            passed = self._files.next_due_ms(before.second_ms, read.second_ms) is not None
+            self._files.done(before.second_ms, read.second_ms)
+            for slot_ms in [slot_ms for slot_ms in self._late if slot_ms < read.second_ms]:
+                del self._late[slot_ms]
+            if not passed and not read.physical:
+                self.progress.read = read  # nothing was delivered: nobody need know for how long
+                return
+        self._changed = True
+        self.progress.move(read)
+
+    def rest(self, now_ms: int) -> None:
+        """Pass seconds over that hold nothing, but for those of the last hour.
+
+        When the clock is set back, messages can still be kept for those.
+        """
+        until_ms = self.floor(now_ms - KEPT_MS)
+        if until_ms > self.progress.read.second_ms and self.next_due_ms(until_ms) is None:
+            self.move(Read(until_ms))
+
+    def left(self, topic: str) -> None:
+        """Count a message that is in no slot any more."""
+        self.waiting_of[topic] -= 1
+        if self.waiting_of[topic] <= 0:
+            del self.waiting_of[topic]
+
+    # --- taking back -------------------------------------------------------------------------------------------
+
+    def _rewind(self) -> None:
+        """Take back from slots what is not in the commit log any more."""
+        if self._files.drop_tail(self._is_true) or self.progress.enqueued > self._end:
+            log.warning("the commit log was cut: timer messages are read again", was=self.progress.enqueued)
+            self._go_back(self._behind_last())
+
+    def _behind_last(self) -> int:
+        """Return the queue offset behind the message of the newest unit."""
+        last = self._files.log.last()
+        if last is None:
+            return 0
+        return self._store.queue_offset_at(TIMER_TOPIC, TIMER_QUEUE, last[1].physical + 1)
+
+    def _go_back(self, offset: int) -> None:
+        progress = self.progress
+        progress.enqueued = min(offset, self._end)
+        progress.settled = min(progress.settled, self._end)
+        self.master_enqueued = min(self.master_enqueued, self._end)
+        self._changed = True
+
+    def _is_true(self, unit: Unit) -> bool:
+        """Whether *unit* speaks of a message that is in the commit log, or was before the log's oldest files went."""
+        if unit.physical < self._store.min_physical_offset:
+            return True
+        record = self.record(unit)
+        place = None if record is None else waits(record, self.precision_ms, self._window)
+        return (
+            place is not None
+            and place.deletes == unit.deletes
+            and (unit.rolls or unit.due_ms >= place.second_ms // self.precision_ms * self.precision_ms)
+        )
+
+    # --- durability --------------------------------------------------------------------------------------------
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether so much has changed that a flush must not wait."""
+        return self._files.wheel.changed >= MOST_CHANGED_SLOTS
+
+    def begin_flush(self) -> Flush | None:
+        """Return what is to be made durable now; ``None`` when nothing has changed since the last flush."""
+        if not self._changed:
+            return None
+        self._changed = False
+        self._entered_again = self._again is None
+        if self.delivers:
+            self.progress.grow_older()
+        return self._files.begin_flush(self.check(resting=False))
+
+    def flush(self, flush: Flush) -> None:
+        """Make it durable. Blocking, may run in a thread. *Errors*: ``OSError``."""
+        self._files.flush(flush)
+
+    def end_flush(self, flush: Flush, done: bool) -> None:
+        """Take note of whether it is durable."""
+        self._files.end_flush(flush, done)
+        self._changed |= not done
+        if done:
+            if self._entered_again and self.progress.todo is not None:
+                self.progress.todo = None
+                self.progress.changed()
+            self._files.log.delete_before(self._store.min_physical_offset)
+
+    def close(self) -> None:
+        """Give the files back."""
+        self._files.close()

@@ -1,0 +1,339 @@
+"""Timer messages of one broker: kept, delivered once and not before their time, taken back, and through crashes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import trio
+from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties
+from trio.testing import MockClock
+
+from understudy.broker.timer.handle import Handle, encode_handle
+from understudy.broker.timer.slot import BATCH
+from understudy.broker.timer.timer import Timer
+from understudy.format.names import TIMER_TOPIC
+from understudy.format.record import Record, decode_records
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.command import request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.world import World
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.cluster import FIRST_BROKER_PORT, SimCluster
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.sim.disk import SimDisk
+
+KEYS = {"recallMessageEnable": "true", "mappedFileSizeTimerLog": "1024"}
+
+
+def simulated(seed: int = 1) -> World:
+    clock = VirtualClock()
+    disk = SimDisk(random.Random(seed), now_ms=clock.wall_ms)
+    return World(clock, cast(Any, NoNetwork()), disk, random.Random(seed))
+
+
+def keep(rig: Rig, body: bytes, topic: str = "T", **pairs: str) -> dict[str, str]:
+    answer = rig.send(topic, body, properties(UNIQ_KEY=body.decode(), **pairs))
+    assert answer.code == 0, answer.remark
+    assert answer.ext is not None
+    return answer.ext
+
+
+def bodies(rig: Rig, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    return [record.body for record in rig.stored(topic, queue_id)]
+
+
+def lateness(record: Record) -> int:
+    """Return how long after its asked time a message was put where it belongs, in milliseconds."""
+    pairs = record.properties
+    return record.store_ms - (record.born_ms + int(pairs["TIMER_DELAY_MS"]))
+
+
+@pytest.mark.covers("SC-05")
+async def test_messages_come_once_in_their_second(autojump_clock: MockClock) -> None:
+    world = simulated()
+    async with open_rig("/store", KEYS, world=world) as rig:
+        # Given messages that ask in each of the three ways, at odd times
+        started_ms = world.clock.wall_ms()
+        for number in range(100):
+            born = {"header": {"g": str(world.clock.wall_ms())}}
+            pairs = properties(UNIQ_KEY=f"k{number}", TIMER_DELAY_MS=str(37 * number + 1))
+            answer = rig.send("T", b"%d" % number, pairs, **born)
+            assert answer.ext is not None
+            assert answer.ext["queueOffset"] == str(number)
+        keep(rig, b"sec", "S", TIMER_DELAY_SEC="3")
+        keep(rig, b"at", "S", TIMER_DELIVER_MS=str(started_ms + 3_500))
+        keep(rig, b"past", "S", TIMER_DELIVER_MS=str(started_ms - 1))
+        assert bodies(rig, "S") == [b"past"]
+        assert rig.broker.timer.waiting_of == Counter()  # counted when they are in their slots
+
+        # When their time has come
+        await trio.sleep(6)
+
+        # Then each is there once, in order, never early and late by less than a second
+        found = rig.stored("T")
+        assert [record.body for record in found] == [b"%d" % number for number in range(100)]
+        assert all(0 <= lateness(record) <= 1_000 for record in found)
+        assert bodies(rig, "S") == [b"past", b"sec", b"at"]
+        pairs = found[5].properties
+        assert (pairs["REAL_TOPIC"], pairs["REAL_QID"], pairs["UNIQ_KEY"]) == ("T", "0", "k5")
+        assert int(pairs["TIMER_ENQUEUE_MS"]) <= int(pairs["TIMER_OUT_MS"]) < int(pairs["TIMER_DEQUEUE_MS"])
+        assert rig.broker.timer.waiting_of == Counter()
+        assert (rig.broker.timer.waiting, rig.broker.timer.behind) == (0, 0)
+
+
+@pytest.mark.covers("SC-05")
+async def test_what_is_taken_back_does_not_come(autojump_clock: MockClock) -> None:
+    async with open_rig("/store", KEYS, world=simulated()) as rig:
+        handles = [keep(rig, b"%d" % number, TIMER_DELAY_SEC="5")["recallHandle"] for number in range(10)]
+        same_key = keep(rig, b"3", "Other", TIMER_DELAY_SEC="5")
+        await trio.sleep(2)
+        for handle in handles[:8]:
+            answer = rig.ask(370, {"topic": "T", "recallHandle": handle, "producerGroup": "pg"})
+            assert (answer.code, answer.remark) == (0, "not set any response code")  # captured
+        assert (answer.ext or {})["msgId"] == "7"
+        await trio.sleep(6)
+        assert bodies(rig) == [b"8", b"9"]
+        assert (bodies(rig, "Other"), "recallHandle" in same_key) == ([b"3"], True)
+        assert rig.broker.timer.waiting == 0
+
+
+@pytest.mark.covers("SC-05")
+async def test_taking_back_is_refused_as_the_real_system_does(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path)) as rig:
+        assert code_and_remark(rig.ask(370)) == (16, "recall failed, operation is forbidden")
+    async with open_rig(str(tmp_path), KEYS) as rig:
+        handle = keep(rig, b"k", TIMER_DELAY_SEC="30")["recallHandle"]
+        now_ms = rig.broker.world.clock.wall_ms()
+        far, past, never = (
+            encode_handle(Handle("T", "broker-a", time_ms, "k")) for time_ms in (now_ms + 10**9, now_ms - 1, -1)
+        )
+        elsewhere = encode_handle(Handle("T", "other", now_ms + 9, "k"))
+        rig.send("U")
+        for topic, text, expected in [
+            ("NoT", "x", (17, "recall failed, the topic[NoT] not exist")),
+            ("", handle, (17, "recall failed, the topic[] not exist")),
+            ("T", "???", (604, "recall handle is invalid")),
+            ("T", "", (604, "recall handle is invalid")),
+            ("U", handle, (604, "recall failed, topic not match")),
+            ("T", elsewhere, (604, "recall failed, broker service not available")),
+            ("T", past, (604, "recall failed, timestamp invalid")),
+            ("T", never, (604, "recall failed, timestamp invalid")),
+            ("T", far, (604, "recall failed, timestamp invalid")),
+        ]:
+            assert code_and_remark(rig.ask(370, {"topic": topic, "recallHandle": text})) == expected
+        assert len(rig.stored(TIMER_TOPIC)) == 1
+
+
+async def test_refusals_of_sends_are_captured_ones(tmp_path: Path) -> None:
+    async with open_rig(str(tmp_path), {"timerCongestNumEachSlot": "3"}) as rig:
+        illegal = (
+            13,
+            "timer message illegal, the delay time should not be bigger than the max delay 259200000ms; "
+            "or if set del msg, the delay time should be bigger than the current time",
+        )
+        assert code_and_remark(rig.send("T", properties=properties(TIMER_DELAY_SEC="2592000"))) == illegal
+        assert code_and_remark(rig.send("T", properties=properties(TIMER_DELAY_SEC="x"))) == illegal
+        at_ms = rig.broker.world.clock.wall_ms() + 60_000
+        codes = []
+        for _ in range(20):
+            codes.append(rig.send("T", properties=properties(TIMER_DELIVER_MS=str(at_ms))).code)
+            await trio.sleep(0.01)  # into its slot
+        assert codes[:4] == [0] * 4
+        assert 4 <= codes.count(0) < 8
+        # A message into the timer topic itself is kept as it is, and harms nobody when it does not say for when.
+        assert rig.send(TIMER_TOPIC, properties=properties(TIMER_OUT_MS="nonsense")).code == 0
+        await trio.sleep(0.05)
+        assert rig.broker.timer.behind == 0
+    async with open_rig(str(tmp_path), {"timerWheelEnable": "false"}) as rig:
+        off = rig.send("T", properties=properties(TIMER_DELAY_SEC="60"))
+        assert code_and_remark(off) == (1, "accurate timer message is not enabled, timerWheelEnable is false")
+
+
+async def test_an_idle_timer_makes_no_files_and_no_writes(autojump_clock: MockClock) -> None:
+    world = simulated()
+    disk = cast(SimDisk, world.disk)
+    async with open_rig("/store", KEYS, world=world) as rig:
+        rig.send("T")
+        await trio.sleep(30)
+        assert not {"timerwheel", "timerlog"} & set(disk.listdir("/store"))
+        assert "timercheck" not in disk.listdir("/store/config")
+        # and none after the last message is delivered
+        keep(rig, b"k", TIMER_DELAY_SEC="2")
+        await trio.sleep(30)
+        before = disk.modified_ms("/store/config/timercheck")
+        await trio.sleep(300)
+        assert disk.modified_ms("/store/config/timercheck") == before
+        # while others are told that nothing is behind
+        assert rig.broker.timer.check().read_ms == world.clock.wall_ms() // 1000 * 1000
+
+
+async def test_a_second_with_many_messages_is_delivered_in_short_steps(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given more messages for one second than one step takes
+    count = 10 * BATCH + 5
+    async with open_rig("/store", {"mappedFileSizeTimerLog": str(1 << 20)}, world=simulated()) as rig:
+        read: list[int] = []
+        of = Timer.record
+
+        def counted(timer: Timer, unit: Any) -> Any:
+            read[-1] += 1
+            return of(timer, unit)
+
+        def step(timer: Timer) -> bool:
+            read.append(0)
+            return enqueue(timer)
+
+        enqueue = Timer.enqueue
+        monkeypatch.setattr(Timer, "record", counted)
+        monkeypatch.setattr(Timer, "enqueue", step)
+        for number in range(count):
+            keep(rig, b"%d" % number, TIMER_DELAY_SEC="3")
+        await trio.sleep(5)
+        # Then no step read more than a batch, and all are there in order
+        assert max(read) == BATCH
+        assert bodies(rig) == [b"%d" % number for number in range(count)]
+
+
+async def test_far_messages_rest_on_the_way(autojump_clock: MockClock) -> None:
+    # Given a window of a minute, and messages further away; one is taken back in time
+    keys = {**KEYS, "timerRollWindowSlot": "60"}
+    async with open_rig("/store", keys, world=simulated()) as rig:
+        keep(rig, b"far", TIMER_DELAY_SEC="200")
+        handle = keep(rig, b"gone", TIMER_DELAY_SEC="190")["recallHandle"]
+        await trio.sleep(65)
+        assert rig.ask(370, {"topic": "T", "recallHandle": handle}).code == 0
+        await trio.sleep(130)
+        assert bodies(rig) == []
+        await trio.sleep(10)
+        (record,) = rig.stored("T")
+        assert (record.body, int(record.properties["TIMER_ROLL_TIMES"]) >= 2) == (b"far", True)
+        kept = [each.properties.get("TIMER_ROLL_TIMES") for each in rig.stored(TIMER_TOPIC)]
+        assert kept.count(None) == 3
+        assert rig.broker.timer.waiting == 0
+
+
+async def test_a_clock_that_is_set_back_loses_nothing_and_delivers_nothing_early(autojump_clock: MockClock) -> None:
+    world = simulated()
+    clock = cast(VirtualClock, world.clock)
+    async with open_rig("/store", KEYS, world=world) as rig:
+        keep(rig, b"early", TIMER_DELAY_SEC="2")
+        await trio.sleep(4)
+        assert bodies(rig) == [b"early"]
+        clock.jump(-20_000)
+        keep(rig, b"later", TIMER_DELAY_SEC="2")
+        await trio.sleep(30)
+        found = rig.stored("T")
+        assert [record.body for record in found] == [b"early", b"later"]
+        assert found[1].store_ms >= int(found[1].properties["TIMER_OUT_MS"]) + 1000
+
+
+@pytest.mark.parametrize("lost", ["nothing", "wheel", "log", "all"])
+async def test_a_start_goes_on_where_the_timer_was(lost: str, autojump_clock: MockClock) -> None:
+    # Given delivered messages, waiting ones, one that is taken back, and one that rests
+    world, keys = simulated(), {**KEYS, "timerRollWindowSlot": "60"}
+    disk = cast(SimDisk, world.disk)
+    async with open_rig("/store", keys, world=world) as rig:
+        for number in range(40):
+            keep(rig, b"%d" % number, TIMER_DELAY_SEC=str(2 + number % 8))
+        keep(rig, b"far", TIMER_DELAY_SEC="100")
+        handle = keep(rig, b"gone", TIMER_DELAY_SEC="9")["recallHandle"]
+        assert rig.ask(370, {"topic": "T", "recallHandle": handle}).code == 0
+        await trio.sleep(5)
+        before = len(bodies(rig))
+        assert 10 < before < 30
+    # When files are lost while the broker is down
+    if lost in ("wheel", "all"):
+        disk.remove("/store/timerwheel")
+    if lost in ("log", "all"):
+        disk.remove_tree("/store/timerlog")
+    # Then the next life delivers the rest, and nothing again
+    async with open_rig("/store", keys, world=world) as rig:
+        await trio.sleep(20)
+        assert sorted(bodies(rig), key=int) == [b"%d" % number for number in range(40)]
+        await trio.sleep(90)
+        assert bodies(rig)[40:] == [b"far"]
+
+
+async def test_messages_that_fell_due_while_the_broker_was_down_come_at_once(autojump_clock: MockClock) -> None:
+    world = simulated()
+    async with open_rig("/store", KEYS, world=world) as rig:
+        for number in range(20):
+            keep(rig, b"%d" % number, TIMER_DELAY_SEC=str(10 + number))
+        await trio.sleep(2)
+    cast(VirtualClock, world.clock).jump(3 * 86_400_000)
+    async with open_rig("/store", KEYS, world=world) as rig:
+        await trio.sleep(0.1)
+        assert bodies(rig) == [b"%d" % number for number in range(20)]
+
+
+BROKER = {
+    "brokerName": "broker-a",
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeTimerLog": "4096",
+    "recallMessageEnable": "true",
+}
+MESSAGES = 40
+
+
+async def send(client: RemotingClient, address: str, number: int, delay_ms: int) -> bool:
+    """Send one timer message; return whether it was acknowledged as safe."""
+    text = properties(UNIQ_KEY=f"u{number}", TIMER_DELAY_MS=str(delay_ms))
+    header = {"a": "pg", "b": "Later", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": text}
+    try:
+        return (await client.invoke(address, request(310, header, b"%d" % number), 3_000)).code == 0
+    except RemotingError:
+        return False
+
+
+async def delivered(client: RemotingClient, address: str) -> list[Record]:
+    found: list[Record] = []
+    offset = 0
+    while True:
+        header = {"consumerGroup": "cg", "topic": "Later", "queueId": "0", "queueOffset": str(offset)}
+        header |= {"maxMsgNums": "32", "sysFlag": "4", "subscription": "*", "suspendTimeoutMillis": "0"}
+        answer = await client.invoke(address, request(11, header), 3_000)
+        if answer.code != 0:
+            return found
+        found += decode_records(answer.body)
+        offset = int((answer.ext or {})["nextBeginOffset"])
+
+
+async def crashes_while_messages_wait(source: random.Random) -> tuple[set[int], list[Record]]:
+    async with SimCluster(source) as cluster:
+        await cluster.start_container("c1", [BROKER])
+        address = f"{cluster.address('c1')}:{FIRST_BROKER_PORT}"
+        acknowledged: set[int] = set()
+        async with open_client(cluster.client_world()) as client, trio.open_nursery() as nursery:
+
+            async def produce() -> None:
+                for number in range(MESSAGES):
+                    if await send(client, address, number, source.randrange(1, 6_000)):
+                        acknowledged.add(number)
+                    await trio.sleep(source.uniform(0, 0.2))
+
+            nursery.start_soon(produce)
+            for _ in range(2):
+                await trio.sleep(source.uniform(1, 4))
+                await cluster.kill("c1", power=source.random() < 0.7)
+                await trio.sleep(source.uniform(0, 2))
+                await cluster.restart("c1")
+            await trio.sleep(30)
+            await send(client, address, MESSAGES, 0)  # a connection that a killed process had is noticed now
+            return acknowledged, [each for each in await delivered(client, address) if each.body != b"%d" % MESSAGES]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.covers("R18")
+def test_every_acknowledged_timer_message_arrives_and_none_early(seed: int) -> None:
+    acknowledged, arrived = run_seed(crashes_while_messages_wait, seed)
+    assert len(acknowledged) >= MESSAGES // 2
+    numbers = [int(record.body) for record in arrived]
+    assert acknowledged <= set(numbers)
+    # repeated at most what the progress had not noted yet, in the last half second before each crash
+    assert len(numbers) - len(set(numbers)) <= 2 * 6
+    assert all(record.store_ms >= int(record.properties["TIMER_OUT_MS"]) + 1_000 for record in arrived)
