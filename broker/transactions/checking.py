@@ -52,13 +52,13 @@ def verdict(half: Half, rules: CheckRules, end: int, now_ms: int) -> Verdict:
         now_ms: wall time.
     """
     record = half.record
+    if half.offset >= end:
+        return Verdict.WAIT
     age_ms = now_ms - record.born_ms
     if half.checks >= rules.most_checks:
         return Verdict.GIVE_UP_CHECKS
     if age_ms > rules.kept_ms:
         return Verdict.GIVE_UP_AGE
-    if half.offset >= end:
-        return Verdict.WAIT
     if age_ms < 0:
         age_ms = now_ms - record.store_ms
     if age_ms < 0 or age_ms > half.immunity_ms(rules.timeout_ms):

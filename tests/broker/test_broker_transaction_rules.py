@@ -87,6 +87,7 @@ def test_what_has_no_real_place_is_none(change: dict[str, str]) -> None:
         (half_of(born_ms=NOW_MS - 7_001, CHECK_IMMUNITY_TIME_IN_SECONDS="7"), Verdict.CHECK),
         (half_of(born_ms=NOW_MS - 1, TRANSACTION_CHECK_TIMES="14"), Verdict.WAIT),
         (half_of(born_ms=NOW_MS - 1, TRANSACTION_CHECK_TIMES="15"), Verdict.GIVE_UP_CHECKS),
+        (half_of(9, born_ms=NOW_MS - 1, TRANSACTION_CHECK_TIMES="15"), Verdict.WAIT),  # its last check was just now
         (half_of(born_ms=NOW_MS - 6_001, TRANSACTION_CHECK_TIMES="x"), Verdict.CHECK),
         (half_of(born_ms=NOW_MS - 3_600_001), Verdict.GIVE_UP_AGE),
         (half_of(born_ms=NOW_MS + 5, store_ms=NOW_MS - 6_000), Verdict.WAIT),  # the producer's clock is ahead

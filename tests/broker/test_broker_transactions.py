@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tarfile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -455,3 +456,54 @@ class TestChecks:
             producer.decide(half, COMMIT)
             await trio.sleep(60)
             assert (producer.checks(), producer.delivered()) == ([], ["A"])
+
+
+def unpack_killed(disk: SimDisk) -> None:
+    """Put the captured store below :data:`FOLDER` of *disk*, without what its broker writes at a clean end only."""
+    disk.make_folder(FOLDER)
+    with tarfile.open(DATA / "store" / "transaction.tar.gz") as archive:
+        for member in archive:
+            path = member.name.partition("/")[2]
+            content = archive.extractfile(member)
+            if content is None or path.startswith(
+                ("consumequeue", "index", "checkpoint", "abort", "config/consumerOff")
+            ):
+                continue
+            disk.make_folder(f"{FOLDER}/{path.rpartition('/')[0]}")
+            file = disk.open(f"{FOLDER}/{path}")
+            file.write_at(0, content.read())
+            file.close()
+
+
+@pytest.mark.covers("TX-01", "TX-03", "TX-05")
+@pytest.mark.parametrize("checks", [0, 1, 2])
+async def test_a_store_that_java_left_in_the_middle_is_finished(
+    checks: int, disk: SimDisk, autojump_clock: MockClock
+) -> None:
+    # Given the captured store as its broker would have left it, killed after so many rounds of checks
+    halves = [each for each in GOLDEN["messages"] if each["topic"] == HALF]
+    cut = next(each for each in halves if each["queueOffset"] == 12 + 4 * checks)
+    unpack_killed(disk)
+    log = f"{FOLDER}/commitlog/00000000000000000000"
+    disk.damage(log, lambda content: content[: cut["physicalOffset"]].ljust(len(content), b"\0"))
+    keys = {name: GOLDEN["config"][name] for name in GOLDEN["config"] if name.startswith("transaction")}
+    sizes = ("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "maxHashSlotNum", "maxIndexNum")
+    keys |= {name: GOLDEN["config"][name] for name in sizes}
+    clock = VirtualClock(cut["storeTimestamp"])
+    # When ours opens it and the producer comes back
+    async with open_producer(disk, keys, clock) as producer:
+        producer.beat("p_trans")
+        assert producer.rig.broker.transactions.counts.open == {"OrderTopic": 4}
+        await trio.sleep(5.5)
+        # Then it asks about each undecided one, once, with the checks of the former life counted
+        asked = producer.checks()
+        bodies = [decode_record(each.body) for each in asked]
+        assert [each.body.split()[1] for each in bodies] == [b"2", b"5", b"8", b"11"]
+        assert {each.properties["TRANSACTION_CHECK_TIMES"] for each in bodies} == {str(checks + 1)}
+        for command, choice in zip(asked, (COMMIT, ROLLBACK, COMMIT, UNKNOWN), strict=True):
+            ext = {**(command.ext or {}), "commitOrRollback": choice, "producerGroup": "p_trans"}
+            producer.rig.tell(37, ext | {"fromTransactionCheck": "true"}, flag=2)
+        await trio.sleep(60)
+        orders = [each.body for queue in range(4) for each in producer.rig.stored("OrderTopic", queue)]
+        assert sorted(int(each.split()[1]) for each in orders) == [0, 2, 3, 6, 8, 9]
+        assert [each.body.split()[1] for each in producer.rig.stored(GIVEN_UP)] == [b"11"]

@@ -1,0 +1,137 @@
+"""Transactions that one broker leaves in the middle and the other finishes: the real one and ours, in both orders."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peer_processes import JAVA, OURS, running, server
+from test_peers_java_opens_store import configuration, split
+
+from understudy.format.properties import format_properties
+from understudy.format.record import decode_record
+from understudy.testkit.port_blocks import PortBlocks
+
+TOPIC, GROUP = "T", "pg"
+HALF, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+COMMIT, ROLLBACK = 8, 12
+SETTINGS = (
+    "transactionCheckInterval=3000\ntransactionTimeOut=1500\ntransactionCheckMax=3\ntransactionOpBatchInterval=300\n"
+)
+
+
+class Producer:
+    """One connection that sends half messages and is asked about them."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self._opaque = 0
+        self.asked: list[dict[str, str]] = []
+        beat = {"clientID": "c", "consumerDataSet": [], "producerDataSet": [{"groupName": GROUP}]}
+        assert self.call(34, {}, json.dumps(beat).encode())[0]["code"] == 0
+
+    def prepare(self, key: str) -> dict[str, str]:
+        """Send a half message; return what the answer says of its place."""
+        pairs = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": key, "KEYS": key}
+        ext = {"a": GROUP, "b": TOPIC, "c": "TBW102", "d": 1, "e": 0, "f": 4, "g": int(time.time() * 1000), "h": 0}
+        header, _ = self.call(310, {**ext, "i": format_properties(pairs), "j": 0, "k": "false", "m": "false"}, b"x")
+        assert header["code"] == 0, header
+        answer: dict[str, str] = header["extFields"]
+        return {"tranStateTableOffset": answer["queueOffset"], "commitLogOffset": str(int(answer["msgId"][16:], 16))}
+
+    def decide(self, half: dict[str, str], choice: int, *, checked: bool) -> None:
+        fields = {"producerGroup": GROUP, "commitOrRollback": choice, "fromTransactionCheck": str(checked).lower()}
+        places = {name: half[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+        header, _ = self.call(37, {**fields, **places, "msgId": "x"})
+        assert header["code"] == 0, header
+
+    def pull(self, topic: str) -> list[str]:
+        """Return the unique keys of everything in a topic of one queue."""
+        fields = {"consumerGroup": "CID_RMQ_SYS_reader", "topic": topic, "queueId": 0, "queueOffset": 0}
+        fields |= {"maxMsgNums": 32, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*"}
+        header, body = self.call(11, {**fields, "subVersion": 0, "expressionType": "TAG"})
+        if header["code"] != 0:
+            return []
+        return [decode_record(part).properties["UNIQ_KEY"] for part in split(body)]
+
+    def await_true(self, condition: Callable[[], bool], what: str, limit_s: float = 30) -> None:
+        """Ask until *condition* holds; what the broker asks meanwhile is kept."""
+        until = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < until, f"{what}: not within {limit_s} s"
+            self.pull(TOPIC)
+            time.sleep(0.1)
+
+    def call(self, code: int, fields: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        self._opaque += 1
+        head = {"code": code, "flag": 0, "language": "JAVA", "opaque": self._opaque, "version": 493}
+        header = json.dumps({**head, "extFields": {name: str(value) for name, value in fields.items()}}).encode()
+        self._socket.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
+        while True:
+            answer, content = self._frame()
+            if answer["flag"] & 1 and answer["opaque"] == self._opaque:
+                return answer, content
+            if answer["code"] == 39:
+                self.asked.append(answer["extFields"])
+
+    def _frame(self) -> tuple[dict[str, Any], bytes]:
+        (length,) = struct.unpack(">I", self._read(4))
+        frame = self._read(length)
+        head_length = struct.unpack(">I", frame[:4])[0] & 0xFFFFFF
+        return json.loads(frame[4 : 4 + head_length]), frame[4 + head_length :]
+
+    def _read(self, length: int) -> bytes:
+        parts = b""
+        while len(parts) < length:
+            part = self._socket.recv(length - len(parts))
+            assert part, "the broker closed the connection"
+            parts += part
+        return parts
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.mark.slow
+@pytest.mark.covers("TX-01", "TX-03", "TX-05", "TX-12")
+@pytest.mark.parametrize(("first", "second"), [(JAVA, OURS), (OURS, JAVA)], ids=["java-ours", "ours-java"])
+def test_what_one_leaves_in_the_middle_the_other_finishes(
+    first: str, second: str, java_home: Path, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    # Given half messages of which one is committed, one rolled back, and the others asked about once
+    port = port_blocks.take()
+    one = server(first, "broker", "first", tmp_path / "first", configuration(folder, port) + SETTINGS)
+    one.start().await_boot()
+    producer = Producer(port)
+    halves = [producer.prepare(str(number)) for number in range(5)]
+    producer.decide(halves[0], COMMIT, checked=False)
+    producer.decide(halves[1], ROLLBACK, checked=False)
+    producer.await_true(lambda: {"2", "3", "4"} <= {each["msgId"] for each in producer.asked}, "the first checks")
+    time.sleep(1)  # the progress of either is in its file by then; the next look at half messages is later
+    producer.close()
+    # and a broker that is killed then
+    one.kill()
+    # When the other one opens its store and the producer comes back
+    port = port_blocks.take()
+    two = server(second, "broker", "second", tmp_path / "second", configuration(folder, port) + SETTINGS)
+    with running(two):
+        producer = Producer(port)
+        try:
+            # Then it asks about those that are undecided, and no other
+            producer.await_true(lambda: {"2", "3"} <= {each["msgId"] for each in producer.asked}, "its checks")
+            for key, choice in (("2", COMMIT), ("3", ROLLBACK)):
+                newest = [each for each in producer.asked if each["msgId"] == key][-1]
+                producer.decide(newest, choice, checked=True)
+            # and gives up what nobody decides
+            producer.await_true(lambda: producer.pull(GIVEN_UP) == ["4"], "the last one is given up")
+            assert {each["msgId"] for each in producer.asked} <= {"2", "3", "4"}
+            assert producer.pull(TOPIC) == ["0", "2"]
+        finally:
+            producer.close()
