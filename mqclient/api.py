@@ -28,6 +28,12 @@ from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import LZ4, ZLIB, ZSTD
 from understudy.mqclient.session import SessionOptions
+from understudy.mqclient.transactions import (
+    TransactionProducer,
+    TransactionResult,
+    TransactionState,
+    open_transaction_producer,
+)
 from understudy.mqclient.window import WindowLimits
 from understudy.runtime.world import World, real_world
 
@@ -65,6 +71,9 @@ __all__ = [
     "SendStatus",
     "SessionOptions",
     "Strategy",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "WindowLimits",
     "World",
     "by_config",
@@ -74,5 +83,6 @@ __all__ = [
     "open_producer",
     "open_pull_consumer",
     "open_push_consumer",
+    "open_transaction_producer",
     "real_world",
 ]

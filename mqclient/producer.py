@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
-from understudy.format.record import FLAG_COMPRESSED
+from understudy.format.record import FLAG_COMPRESSED, FLAG_TRANSACTION_PREPARED
 from understudy.format.unique_id import UniqueIds
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.errors import (
@@ -100,6 +100,26 @@ class Producer:
         ext, body = self._prepare(message)
         answer = await self._send(message, RequestCode.SEND_MESSAGE_V2, ext, body, queue, select, timeout_ms)
         return _result(answer, message.properties[UNIQUE_KEY])
+
+    async def send_half(self, message: Message) -> SendResult:
+        """Send *message*, whose properties say so, as a half message; see :mod:`understudy.mqclient.transactions`.
+
+        Another broker is tried when one refuses it, and none when one may have stored it. Raises as :meth:`send`.
+        """
+        ext, body = self._prepare(message)
+        ext["f"] = str(int(ext["f"]) | FLAG_TRANSACTION_PREPARED)
+        last_broker: str | None = None
+        for attempt in range(1, self.options.attempts + 1):
+            target = await self._target(message, None, None, last_broker)
+            last_broker = target.broker_name
+            try:
+                answer = await self._send(message, RequestCode.SEND_MESSAGE_V2, ext, body, target, None, None)
+            except BrokerError as error:
+                if attempt == self.options.attempts or error.code not in _TRY_ANOTHER:
+                    raise
+            else:
+                return _result(answer, message.properties[UNIQUE_KEY])
+        raise SendFailedError(f"message for {message.topic} not sent: no attempt is allowed")
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
