@@ -19,11 +19,11 @@ from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_top
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family, Sample, counter, gauge
-from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.properties import ConfigError
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+    from understudy.runtime.metrics_endpoint import MetricsEndpoint
 
 log = get_logger("broker.metrics")
 
@@ -44,6 +44,8 @@ def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
         log.warning(warning, broker=config.broker_name)
     if settings is None:
         return None
+    from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few brokers serve metrics
+
     labels = {"cluster": config.broker_cluster_name, "node_type": "broker", "node_id": config.broker_name}
     settings = attrs.evolve(settings, labels={**labels, **settings.labels})
     return MetricsEndpoint(broker.world, settings, lambda: collect(broker))

@@ -13,7 +13,7 @@ from understudy.controller.server import Controller
 from understudy.remoting import netty_config
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics_endpoint import Collect
+from understudy.runtime.metrics import Collect
 from understudy.runtime.program import first_cause, one_line, single_cause
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.world import World

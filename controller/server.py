@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import trio
 
@@ -25,12 +27,14 @@ from understudy.remoting.limits import ConnectionLimits, LaneLimits
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics import Family
-from understudy.runtime.metrics_endpoint import Collect, MetricsEndpoint
+from understudy.runtime.metrics import Collect, Family
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import first_cause
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
+
+if TYPE_CHECKING:
+    from understudy.runtime.metrics_endpoint import MetricsEndpoint
 
 log = get_logger("controller")
 
@@ -157,6 +161,8 @@ class Controller:
             raise ListenError(f"{first_cause(errors)}; {hint}") from None
 
     def _metrics_endpoint(self, meter: ControllerMeter, failover: Failover) -> MetricsEndpoint:
+        from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few controllers serve metrics
+
         assert self.metrics_settings is not None
         config, world = self.settings.current, self._world
         metrics = ControllerMetrics(

@@ -6,8 +6,7 @@ from understudy.namesrv.config import MetricsKeys
 from understudy.namesrv.route_table import RouteTable
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.configuration import with_values
-from understudy.runtime.metrics import Family, Sample, counter, gauge
-from understudy.runtime.metrics_endpoint import MetricsSettings
+from understudy.runtime.metrics import Family, MetricsSettings, Sample, counter, gauge
 from understudy.runtime.properties import ConfigError, Properties
 
 

@@ -21,7 +21,7 @@ from understudy.remoting.access import ranges_of
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics_endpoint import Collect
+from understudy.runtime.metrics import Collect
 from understudy.runtime.os_failure import os_reason
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World

@@ -15,7 +15,6 @@ from understudy.namesrv.server import EmbeddedController, NameServer
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
-from understudy.runtime.metrics_endpoint import MetricsEndpoint
 from understudy.runtime.network import ListenError
 from understudy.runtime.program import booted, first_cause, one_line, run_server
 from understudy.runtime.properties import ConfigError, Properties
@@ -117,6 +116,8 @@ async def _serve_metrics(world: World, values: Properties, server: NameServer, n
     if warning:
         log.warning(warning)
     if settings is not None:
+        from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few name servers serve metrics
+
         endpoint = MetricsEndpoint(world, settings, lambda: collect(server.table, server.refused_connections))
         await endpoint.bind()
         nursery.start_soon(endpoint.run)

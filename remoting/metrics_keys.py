@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.runtime.metrics import read_labels
-from understudy.runtime.metrics_endpoint import MetricsSettings
+from understudy.runtime.metrics import MetricsSettings, read_labels
 from understudy.runtime.properties import ConfigError
 
 _TYPES = {"0": "DISABLE", "1": "OTLP_GRPC", "2": "PROM", "3": "LOG"}

@@ -1,23 +1,21 @@
-"""Metrics as values: families of samples, histograms, and their text for Prometheus (exposition format 0.0.4).
+"""Metrics as values: families of samples, histograms, and where they are served.
 
-Nothing here is counted twice: who owns a number keeps it as an integer, and makes families of it when somebody scrapes.
-Pure; there is no registry and no module-level state, so that several servers in one process never mix their numbers.
+Nothing here is counted twice: who owns a number keeps it as an integer, and makes families of it when somebody scrapes;
+``exposition.py`` makes their text. Pure; there is no registry and no module-level state, so that several servers in one
+process never mix their numbers.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import attrs
 
 Labels = Mapping[str, str]
 Kind = Literal["counter", "gauge", "histogram"]
-
-_BAD_IN_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 
 @attrs.frozen
@@ -40,7 +38,7 @@ class Family:
     """All samples of one name.
 
     Args:
-        name: as Prometheus shows it.
+        name: as Prometheus shows it; that of a counter ends with ``_total``.
         kind: counter, gauge or histogram.
         text: one line of help.
         samples: its numbers; a family without any is left out of the text.
@@ -50,6 +48,24 @@ class Family:
     kind: Kind
     text: str
     samples: Sequence[Sample]
+
+
+Collect = Callable[[], Iterable[Family]]
+"""Makes all families of a server as of now; called for every scrape, must not wait."""
+
+
+@attrs.frozen
+class MetricsSettings:
+    """Where metrics are served.
+
+    Args:
+        host, port: where to listen.
+        labels: added to every sample.
+    """
+
+    host: str
+    port: int
+    labels: Labels
 
 
 def gauge(name: str, text: str, value: float) -> Family:
@@ -92,31 +108,9 @@ class Histogram:
             labels, below = dict(key), 0
             for bound, count in zip([*self._bounds, math.inf], buckets, strict=True):
                 below += count
-                samples.append(Sample(below, {**labels, "le": _number(bound)}, "_bucket"))
+                samples.append(Sample(below, {**labels, "le": _bound(bound)}, "_bucket"))
             samples += [Sample(total[0], labels, "_sum"), Sample(below, labels, "_count")]
         return Family(name, "histogram", text, samples)
-
-
-def exposition(families: Iterable[Family], labels: Labels | None = None) -> bytes:
-    """Return the text that a Prometheus server reads.
-
-    Args:
-        families: what was collected.
-        labels: added to every sample; a sample's own label of the same name wins.
-    """
-    lines: list[str] = []
-    common = dict(labels or {})
-    for family in families:
-        if not family.samples:
-            continue
-        lines.append(f"# HELP {family.name} {_escaped(family.text)}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        for sample in family.samples:
-            names = {**common, **sample.labels}
-            inside = ",".join(f'{_BAD_IN_NAME.sub("_", key)}="{_quoted(names[key])}"' for key in sorted(names))
-            shown = f"{{{inside}}}" if inside else ""
-            lines.append(f"{family.name}{sample.suffix}{shown} {_number(sample.value)}")
-    return ("\n".join(lines) + "\n").encode() if lines else b""
 
 
 def read_labels(text: str) -> dict[str, str]:
@@ -132,17 +126,7 @@ def read_labels(text: str) -> dict[str, str]:
     return labels
 
 
-def _number(value: float) -> str:
+def _bound(value: float) -> str:
     if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    if isinstance(value, int) or float(value).is_integer():
-        return f"{int(value)}"
-    return repr(float(value))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
-
-
-def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', '\\"')
+        return "+Inf"
+    return f"{int(value)}" if float(value).is_integer() else repr(float(value))

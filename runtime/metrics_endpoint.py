@@ -1,14 +1,18 @@
-"""``GET /metrics`` over HTTP: the smallest server that Prometheus can scrape. Off unless the settings ask for it."""
+"""``GET /metrics`` over HTTP, for Prometheus to scrape. Off unless the settings ask for it, and imported only then.
+
+The protocol is h11's; this is one listening port with bounds: so many connections, so long and so large a request.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from http import HTTPStatus
 
-import attrs
+import h11
 import trio
 
+from understudy.runtime.exposition import CONTENT_TYPE, exposition
 from understudy.runtime.log import get_logger
-from understudy.runtime.metrics import Family, Labels, exposition
+from understudy.runtime.metrics import Collect, MetricsSettings
 from understudy.runtime.network import ByteStream, Listener, accept_loop
 from understudy.runtime.world import World
 
@@ -18,25 +22,10 @@ MAX_CONNECTIONS = 16
 MAX_HEAD_BYTES = 8 << 10
 REQUEST_SECONDS = 5.0
 SEND_SECONDS = 10.0
-
-Collect = Callable[[], Iterable[Family]]
-
-_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-_PATHS = frozenset({"/", "/metrics"})
-
-
-@attrs.frozen
-class MetricsSettings:
-    """Where metrics are served.
-
-    Args:
-        host, port: where to listen.
-        labels: added to every sample.
-    """
-
-    host: str
-    port: int
-    labels: Labels
+_RECEIVE_BYTES = 4096
+_SHOWN_CHARACTERS = 200
+_PATHS = frozenset({b"/", b"/metrics"})
+_METHODS = frozenset({b"GET", b"HEAD"})
 
 
 class MetricsEndpoint:
@@ -85,10 +74,11 @@ class MetricsEndpoint:
             await _close(stream)
             return
         self._connections += 1
+        peer = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         try:
             answer: bytes | None = None
             with trio.move_on_after(REQUEST_SECONDS):
-                answer = self._answer(await _head(stream))
+                answer = await self._answer(peer, stream)
             if answer is not None:
                 with trio.move_on_after(SEND_SECONDS):
                     await stream.send_all(answer)
@@ -98,44 +88,37 @@ class MetricsEndpoint:
             self._connections -= 1
             await _close(stream)
 
-    def _answer(self, head: bytes | None) -> bytes:
-        if head is None:
-            return _response("431 Request Header Fields Too Large", b"the request is too long\n")
-        words = head.split(b"\r\n", 1)[0].split(b" ")
-        if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
-            return _response("400 Bad Request", b"this is no HTTP/1 request\n")
-        method, target = words[0], words[1].split(b"?", 1)[0].decode("latin-1")
-        if method not in (b"GET", b"HEAD"):
-            return _response("405 Method Not Allowed", b"only GET is answered\n", "Allow: GET, HEAD\r\n")
-        if target not in _PATHS:
-            return _response("404 Not Found", b"metrics are at /metrics\n")
+    async def _answer(self, peer: h11.Connection, stream: ByteStream) -> bytes | None:
+        """Return the answer to the one request of a connection; ``None`` when its peer leaves before."""
+        try:
+            while (request := peer.next_event()) is h11.NEED_DATA:
+                peer.receive_data(await stream.receive_some(_RECEIVE_BYTES))
+        except h11.RemoteProtocolError as error:
+            return _response(peer, HTTPStatus(error.error_status_hint), f"{str(error)[:_SHOWN_CHARACTERS]}\n".encode())
+        if not isinstance(request, h11.Request):
+            return None
+        with_body = request.method != b"HEAD"
+        if request.method not in _METHODS:
+            return _response(peer, HTTPStatus.METHOD_NOT_ALLOWED, b"only GET is answered\n", ("Allow", "GET, HEAD"))
+        if request.target.partition(b"?")[0] not in _PATHS:
+            return _response(peer, HTTPStatus.NOT_FOUND, b"metrics are at /metrics\n", with_body=with_body)
+        status = HTTPStatus.OK
         try:
             body = exposition(self._collect(), self._settings.labels)
         except Exception as error:
             # a scrape must never end the server whose numbers it asks for
             log.error("metrics could not be collected", exc=error)
-            return _response("500 Internal Server Error", f"{type(error).__name__}: see the log\n".encode())
-        return _response("200 OK", body, with_body=method == b"GET")
+            status, body = HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: see the log\n".encode()
+        return _response(peer, status, body, with_body=with_body)
 
 
-def _response(status: str, body: bytes, more: str = "", *, with_body: bool = True) -> bytes:
-    head = (
-        f"HTTP/1.1 {status}\r\nContent-Type: {_TEXT}\r\nContent-Length: {len(body)}\r\n{more}Connection: close\r\n\r\n"
-    )
-    return head.encode("latin-1") + (body if with_body else b"")
-
-
-async def _head(stream: ByteStream) -> bytes | None:
-    """Read up to the end of the header fields; ``None`` when they are too long."""
-    data = b""
-    while b"\r\n\r\n" not in data:
-        if len(data) > MAX_HEAD_BYTES:
-            return None
-        part = await stream.receive_some(4096)
-        if not part:
-            raise trio.BrokenResourceError
-        data += part
-    return data
+def _response(
+    peer: h11.Connection, status: HTTPStatus, body: bytes, *more: tuple[str, str], with_body: bool = True
+) -> bytes:
+    headers = [("Content-Type", CONTENT_TYPE), ("Content-Length", str(len(body))), ("Connection", "close"), *more]
+    head = peer.send(h11.Response(status_code=status, reason=status.phrase, headers=headers))
+    content = peer.send(h11.Data(data=body)) if with_body else b""
+    return (head or b"") + (content or b"")
 
 
 async def _close(stream: ByteStream) -> None:

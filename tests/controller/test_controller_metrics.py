@@ -17,7 +17,7 @@ from understudy.controller.configuration import ControllerConfig
 from understudy.controller.meter import ControllerMeter
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
-from understudy.runtime.metrics import exposition
+from understudy.runtime.exposition import exposition
 from understudy.testkit.quorum.controllers import API_PORT, ControllersResult, SimControllers
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.waiting import until

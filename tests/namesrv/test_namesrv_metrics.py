@@ -6,11 +6,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,22 +17,26 @@ import trio
 from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.programs.mqnamesrv import main
-from understudy.runtime.metrics import exposition
+from understudy.runtime.exposition import exposition
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.ports import free_ports
 
 
 @contextmanager
-def name_server(folder: Path, text: str) -> Iterator[None]:
+def name_server(folder: Path, text: str, *serves: bytes) -> Iterator[None]:
+    """Run a name server; it has said that it has booted, and whatever else is named in *serves*."""
     path = folder / "namesrv.conf"
     path.write_text(f"bindAddress=127.0.0.1\nkvConfigPath={folder}/kv.json\n{text}")
     command = [str(Path(sys.executable).parent / "mqnamesrv"), "-c", str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout is not None
     try:
-        while b"boot success" not in (line := process.stdout.readline()):
+        missing = {b"boot success", *serves}
+        while missing:
+            line = process.stdout.readline()
             assert line, "the name server ended"
+            missing -= {each for each in missing if each in line}
         yield
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
@@ -53,10 +55,10 @@ async def test_groups_members_and_topics_are_shown() -> None:
     async with LocalCluster(brokers=2) as cluster:
         table = cluster.name_server.table
         text = exposition(collect(table, 0)).decode()
-    assert "rocketmq_namesrv_broker_groups 2\n" in text
-    assert "rocketmq_namesrv_broker_groups_without_master 0\n" in text
-    assert 'rocketmq_namesrv_brokers{broker_set="broker-a",cluster="DefaultCluster"} 1\n' in text
-    topics = re.search(r"^rocketmq_namesrv_topics (\d+)$", text, re.MULTILINE)
+    assert "rocketmq_namesrv_broker_groups 2.0\n" in text
+    assert "rocketmq_namesrv_broker_groups_without_master 0.0\n" in text
+    assert 'rocketmq_namesrv_brokers{broker_set="broker-a",cluster="DefaultCluster"} 1.0\n' in text
+    topics = re.search(r"^rocketmq_namesrv_topics (\d+)\.0$", text, re.MULTILINE)
     assert topics is not None
     assert int(topics[1]) > 5
     await trio.lowlevel.checkpoint()
@@ -77,12 +79,8 @@ def test_a_controller_inside_shows_both_on_one_port(tmp_path: Path) -> None:
         f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
         f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/store\n"
     )
-    with name_server(tmp_path, keys):
-        text, deadline = "", time.monotonic() + 20
-        while "role{" not in text and time.monotonic() < deadline:  # the controller starts beside the name server
-            with suppress(urllib.error.URLError):
-                text = scrape(metrics)
-            time.sleep(0.02)
+    with name_server(tmp_path, keys, b"metrics served", b"understudy.controller serving"):
+        text = scrape(metrics)
         assert re.search(r"^role\{.*peer_id=\"n0\"", text, re.MULTILINE)
         assert "rocketmq_namesrv_broker_groups" in text
 

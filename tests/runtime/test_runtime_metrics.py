@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.remoting.metrics_keys import read_metrics_settings
-from understudy.runtime.metrics import Family, Histogram, Sample, counter, exposition, gauge, read_labels
-from understudy.runtime.metrics_endpoint import (
-    MAX_CONNECTIONS,
-    MAX_HEAD_BYTES,
-    REQUEST_SECONDS,
-    MetricsEndpoint,
-    MetricsSettings,
-)
+from understudy.runtime.exposition import exposition
+from understudy.runtime.metrics import Family, Histogram, MetricsSettings, Sample, counter, gauge, read_labels
+from understudy.runtime.metrics_endpoint import MAX_CONNECTIONS, MAX_HEAD_BYTES, REQUEST_SECONDS, MetricsEndpoint
 from understudy.runtime.network import ListenError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import World
@@ -39,11 +34,11 @@ class TestText:
         ]
         assert exposition(families, {"node": "n0"}).decode() == (
             "# HELP a_total All a\n# TYPE a_total counter\n"
-            'a_total{node="n0",topic="T"} 3\na_total{node="n0",topic="U"} 2.5\n'
-            '# HELP b One b\n# TYPE b gauge\nb{node="n0"} 7\n'
+            'a_total{node="n0",topic="T"} 3.0\na_total{node="n0",topic="U"} 2.5\n'
+            '# HELP b One b\n# TYPE b gauge\nb{node="n0"} 7.0\n'
         )
         assert exposition([]) == b""
-        assert exposition([counter("x_total", "x", 1)]).endswith(b"\nx_total 1\n")
+        assert exposition([counter("x_total", "x", 1)]).endswith(b"\nx_total 1.0\n")
 
     def test_a_histogram_counts_up_to_each_bound(self) -> None:
         histogram = Histogram([1, 10])
@@ -51,11 +46,11 @@ class TestText:
             histogram.observe(value, (("kind", "k"),))
         lines = exposition([histogram.family("h", "sizes")]).decode().splitlines()[2:]
         assert lines == [
-            'h_bucket{kind="k",le="1"} 2',
-            'h_bucket{kind="k",le="10"} 3',
-            'h_bucket{kind="k",le="+Inf"} 4',
+            'h_bucket{kind="k",le="1"} 2.0',
+            'h_bucket{kind="k",le="10"} 3.0',
+            'h_bucket{kind="k",le="+Inf"} 4.0',
             'h_sum{kind="k"} 106.5',
-            'h_count{kind="k"} 4',
+            'h_count{kind="k"} 4.0',
         ]
 
     def test_a_flood_of_labels_does_not_grow_a_histogram(self) -> None:
@@ -71,7 +66,7 @@ class TestText:
         text = exposition([Family("m", "gauge", "x\ny", [Sample(1, labels)])]).decode()
         lines = text.split("\n")
         assert len(lines) == 4
-        assert re.fullmatch(r'm(\{([a-zA-Z0-9_]+="([^"\\\n]|\\["\\n])*",?)*\})? 1', lines[2], re.DOTALL)
+        assert re.fullmatch(r'm(\{([a-zA-Z0-9_]+="([^"\\\n]|\\["\\n])*",?)*\})? 1\.0', lines[2], re.DOTALL)
 
 
 class TestSettings:
@@ -132,18 +127,22 @@ class TestEndpoint:
             assert head.startswith(b"HTTP/1.1 200 OK\r\n")
             assert b"Content-Type: text/plain; version=0.0.4" in head
             assert f"Content-Length: {len(body)}".encode() in head
-            assert body.endswith(b'scrapes{node="n0"} 1\n')
+            assert body.endswith(b'scrapes{node="n0"} 1.0\n')
             assert (await scrapes.ask(b"HEAD / HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")
             assert scrapes.count == 2
 
     @pytest.mark.parametrize(
         ("data", "status"),
         [
-            (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
-            (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+            (b"GET /other HTTP/1.1\r\nHost: h\r\n\r\n", b"404"),
+            (b"POST /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n", b"405"),
+            (b"GET /metrics HTTP/1.1\r\n\r\n", b"400"),
+            (b"GET /metrics HTTP/1.1\r\nHost: h\r\nno colon\r\n\r\n", b"400"),
+            (b"GET /metrics HTTP/1.1\r\nHost: h\r\nContent-Length: 1e9\r\n\r\n", b"400"),
+            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"400"),
             (b"hello\r\n\r\n", b"400"),
             (b"GET /metrics HTTP/2\r\n\r\n", b"400"),
-            (b"\xff\xfe \xff HTTP/1.1\r\n\r\n", b"405"),
+            (b"\xff\xfe \xff HTTP/1.1\r\n\r\n", b"400"),
             (b"GET /" + b"x" * MAX_HEAD_BYTES + b" HTTP/1.1\r\n", b"431"),
         ],
     )
@@ -158,17 +157,17 @@ class TestEndpoint:
         async with endpoint() as scrapes:
             idle = [await scrapes.network.host("idle").connect("server", 5557, 1) for _ in range(MAX_CONNECTIONS)]
             began = trio.current_time()
-            assert await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+            assert await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n") == b""
             for stream in idle:
                 assert await stream.receive_some(10) == b""
             assert trio.current_time() - began <= REQUEST_SECONDS + 1
-            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 
     async def test_a_failed_collection_is_an_answer_not_an_end(self, autojump_clock: MockClock) -> None:
         async with endpoint() as scrapes:
             scrapes.count = 12
-            assert b"500 Internal" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
-            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert b"500 Internal" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 
     async def test_a_port_in_use_is_refused(self, autojump_clock: MockClock) -> None:
         async with endpoint() as scrapes:
