@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
+from understudy.broker.conditions import Conditions
 from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
@@ -74,6 +75,7 @@ class Broker:
         world, options, store, client: as given.
         identity: names and addresses with the real ports, and the role.
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
+        conditions: of subscriptions that are no set of tags.
         queue_mappings: static topics, as the master answered them.
         tables: those of them that travel between replicas.
         persistence: saves the tables.
@@ -132,6 +134,7 @@ class Broker:
             lambda: config.broadcast_offset_expire_max_second,
         )
         self.locks = QueueLocks()
+        self.conditions = Conditions(lambda: config.enable_property_filter)
         self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)

@@ -40,7 +40,7 @@ def tag_codes(expression: str | None) -> frozenset[int] | None:
     while parts and not parts[-1]:  # Java's split drops trailing empty parts
         parts.pop()
     if not parts:
-        raise SubscriptionError("subString split error")
+        raise SubscriptionError("no tag between the separators")
     return frozenset(java_hash(tag) for tag in (part.strip() for part in parts) if tag)
 
 

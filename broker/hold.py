@@ -25,6 +25,7 @@ from functools import partial
 
 import trio
 
+from understudy.broker.property_filter import PropertyFilter
 from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
 from understudy.runtime.clock import Clock
@@ -33,6 +34,9 @@ from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 
 log = get_logger("broker.hold")
+
+Wanted = frozenset[int] | PropertyFilter | None
+"""Tags codes, a condition, or every message."""
 
 TopicQueue = tuple[str, int]
 """Topic and queue id."""
@@ -86,7 +90,7 @@ class ParkedPull:
 
     Args:
         connection, command: whom and what to answer; the command should carry no more than its answer needs.
-        codes: tags codes of the messages it wants; ``None`` is every message.
+        wanted: tags codes of the messages it wants, or a condition on them; ``None`` is every message.
         header_bytes: what the command keeps.
 
     Attributes:
@@ -94,15 +98,15 @@ class ParkedPull:
         ready: whether it only waits to be answered.
     """
 
-    __slots__ = ("codes", "command", "connection", "number", "queue", "ready", "size_bytes")
+    __slots__ = ("command", "connection", "number", "queue", "ready", "size_bytes", "wanted")
 
-    def __init__(
-        self, connection: Connection, command: Command, codes: frozenset[int] | None, header_bytes: int = 0
-    ) -> None:
+    def __init__(self, connection: Connection, command: Command, wanted: Wanted, header_bytes: int = 0) -> None:
         self.connection = connection
         self.command = command
-        self.codes = codes
+        self.wanted = wanted
         self.size_bytes = ENTRY_BYTES + header_bytes
+        if isinstance(wanted, PropertyFilter):
+            self.size_bytes += wanted.kept_bytes
         self.number = 0
         self.queue: TopicQueue = ("", 0)
         self.ready = False
@@ -111,49 +115,70 @@ class ParkedPull:
 class _Waiting:
     """The pulls parked at one queue: those that want everything, and the others by what they want."""
 
-    __slots__ = ("all", "by_code")
+    __slots__ = ("all", "by_code", "by_condition")
 
     def __init__(self) -> None:
         self.all: dict[ParkedPull, None] = {}
         self.by_code: dict[int, dict[ParkedPull, None]] = {}
+        self.by_condition: dict[ParkedPull, PropertyFilter] = {}
 
     def add(self, parked: ParkedPull) -> None:
-        if parked.codes is None:
+        wanted = parked.wanted
+        if wanted is None:
             self.all[parked] = None
+        elif isinstance(wanted, PropertyFilter):
+            self.by_condition[parked] = wanted
         else:
-            for code in parked.codes:
+            for code in wanted:
                 self.by_code.setdefault(code, {})[parked] = None
 
     def remove(self, parked: ParkedPull) -> None:
-        if parked.codes is None:
+        wanted = parked.wanted
+        if wanted is None:
             self.all.pop(parked, None)
             return
-        for code in parked.codes:
+        if isinstance(wanted, PropertyFilter):
+            self.by_condition.pop(parked, None)
+            return
+        for code in wanted:
             pulls = self.by_code.get(code)
             if pulls is not None:
                 pulls.pop(parked, None)
                 if not pulls:
                     del self.by_code[code]
 
-    def take(self, tags_code: int) -> list[ParkedPull]:
-        """Remove and return the pulls that want a message with *tags_code*."""
+    def take(self, tags_code: int, properties: bytes | None) -> list[ParkedPull]:
+        """Remove and return the pulls that want a message with *tags_code* and *properties*.
+
+        Where the properties are not at hand, or as many conditions wait as are answered in one go, a condition is left
+        to who answers: the pull looks at the message then.
+        """
         taken, self.all = list(self.all), {}
         if tags_code in self.by_code:
             filtered = list(self.by_code[tags_code])
             for parked in filtered:
                 self.remove(parked)
             taken += filtered
+        if self.by_condition:
+            waiting = self.by_condition
+            if properties is None or len(waiting) > AT_ONCE:
+                passed = list(waiting)
+            else:
+                passed = [parked for parked, wanted in waiting.items() if wanted.passes(properties)]
+            for parked in passed:
+                del waiting[parked]
+            taken += passed
         return taken
 
     def take_all(self) -> list[ParkedPull]:
         """Remove and return every pull."""
-        taken = list(self.all)
+        taken = [*self.all, *self.by_condition]
         taken += dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls)
-        self.all, self.by_code = {}, {}
+        self.all, self.by_code, self.by_condition = {}, {}, {}
         return taken
 
     def __bool__(self) -> bool:
-        return bool(self.all or self.by_code)
+        return bool(self.all or self.by_code or self.by_condition)
 
 
 class PullHold:
@@ -222,7 +247,7 @@ class PullHold:
         waiting = self._parked.get(queue)
         if waiting is None:
             return
-        taken = waiting.take(tags_code)
+        taken = waiting.take(tags_code, properties)
         if not waiting:
             del self._parked[queue]
         if taken:

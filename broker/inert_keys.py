@@ -18,14 +18,14 @@ _AUTH = "requests are not authenticated or authorized"
 _LMQ = "light message queues are not served"
 _COMMERCIAL = "there are no commercial statistics"
 _DISPATCH = "queue and index entries are made by the append itself"
-_BLOOM = "filtering needs no Bloom filter"
+_BLOOM = "conditions are evaluated on the properties, without a Bloom filter in front"
 _LOCK = "there is one writer, no append lock to choose"
 _ADDRESS_SERVER = "name server addresses come from namesrvAddr only"
 _JVM = "it belongs to the Java process"
 _CONTROLLER = "replicas are paired by configuration, without a controller"
 _ACTING = "members leave with the view of the name server"
 _FLUSH = "asynchronous flushes are always timed"
-_SQL = "messages are filtered by tags only"
+_SQL = "conditions of clients are kept in memory only, and retried messages are not filtered again"
 _SLOW = "slow groups are not switched off"
 _REGISTRATION = "name servers are told of every topic at once, in the form that all of them read"
 _MEMBERS = "members are told of changes at once, and a group's subscriptions leave with its last member"
@@ -40,7 +40,7 @@ _OUTGOING = "connections to other servers have fixed limits"
 _CONTAINER = "the broker knows by itself where it runs"
 
 _GROUPS: dict[str, str] = {
-    _SQL: "enablePropertyFilter filterDataCleanTimeSpan filterSupportRetry",
+    _SQL: "filterDataCleanTimeSpan filterSupportRetry",
     _SLOW: "consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly diskFallRecorded",
     _REGISTRATION: "enableSplitRegistration splitRegistrationSize",
     _MEMBERS: "realTimeNotifyConsumerChange subscriptionExpiredTimeout",

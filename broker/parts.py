@@ -135,6 +135,7 @@ def pull_parts(broker: Broker) -> PullParts:
         offsets=broker.offsets,
         consumers=broker.consumers,
         broadcasts=broker.broadcasts,
+        conditions=broker.conditions,
         hold=broker.hold,
         stats=broker.stats,
         replication=broker.replication,
@@ -152,6 +153,7 @@ def member_parts(broker: Broker) -> MemberParts:
         groups=broker.groups,
         producers=broker.producers,
         consumers=broker.consumers,
+        conditions=broker.conditions,
         hold=broker.hold,
         locks=broker.locks,
     )

@@ -51,6 +51,7 @@ FIXED: dict[tuple[int, int], struct.Struct] = {
 #: The part that does not depend on host lengths: size, magic, checksum, queue id, flag, queue offset, physical offset,
 #: system flags, born time.
 HEAD = struct.Struct(">iIIiiqqiq")
+SYSTEM_FLAGS_AT = 36
 #: Store time, body length and the end of the fixed part, by (system flags >> 4) & 3.
 STORE_TIME_AT = (56, 68, 56, 68)
 BODY_LENGTH_AT = (84, 96, 96, 108)
@@ -241,6 +242,18 @@ def decode_record(data: bytes | memoryview, at: int = 0, *, check_crc: bool = Tr
         body_crc=crc,
         magic=magic,
     )
+
+
+def properties_of(record: bytes | memoryview) -> bytes:
+    """Return the properties string of a record that is known to be whole, without decoding anything else."""
+    flags = _INT.unpack_from(record, SYSTEM_FLAGS_AT)[0]
+    body_length_at = BODY_LENGTH_AT[flags >> 4 & 3]
+    at = body_length_at + 4 + _INT.unpack_from(record, body_length_at)[0]
+    if _INT.unpack_from(record, 4)[0] & 0xFFFFFFFF == MAGIC_V1:
+        at += 1 + record[at]
+    else:
+        at += 2 + _SHORT.unpack_from(record, at)[0]
+    return bytes(record[at + 2 :])
 
 
 def decode_records(data: bytes | memoryview, *, check_crc: bool = True) -> list[Record]:

@@ -13,11 +13,12 @@ import trio
 from understudy.broker import filters, heartbeat
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel, ConsumerTable, ProducerTable
+from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.groups import GroupTable
 from understudy.broker.heartbeat import ConsumerBeat, Heartbeat, HeartbeatError
 from understudy.broker.hold import PullHold
 from understudy.broker.locks import QueueLocks
-from understudy.broker.processors.pull import no_expression_filter
+from understudy.broker.sql_filter.lexer import SqlError
 from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.json_dialect import dumps
@@ -46,6 +47,7 @@ class MemberParts:
         config: read at each request.
         world: clock and load.
         topics, groups, producers, consumers: the tables.
+        conditions: of subscriptions that are no set of tags.
         hold: pulls that wait.
         locks: the locks.
     """
@@ -56,6 +58,7 @@ class MemberParts:
     groups: GroupTable
     producers: ProducerTable[Connection]
     consumers: ConsumerTable[Connection]
+    conditions: Conditions
     hold: PullHold
     locks: QueueLocks
 
@@ -225,10 +228,14 @@ class MemberProcessor:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
         subscription = data.get("subscriptionData") if isinstance(data, Mapping) else None
         if isinstance(subscription, Mapping):
-            kind = subscription.get("expressionType")
+            kind, text = subscription.get("expressionType"), subscription.get("subString")
             if not filters.is_tag_type(None if kind is None else str(kind)):
-                refusal = no_expression_filter(str(kind))
-                raise CommandError(refusal.code, refusal.remark)
+                try:
+                    self._parts.conditions.get(str(kind), "" if text is None else str(text))
+                except UnsupportedFilterError as error:
+                    raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+                except SqlError as error:
+                    raise CommandError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         return response(command)
 
     def closed(self, connection: Connection) -> None:

@@ -13,15 +13,18 @@ from understudy.broker import filters
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import BROADCASTING, ConsumerTable
 from understudy.broker.commit_bounds import commit_refusal
+from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.config import BrokerOptions
 from understudy.broker.groups import GroupConfig, GroupTable
-from understudy.broker.hold import ParkedPull, PullHold, only_needed
+from understudy.broker.hold import ParkedPull, PullHold, Wanted, only_needed
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.presence import Presence
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.property_filter import PropertyFilter
 from understudy.broker.replication import Replication
+from understudy.broker.sql_filter.lexer import SqlError
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
@@ -70,6 +73,7 @@ class PullParts:
         store: the messages.
         topics, groups, offsets, consumers: the tables.
         broadcasts: where broadcasting members are.
+        conditions: of subscriptions that are no set of tags.
         hold: pulls that wait.
         stats: counts.
         replication: copies.
@@ -86,6 +90,7 @@ class PullParts:
     offsets: OffsetTable
     consumers: ConsumerTable[Connection]
     broadcasts: BroadcastOffsets
+    conditions: Conditions
     hold: PullHold
     stats: BrokerStatistics
     replication: Replication
@@ -167,10 +172,9 @@ class PullProcessor:
                 {},
             )
         if sys_flag & SUBSCRIPTION:
-            codes = self._codes_of_header(ext)
+            filtered = self._wanted_of_header(ext)
         else:
-            codes = self._codes_of_group(ext, group, topic, row)
-        accept = None if codes is None else codes.__contains__
+            filtered = self._wanted_of_group(ext, group, topic, row)
 
         before_ms = self._clock.wall_ms()
         if before_ms > parts.presence.readable_until_ms:
@@ -178,7 +182,7 @@ class PullProcessor:
             if may_wait and sys_flag & COMMIT_OFFSET:
                 self._commit(ext, group, topic, queue_id, self._store.max_queue_offset(topic, queue_id))
             if may_wait and sys_flag & SUSPEND:
-                self._park(connection, command, ext, topic, queue_id, codes)
+                self._park(connection, command, ext, topic, queue_id, filtered)
                 return None
             low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
@@ -201,7 +205,12 @@ class PullProcessor:
                 answer = _EXT % (0, row.sys_flag, moved, high, low, topic_row.sys_flag)
                 return [reply_head(command.opaque or 0, ResponseCode.PULL_OFFSET_MOVED, answer, 0, b"OFFSET_RESET")]
 
-        found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, accept)
+        if filtered is None:
+            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES)
+        elif isinstance(filtered, PropertyFilter):
+            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, None, filtered.accepts)
+        else:
+            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, filtered.__contains__)
         self._stats.get_took(self._clock.wall_ms() - before_ms)
         status = found.status
         offsets.record_pull(group, topic, queue_id, found.next_begin_offset)
@@ -229,7 +238,7 @@ class PullProcessor:
         self._stats.get_missed += 1
         code = _code_of(status, offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and sys_flag & SUSPEND:
-            self._park(connection, command, ext, topic, queue_id, codes)
+            self._park(connection, command, ext, topic, queue_id, filtered)
             return None
         if (
             code == ResponseCode.PULL_OFFSET_MOVED
@@ -241,7 +250,7 @@ class PullProcessor:
                 # log only. Differs because the reference answers at once and the client, whose route may show no master
                 # but this slave, asks for the same place again thousands of times a second.
                 known = parts.replication.master_address is not None
-                self._park(connection, command, ext, topic, queue_id, codes, BEHIND_MS if known else None)
+                self._park(connection, command, ext, topic, queue_id, filtered, BEHIND_MS if known else None)
                 return None
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
         answer = _EXT % (
@@ -261,7 +270,7 @@ class PullProcessor:
         ext: dict[str, str],
         topic: str,
         queue_id: int,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         most_ms: int | None = None,
     ) -> None:
         if self._config.long_polling_enable:
@@ -275,7 +284,7 @@ class PullProcessor:
             wait_ms = min(wait_ms, most_ms)
         hold = self._parts.hold
         command, size = only_needed(command, ext)
-        parked = ParkedPull(connection, command, codes, size)
+        parked = ParkedPull(connection, command, wanted, size)
         if not hold.has_room(parked):
             raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
         # Nothing can arrive between the read above and here: neither yields.
@@ -301,20 +310,25 @@ class PullProcessor:
             )
         return row
 
-    def _codes_of_header(self, ext: dict[str, str]) -> frozenset[int] | None:
+    def _wanted_of_header(self, ext: dict[str, str]) -> Wanted:
         kind = ext.get("expressionType")
-        if not filters.is_tag_type(kind):
-            raise no_expression_filter(str(kind))
         try:
+            if not filters.is_tag_type(kind):
+                return self._condition(str(kind), ext.get("subscription") or "")
             return filters.tag_codes(ext.get("subscription"))
-        except filters.SubscriptionError:
+        except (filters.SubscriptionError, SqlError) as error:
             raise CommandError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-                "parse the consumer's subscription failed: no tag between the separators",
-                {},
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}", {}
             ) from None
 
-    def _codes_of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig) -> frozenset[int] | None:
+    def _condition(self, kind: str, text: str) -> PropertyFilter:
+        """Return a subscription that is no set of tags. *Errors*: :class:`SqlError`, :class:`CommandError`."""
+        try:
+            return PropertyFilter(self._parts.conditions.get(kind, text))
+        except UnsupportedFilterError as error:
+            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error), {}) from None
+
+    def _wanted_of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig) -> Wanted:
         parts = self._parts
         info = parts.consumers.groups.get(group)
         if info is None:
@@ -330,24 +344,25 @@ class PullProcessor:
             version = int(ext.get("subVersion") or 0)
         except ValueError:
             version = 0
+        condition: PropertyFilter | None = None
         if not filters.is_tag_type(subscription.expression_type):
-            raise no_expression_filter(subscription.expression_type)
+            try:
+                condition = self._condition(subscription.expression_type, subscription.expression)
+            except SqlError as error:
+                raise CommandError(
+                    ResponseCode.FILTER_DATA_NOT_EXIST,
+                    f"the consumer's filter data not exist, its condition is none: {error}",
+                    {},
+                ) from None
         if subscription.version < version:
             young = abs(self._clock.wall_ms() - version) <= HEARTBEAT_GRACE_MS
-            if not young or not filters.is_tag_type(ext.get("expressionType")):
+            if not young or condition is not None or not filters.is_tag_type(ext.get("expressionType")):
                 raise CommandError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest", {})
             # Differs because the reference refuses until the client's next heartbeat: a Java client that rebalances
             # while its heartbeat is under way announces the new version up to 30 s later and gets nothing until then.
             # What the group wants now is not known here, so nothing is held back; clients compare tags themselves.
             return None
-        return subscription.wanted
-
-
-def no_expression_filter(kind: str) -> CommandError:
-    """Return the refusal of a subscription that is no set of tags; such messages are never sent unfiltered."""
-    return CommandError(
-        ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}", {}
-    )
+        return subscription.wanted if condition is None else condition
 
 
 def _code_of(status: GetStatus, offset: int) -> int:

@@ -171,7 +171,7 @@ async def test_broadcasting_can_be_disabled_for_a_group(tmp_path: Path) -> None:
 
 
 async def test_expressions_are_refused_not_ignored(tmp_path: Path) -> None:
-    async with open_rig(str(tmp_path), {"enablePropertyFilter": "true"}) as rig:
+    async with open_rig(str(tmp_path)) as rig:
         await filled(rig)
         for answer in (
             rig.pull("T", expressionType="SQL92", subscription="a > 5"),

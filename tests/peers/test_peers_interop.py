@@ -28,6 +28,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "auto_create_topic": ("R314",),
     "topic_permission": (),
     "tag_filter": ("IT-07",),
+    "sql_filter": (),
     "orderly": (),
     "orderly_suspend": (),
     "broadcast": (),

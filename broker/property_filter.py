@@ -1,0 +1,54 @@
+"""What a subscription by a SQL92 condition makes of messages: their properties, as stored, against the condition.
+
+Only the properties that the condition names are looked for; the others are not decoded.
+
+Source: ExpressionMessageFilter.java.
+"""
+
+from __future__ import annotations
+
+from understudy.broker.sql_filter.expression import Expression
+from understudy.format.properties import find_property, parse_properties
+from understudy.format.record import properties_of
+
+FEW = 4
+"""So many names are looked for one by one; to decode all properties costs less than more searches."""
+
+
+BYTES_OF_CHARACTER = 64
+"""What a condition keeps for each character of its text, about: a comparison is a function with its cells."""
+
+
+class PropertyFilter:
+    """A condition over stored messages.
+
+    Args:
+        expression: the condition.
+
+    Attributes:
+        kept_bytes: what it keeps, about.
+    """
+
+    __slots__ = ("_evaluate", "_names", "_searched", "kept_bytes")
+
+    def __init__(self, expression: Expression) -> None:
+        self.kept_bytes = BYTES_OF_CHARACTER * len(expression.text)
+        self._evaluate = expression.matches
+        names = sorted(expression.names)
+        self._names = [(name, f"{name}\x01".encode()) for name in names] if len(names) <= FEW else []
+        self._searched = len(names) <= FEW
+
+    def accepts(self, record: memoryview) -> bool:
+        """Tell whether a stored message is wanted."""
+        return self.passes(properties_of(record))
+
+    def passes(self, properties: bytes) -> bool:
+        """Tell whether a message with this properties string is wanted."""
+        if not self._searched:
+            return self._evaluate(parse_properties(properties))
+        found = {}
+        for name, key in self._names:
+            value = find_property(properties, key)
+            if value is not None:
+                found[name] = value.decode("utf-8", "replace")
+        return self._evaluate(found)
