@@ -42,7 +42,7 @@ from understudy.broker.redelivery import OwnLog
 from understudy.broker.registration import Registration
 from understudy.broker.role import Role
 from understudy.broker.role_change import Roles
-from understudy.broker.saved_tables import tables_of
+from understudy.broker.saved_tables import consumer_filters_of, tables_of
 from understudy.broker.schedule import DelayLevels
 from understudy.broker.services import BrokerServices
 from understudy.broker.session import OpenRules, RoleSession
@@ -75,7 +75,7 @@ class Broker:
         world, options, store, client: as given.
         identity: names and addresses with the real ports, and the role.
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
-        conditions: of subscriptions that are no set of tags.
+        conditions, consumer_filters: of subscriptions that are no set of tags: compiled ones, and the record of them.
         queue_mappings: static topics, as the master answered them.
         tables: those of them that travel between replicas.
         persistence: saves the tables.
@@ -135,6 +135,7 @@ class Broker:
         )
         self.locks = QueueLocks()
         self.conditions = Conditions(lambda: config.enable_property_filter)
+        self.consumer_filters = consumer_filters_of(self)
         self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from understudy.broker.filters import SQL92
 from understudy.broker.sql_filter.expression import Expression, ExpressionCache
+from understudy.broker.sql_filter.lexer import SqlError
 
 
 class UnsupportedFilterError(ValueError):
@@ -36,3 +37,13 @@ class Conditions:
         if kind != SQL92 or not self._enabled():
             raise UnsupportedFilterError(f"The broker does not support consumer to filter message by {kind}")
         return self._cache.get(text)
+
+    def compiles(self, kind: str, text: str) -> bool:
+        """Tell whether *text* is a condition, served or not."""
+        if kind != SQL92:
+            return False
+        try:
+            self._cache.get(text)
+        except SqlError:
+            return False
+        return True

@@ -25,7 +25,7 @@ _JVM = "it belongs to the Java process"
 _CONTROLLER = "replicas are paired by configuration, without a controller"
 _ACTING = "members leave with the view of the name server"
 _FLUSH = "asynchronous flushes are always timed"
-_SQL = "conditions of clients are kept in memory only, and retried messages are not filtered again"
+_SQL = "retried messages are not filtered again"
 _SLOW = "slow groups are not switched off"
 _REGISTRATION = "name servers are told of every topic at once, in the form that all of them read"
 _MEMBERS = "members are told of changes at once, and a group's subscriptions leave with its last member"
@@ -40,7 +40,7 @@ _OUTGOING = "connections to other servers have fixed limits"
 _CONTAINER = "the broker knows by itself where it runs"
 
 _GROUPS: dict[str, str] = {
-    _SQL: "filterDataCleanTimeSpan filterSupportRetry",
+    _SQL: "filterSupportRetry",
     _SLOW: "consumerFallbehindThreshold disableConsumeIfConsumerReadSlowly diskFallRecorded",
     _REGISTRATION: "enableSplitRegistration splitRegistrationSize",
     _MEMBERS: "realTimeNotifyConsumerChange subscriptionExpiredTimeout",

@@ -154,6 +154,7 @@ def member_parts(broker: Broker) -> MemberParts:
         producers=broker.producers,
         consumers=broker.consumers,
         conditions=broker.conditions,
+        consumer_filters=broker.consumer_filters,
         hold=broker.hold,
         locks=broker.locks,
     )

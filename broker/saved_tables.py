@@ -9,11 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker import group_memory, history_keeper
+from understudy.broker import consumer_filters, group_memory, history_keeper
+from understudy.broker.consumer_filters import ConsumerFilters
+from understudy.broker.filters import is_tag_type
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
 from understudy.broker.replicated.table import KeptTable
+from understudy.broker.sql_filter.bloom import positions
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
 from understudy.broker.transactions import counts as transaction_counts
@@ -45,6 +48,27 @@ def tables_of(broker: Broker) -> ReplicatedTables:
     )
 
 
+def consumer_filters_of(broker: Broker) -> ConsumerFilters:
+    """Return the record of *broker*'s conditions."""
+    config, keys = broker.options.broker, broker.options.store
+
+    def is_live(group: str, topic: str) -> bool:
+        wanted = broker.consumers.find_subscription(group, topic)
+        return wanted is not None and not is_tag_type(wanted.expression_type)
+
+    def bits(group: str, topic: str) -> tuple[list[int], int] | None:
+        length = keys.bit_map_length_consume_queue_ext
+        return (positions(group, topic, config.max_error_rate_of_bloom_filter, length), length) if length else None
+
+    return ConsumerFilters(
+        broker.world.clock.wall_ms,
+        is_live,
+        broker.conditions.compiles,
+        lambda: config.filter_data_clean_time_span,
+        bits,
+    )
+
+
 async def load_tables(broker: Broker) -> None:
     """Fill *broker*'s tables from its files, and have them saved when they change.
 
@@ -66,6 +90,15 @@ async def load_tables(broker: Broker) -> None:
         path = config_path(keys, group_memory.FILE_NAME)
         await load(disk, path, partial(_load_memory, broker))
         broker.persistence.add(SavedTable("members", path, lambda: broker.member_group.memory.to_json(), lambda: 0))
+    path = config_path(keys, consumer_filters.FILE_NAME)
+    try:
+        await load(disk, path, broker.consumer_filters.load)
+    except BrokerStartError as error:  # live members say anew what they want
+        log.error("the record of conditions is begun anew", error=error)
+    broker.persistence.add(
+        SavedTable(consumer_filters.NAME, path, broker.consumer_filters.snapshot, lambda: consumer_filters.DELAY_MS)
+    )
+    broker.consumer_filters.on_change.append(partial(broker.persistence.changed, consumer_filters.NAME))
     counts = broker.transactions.counts
     path = config_path(keys, transaction_counts.FILE_NAME)
     await load(disk, path, counts.load)

@@ -14,6 +14,7 @@ from understudy.broker import filters, heartbeat
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import CONSUME_ACTIVELY, ClientChannel, ConsumerTable, ProducerTable
 from understudy.broker.conditions import Conditions, UnsupportedFilterError
+from understudy.broker.consumer_filters import ConsumerFilters
 from understudy.broker.groups import GroupTable
 from understudy.broker.heartbeat import ConsumerBeat, Heartbeat, HeartbeatError
 from understudy.broker.hold import PullHold
@@ -47,7 +48,7 @@ class MemberParts:
         config: read at each request.
         world: clock and load.
         topics, groups, producers, consumers: the tables.
-        conditions: of subscriptions that are no set of tags.
+        conditions, consumer_filters: of subscriptions that are no set of tags.
         hold: pulls that wait.
         locks: the locks.
     """
@@ -59,6 +60,7 @@ class MemberParts:
     producers: ProducerTable[Connection]
     consumers: ConsumerTable[Connection]
     conditions: Conditions
+    consumer_filters: ConsumerFilters
     hold: PullHold
     locks: QueueLocks
 
@@ -155,6 +157,8 @@ class MemberProcessor:
             None if without_subscriptions else beat.subscriptions,
             now_ms,
         )
+        if not without_subscriptions:
+            parts.consumer_filters.take(beat.group, beat.subscriptions)
         if changed:
             self.tell_members(beat.group)
         # Differs because the reference lets a client go on without subscriptions after the broker was restarted.
@@ -260,6 +264,7 @@ class MemberProcessor:
                 connection.close("no heartbeat")
                 self.closed(connection)
             self._parts.locks.expire(now_ms)
+            self._parts.consumer_filters.bury()
 
     def _channel(
         self, connection: Connection, command: Command, client_id: str, now_ms: int
