@@ -101,9 +101,13 @@ class RingWatch:
         told: set[tuple[str, int, int]] = set()
         while True:
             now = trio.current_time()
+            members = range(self._ring.replicas)
+            delivering = {
+                (group, each) for group in self._ring.groups for each in members if self.delivers(group, each)
+            }
             for pair in pairs:
                 group, one, other = pair
-                if not (self.delivers(group, one) and self.delivers(group, other)):
+                if (group, one) not in delivering or (group, other) not in delivering:
                     since.pop(pair, None)
                     continue
                 lasts = now - since.setdefault(pair, now)

@@ -63,10 +63,22 @@ class Pipe:
         self.busy_until = 0.0
         self.held = False
         self.abandoned = False
-        self.changed = Signal()
+        self.reader: trio.CancelScope | None = None
+        self.drained = Signal()
 
     def wake(self) -> None:
-        self.changed.set()
+        """Let who waits here look again."""
+        if self.reader is not None:
+            self.reader.cancel()
+        self.drained.set()
+
+    def put(self, data: bytes) -> None:
+        """Take *data* on the way; a reader sleeps until it arrives."""
+        self.in_flight_bytes += len(data)
+        self.chunks.append((self.arrival(len(data)), data))
+        if self.reader is not None:
+            arrival = self.next_arrival()
+            self.reader.deadline = math.inf if arrival is None else arrival
 
     def arrival(self, size: int) -> float:
         quality = self.network.quality(self.source, self.target)
@@ -115,16 +127,26 @@ class SimStream:
         self._closed = False
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        await trio.lowlevel.checkpoint()
         pipe = self._incoming
+        waits = False
         while True:
             if self._closed:
                 raise trio.ClosedResourceError("this side closed the connection")
             arrival = pipe.next_arrival()
-            if arrival is not None and arrival <= trio.current_time():
+            if arrival is None or arrival > trio.current_time():
+                waits = True
+                # One scope for all: whatever changes moves its deadline, or ends it.
+                pipe.reader = trio.CancelScope(deadline=math.inf if arrival is None else arrival)
+                try:
+                    with pipe.reader:
+                        await trio.sleep_forever()
+                finally:
+                    pipe.reader = None
+            elif waits:
                 break
-            with trio.move_on_at(math.inf if arrival is None else arrival):
-                await pipe.changed.wait()
+            else:
+                waits = True
+                await trio.lowlevel.checkpoint()
         if pipe.broken_at is not None and pipe.broken_at <= trio.current_time():
             raise trio.BrokenResourceError("connection reset by peer")
         if not pipe.chunks:
@@ -137,7 +159,7 @@ class SimStream:
             if len(data) > room:
                 pipe.chunks.appendleft((at, data[room:]))
         pipe.in_flight_bytes -= len(taken)
-        pipe.wake()
+        pipe.drained.set()
         return bytes(taken)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
@@ -152,7 +174,7 @@ class SimStream:
                 raise trio.BrokenResourceError("connection reset by peer")
             room = pipe.WINDOW_BYTES - pipe.in_flight_bytes
             if room <= 0:
-                await pipe.changed.wait()
+                await pipe.drained.wait()
                 continue
             part, rest = rest[:room], rest[room:]
             self._put(part)
@@ -173,10 +195,8 @@ class SimStream:
             # the far host came back without this connection and answers with a reset
             back.broken_at = back.arrival(0)
             back.wake()
-        pipe.in_flight_bytes += len(data)
         self._network.sent_bytes += len(data)
-        pipe.chunks.append((pipe.arrival(len(data)), data))
-        pipe.wake()
+        pipe.put(data)
 
     async def aclose(self) -> None:
         self.close()
