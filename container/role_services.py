@@ -107,9 +107,12 @@ class RoleServices:
     @property
     def may_store(self) -> bool:
         """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
-        broker = self._broker
-        hidden = broker.presence.absent or broker.presence.isolated
-        return not hidden and not broker.role.is_slave and not self._may_be_acted_for()
+        return not self._away and not self._broker.role.is_slave and not self._may_be_acted_for()
+
+    @property
+    def _away(self) -> bool:
+        """Whether the broker was away and is not online again."""
+        return self._broker.presence.absent or self._broker.presence.isolated
 
     @property
     def reason(self) -> str:
@@ -282,7 +285,7 @@ class RoleServices:
         broker = self._broker
         if self.may_store:
             return await broker.own_log.put(messages)
-        if not (broker.presence.absent or broker.presence.isolated) and acts(self.situation()).run:
+        if not self._away and acts(self.situation()).run:
             return await self._escape().redeliver(messages, self.acting_since_ms)
         return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
 
