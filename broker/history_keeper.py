@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from understudy.broker.log_history import LogHistory
+from understudy.broker.log_history import LogHistory, Parting
 from understudy.broker.merge import Limit, StampedOffset, unlimited
 from understudy.broker.persistence import Persistence
 from understudy.broker.replicated.rows import ReplicatedTables
@@ -76,6 +76,10 @@ class HistoryKeeper:
         parting = self.value.parting(theirs)
         if parting is not None and parting.at < math.inf:
             await self._cut(why, lambda table: self.limit(table, parting.at))
+
+    def goes_beyond(self, parting: Parting | None) -> bool:
+        """Return whether this log holds something behind the place where another one parts from it."""
+        return parting is not None and parting.at < self._store.max_physical_offset
 
     async def adopt(self, theirs: LogHistory) -> None:
         """Take over the history of the master whose log this one was seen to continue; progress is durable first."""

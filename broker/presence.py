@@ -5,6 +5,7 @@ What follows from that is decided in :mod:`understudy.broker.absence`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from understudy.broker import absence
@@ -30,6 +31,7 @@ class Presence:
 
     Attributes:
         state: what is known.
+        parted: this slave has messages that its master lost, and does not act.
         readable_until_ms: wall time; who reads later waits until the broker is online (one number, for pulls ask it).
         on_decide: called when a decision about the role may have changed.
         on_register: called when name servers must be told anew, or may be told again.
@@ -40,7 +42,8 @@ class Presence:
         self._options = options
         self._identity = identity
         self.state = absence.State(identity.broker_id, identity.address, self.now())
-        self.readable_until_ms = self.state.readable_until_ms(self.limits)
+        self.parted = False
+        self.readable_until_ms = self._readable_until_ms()
         self.on_decide: list[Callable[[], None]] = []
         self.on_register: list[Callable[[], None]] = []
 
@@ -90,6 +93,14 @@ class Presence:
         """Take the answer of a name server; see :class:`~understudy.broker.absence.Contact`."""
         self._take(Contact(found, before))
 
+    def part(self, parted: bool) -> None:
+        """Let readers wait, or no longer: what offsets of the group mean is not what this slave's log holds."""
+        self.parted = parted
+        self.readable_until_ms = self._readable_until_ms()
+
+    def _readable_until_ms(self) -> float:
+        return -math.inf if self.parted else self.state.readable_until_ms(self.limits)
+
     def online(self) -> None:
         """Let the broker be found: pre-online is done."""
         self._take(Online())
@@ -103,7 +114,7 @@ class Presence:
 
     def _take(self, event: Event) -> None:
         self.state, actions = absence.step(self.state, event, self.now(), self.limits)
-        self.readable_until_ms = self.state.readable_until_ms(self.limits)
+        self.readable_until_ms = self._readable_until_ms()
         for action in actions:
             if isinstance(action, Isolated):
                 log.warning("isolated", broker=self._identity.canonical_name, why=action.cause)

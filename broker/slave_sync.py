@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import trio
+
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.identity import Identity
 from understudy.broker.log_history import history_of
@@ -60,7 +62,9 @@ class SlaveSync:
         synced: every table was copied at least once, in this life of the broker or a former one: without that, a slave
             cannot act.
         synced_ms: wall time of the last complete copy in milliseconds, 0 before.
+        parted: this slave has messages that its master does not have, and cannot copy it.
         on_synced: called when :attr:`synced` becomes true.
+        on_parted: called when :attr:`parted` has changed.
     """
 
     def __init__(
@@ -83,18 +87,27 @@ class SlaveSync:
         self._source: Source | None = None
         self._copyings: dict[str, Copying] = {}
         self._changed = Signal()
+        self._asking: trio.CancelScope | None = None
         self._hint = ""
         self._tables_due = self._looking_since = 0.0
         self._pause = PROGRESS_PERIOD_MS / 1000
         self._failing = ""
         self.synced = False
         self.synced_ms = 0
+        self.parted = False
+        self.on_parted: list[Callable[[], None]] = []
         self.on_synced: list[Callable[[], None]] = []
         replication.master_changed.append(self.look)
 
     def look(self) -> None:
-        """Look soon whether another replica is to be followed."""
+        """Look soon whether another replica is to be followed; a question to the former one is given up at once.
+
+        Its host may have died without a word: until such a question times out nothing would be learned from anybody.
+        """
         self._changed.set()
+        source, asking = self._source, self._asking
+        if asking is not None and source is not None and self._wanted() != (source.address, source.leads):
+            asking.cancel()
 
     async def run(self) -> None:
         """Copy until cancelled; asleep while there is no source."""
@@ -188,14 +201,24 @@ class SlaveSync:
             SyncError: a slave's log parts from ours: nothing of it is taken.
         """
         theirs, own = history_of(answer.ext), self._history.value
-        if theirs == own or not theirs.lives:
+        if not theirs.lives:
+            return
+        if theirs == own:
+            self._part(False)
             return
         parting = own.parting(theirs)
+        self._part(source.leads and self._history.goes_beyond(parting))
         if not source.leads and parting is not None and parting.own_goes_on:
             raise SyncError(f"its log is another one than ours from byte {parting.at:.0f} on")
         await self._history.cut_by(theirs, f"{source.address} never had it or has lost it")
         if source.leads and source.continues():
             await self._history.adopt(theirs)
+
+    def _part(self, parted: bool) -> None:
+        if parted != self.parted:
+            self.parted = parted
+            for callback in self.on_parted:
+                callback()
 
     def _heed_hint(self, answer: Answer) -> None:
         hint = answer.ext.get(TABLES)
@@ -204,7 +227,12 @@ class SlaveSync:
             self._tables_due = 0.0
 
     async def _ask(self, source: Source, code: RequestCode, ext: dict[str, str]) -> Answer:
-        answer = await self._client.invoke(source.address, request(code, ext or None), QUESTION_TIMEOUT_MS)
+        answer = None
+        with trio.CancelScope() as self._asking:
+            answer = await self._client.invoke(source.address, request(code, ext or None), QUESTION_TIMEOUT_MS)
+        self._asking = None
+        if answer is None:
+            raise SyncError("another replica is to be followed")
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError(f"{code.name}: code {answer.code}, {answer.remark}")
         if self._wanted() != (source.address, source.leads):

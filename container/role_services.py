@@ -91,6 +91,7 @@ class RoleServices:
                 replication.master_changed,
                 replication.slaves_changed,
                 broker.slave_sync.on_synced,
+                broker.slave_sync.on_parted,
             ):
                 listeners.append(self._look)
                 stack.callback(listeners.remove, self._look)
@@ -191,6 +192,10 @@ class RoleServices:
             self.acting_since_ms = self._clock.wall_ms()
             self._topics_missing = bool(self._log_topics.missing())
             situation = self.situation()
+        parted = broker.slave_sync.parted and not acting
+        if parted != broker.presence.parted:
+            broker.presence.part(parted)
+            broker.hold.wake_all()
         self.decisions = decided = services(situation)
         return decided
 

@@ -62,6 +62,22 @@ def test_the_next_slave_to_act_knows_what_the_first_one_was_told_and_has_deliver
     run(scenario)
 
 
+def test_a_slave_that_asks_a_silent_master_learns_from_the_one_that_acts_at_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            first, second = ring.broker("g0", 1), ring.broker("g0", 2)
+            await ring.commit(ring.broker("g0", 0), 10)
+            await trio.sleep(4)
+            # given a machine that dies without a word: questions to it take three seconds each
+            await ring.cluster.kill("c1", power=True)
+            await acts(first)
+            await ring.commit(first, 40)
+            # then the other slave does not wait for its answer
+            assert await until(lambda: at(second) == 40, 5) < 0.7
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("how", ["pause", "suspend", "kill"])
 def test_a_slave_that_comes_back_takes_over_from_the_one_that_acted_meanwhile(how: str) -> None:
     async def scenario(source: random.Random) -> None:
