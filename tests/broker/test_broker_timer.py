@@ -328,7 +328,6 @@ async def crashes_while_messages_wait(source: random.Random) -> tuple[set[int], 
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.covers("R18")
 def test_every_acknowledged_timer_message_arrives_and_none_early(seed: int) -> None:
     acknowledged, arrived = run_seed(crashes_while_messages_wait, seed)
     assert len(acknowledged) >= MESSAGES // 2

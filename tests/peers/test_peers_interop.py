@@ -44,6 +44,8 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "retry_dlq": (),
     "retry_default": (),
     "delay_level": (),
+    "timer": ("SC-05",),
+    "timer_recall": ("SC-05",),
     "tx_commit": ("TX-01", "CT-21"),
     "tx_rollback": ("TX-01",),
     "tx_check_commit": ("TX-03", "TX-12"),

@@ -49,7 +49,6 @@ def content(files: TimerFiles, second: int) -> list[int]:
     return [] if slot is None else [unit.physical for _, unit in files.chain(slot.last)][::-1]
 
 
-@pytest.mark.covers("R18")
 def test_what_a_java_broker_left_is_read_unit_by_unit(tmp_path: Path) -> None:
     # Given the timer files of a Java broker, among them a unit that rolls and one that takes back
     golden = manifest("delayed")["timer"]

@@ -1,0 +1,93 @@
+"""The real Java broker goes on with a timer of ours: it delivers what waits, once, and what was taken back never."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import trio
+from peer_processes import JAVA, running, server
+from test_peers_java_opens_store import Connection, configuration, pull_all, split
+
+from understudy.broker.config import BrokerOptions, Machine
+from understudy.container.hosted import host_broker
+from understudy.format.record import decode_record
+from understudy.remoting.client import open_client
+from understudy.remoting.command import request
+from understudy.runtime.world import real_world
+from understudy.testkit.port_blocks import PortBlocks
+
+TOPIC = "Later"
+SOON, WAITING = 6, 40
+LONGEST_WAIT_S = 60
+
+
+async def write(folder: Path, port: int, killed: bool) -> None:
+    """Have a broker of ours deliver some timer messages, and leave others waiting, one of them taken back."""
+    keys = dict(line.split("=", 1) for line in configuration(folder, port).split() if not line.startswith("namesrv"))
+    keys |= {"timerWheelEnable": "true", "recallMessageEnable": "true"}
+    options, _ = BrokerOptions.from_properties(keys, machine=Machine("vm", "127.0.0.1", str(folder)))
+    async with trio.open_nursery() as nursery, open_client(real_world()) as client:
+        broker = await nursery.start(host_broker, real_world(), options)
+
+        async def send(name: str, seconds: int) -> str:
+            text = f"UNIQ_KEY\x01{name}\x02TIMER_DELAY_SEC\x01{seconds}\x02"
+            header = {"a": "pg", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": text}
+            answer = await client.invoke(broker.identity.address, request(310, header, name.encode()), 5_000)
+            assert answer.code == 0, answer.remark
+            return (answer.ext or {})["recallHandle"]
+
+        for number in range(SOON):
+            await send(f"soon {number}", 1)
+        for number in range(WAITING):
+            await send(f"waiting {number}", 20 + number % 5)
+        gone = await send("gone", 22)
+        answer = await client.invoke(
+            broker.identity.address, request(370, {"topic": TOPIC, "recallHandle": gone}), 5_000
+        )
+        assert answer.code == 0, answer.remark
+        await trio.sleep(4)
+        if killed:
+            shutil.copytree(folder, folder.with_name("left"))  # the files as a killed process leaves them
+        nursery.cancel_scope.cancel()
+    if killed:
+        shutil.rmtree(folder)
+        folder.with_name("left").rename(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+@pytest.mark.covers("SC-05")
+def test_a_java_broker_delivers_what_waits_in_our_timer(
+    killed: bool, java_home: Path, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    # Given a store in which our timer has delivered some messages, and holds others
+    folder, port = tmp_path / "store", port_blocks.take()
+    trio.run(write, folder, port, killed)
+    sent_s = time.time()
+    text = configuration(folder, port).replace("timerWheelEnable=false", "timerWheelEnable=true")
+    assert json.loads((folder / "config" / "topics.json").read_text())["topicConfigTable"][TOPIC]
+
+    # When the real broker starts on it, and their seconds come
+    with running(server(JAVA, "broker", "broker", tmp_path / "java", text)):
+        connection = Connection(port)
+        try:
+            found: Counter[str] = Counter()
+            while time.time() < sent_s + LONGEST_WAIT_S and len(found) < SOON + WAITING:
+                time.sleep(0.5)
+                records = [decode_record(each) for each in split(pull_all(connection, TOPIC, 0))]
+                found = Counter(record.body.decode() for record in records)
+            time.sleep(2)
+            records = [decode_record(each) for each in split(pull_all(connection, TOPIC, 0))]
+            found = Counter(record.body.decode() for record in records)
+        finally:
+            connection.close()
+
+    # Then every message came once, and the one that was taken back did not
+    expected = Counter(f"soon {number}" for number in range(SOON))
+    expected += Counter(f"waiting {number}" for number in range(WAITING))
+    assert found == expected
