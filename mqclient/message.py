@@ -70,6 +70,7 @@ def message(
     flag: int = 0,
     delay_level: int = 0,
     deliver_at_ms: int | None = None,
+    delay_ms: int | None = None,
     wait_stored: bool = True,
 ) -> Message:
     """Make a message.
@@ -83,6 +84,7 @@ def message(
         flag: 32 bits for the application's use.
         delay_level: 1-based level of the broker's ``messageDelayLevel``; 0 sends at once.
         deliver_at_ms: wall time, in milliseconds since 1970, before which it is not delivered.
+        delay_ms: the same, counted by the broker from the arrival of the message.
         wait_stored: wait for the disk and the replicas where the broker is set to do so.
     """
     all_properties = dict(properties or {})
@@ -95,6 +97,8 @@ def message(
         all_properties[DELAY] = str(delay_level)
     if deliver_at_ms is not None:
         all_properties[TIMER_DELIVER_MS] = str(deliver_at_ms)
+    if delay_ms is not None:
+        all_properties[TIMER_DELAY_MS] = str(delay_ms)
     all_properties[WAIT] = "true" if wait_stored else "false"
     return Message(topic, body, all_properties, flag)
 

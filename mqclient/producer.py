@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
+from understudy.format.recall_handle import decode_handle
 from understudy.format.record import FLAG_COMPRESSED, FLAG_TRANSACTION_PREPARED
 from understudy.format.unique_id import UniqueIds
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
@@ -151,6 +152,37 @@ class Producer:
             )
         except RemotingError as error:
             raise SendFailedError(f"message for {message.topic} not sent: {error}") from error
+
+    async def recall(self, topic: str, handle: str, *, timeout_ms: float | None = None) -> str:
+        """Take back a timer message before its time has come.
+
+        Args:
+            topic: where it would be delivered.
+            handle: from its :class:`~understudy.mqclient.sending.SendResult`.
+            timeout_ms: as for :meth:`send`.
+
+        Returns:
+            The id of the message. It is delivered all the same if its time comes before the broker has seen this.
+
+        Raises:
+            InvalidMessageError: it is no handle of a message of *topic*; nothing was asked.
+            RouteNotFoundError: no broker has the topic.
+            BrokerError: the broker refused, because recalls are switched off or the time has come.
+            SendFailedError: the broker that keeps the message was not reached.
+        """
+        try:
+            broker_name = decode_handle(handle, topic).broker_name
+        except ValueError as error:
+            raise InvalidMessageError(f"{error}; use the recall handle of a send result, with its topic") from None
+        await self.session.route(topic)
+        ext = {"producerGroup": self.group, "topic": topic, "recallHandle": handle, "bname": broker_name}
+        limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
+        command = request(RequestCode.RECALL_MESSAGE, ext)
+        try:
+            answer = await self._invoke(MessageQueue(topic, broker_name, 0), command, limit_ms)
+        except NotConnectedError as error:
+            raise SendFailedError(f"message of {topic} not taken back: {error}") from error
+        return (answer.ext or {}).get("msgId") or ""
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of *topic* to which messages can be sent. Raises :class:`RouteNotFoundError`."""

@@ -14,11 +14,11 @@ from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.inner import InnerMessage, append
 from understudy.broker.replication import Replication
 from understudy.broker.timer import request
-from understudy.broker.timer.handle import Handle, decode_handle
 from understudy.broker.timer.rules import UNIQUE, delete_key
 from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.properties import format_properties
+from understudy.format.recall_handle import Handle, decode_handle
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -107,11 +107,9 @@ class RecallProcessor:
         if topic not in parts.topics.rows:
             raise self._refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
         try:
-            handle = decode_handle(optional(command, "recallHandle") or "")
+            handle = decode_handle(optional(command, "recallHandle") or "", topic)
         except ValueError as error:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
-        if handle.topic != topic:
-            raise self._refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != parts.identity.name:
             raise self._refused(ResponseCode.ILLEGAL_OPERATION, unavailable)
         if not 0 < handle.time_ms - now_ms < parts.timer_door.max_delay_seconds * 1000:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.timer.handle import Handle, encode_handle
 from understudy.format import json_dialect, names
 from understudy.format.properties import format_properties
+from understudy.format.recall_handle import Handle, encode_handle
 from understudy.remoting.frame import success_format
 
 _AT_ONCE = 128

@@ -131,14 +131,15 @@ class Timer:
             check: what it says.
             physical: in the second that it delivers next, what lies before this byte of the commit log is done.
         """
-        if self.delivers:
-            return
+        read = Read(self.floor(check.read_ms), physical)
+        if self.delivers or read < self.progress.read:
+            return  # a master that was away does not know yet what was delivered meanwhile
         progress, self._followed = self.progress, True
         before, self.master_enqueued = self.master_enqueued, min(check.queue_offset, check.master_queue_offset)
         if self.master_enqueued > before:
             self.look()
         progress.version = DataVersion(check.state_version, check.counter, check.timestamp)
-        self.move(Read(self.floor(check.read_ms), physical))
+        self.move(read)
 
     def _next_second(self) -> int:
         return self.progress.read.second_ms

@@ -12,10 +12,10 @@ import trio
 from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties
 from trio.testing import MockClock
 
-from understudy.broker.timer.handle import Handle, encode_handle
 from understudy.broker.timer.slot import BATCH
 from understudy.broker.timer.timer import Timer
 from understudy.format.names import TIMER_TOPIC
+from understudy.format.recall_handle import Handle, encode_handle
 from understudy.format.record import Record, decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request

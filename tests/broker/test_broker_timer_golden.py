@@ -11,13 +11,13 @@ from random import Random
 from typing import Any, cast
 
 import pytest
-import trio
 from broker_rig import NoNetwork, open_rig
 
 from understudy.format.names import TIMER_TOPIC
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.world import World
+from understudy.testkit.waiting import until
 
 STORES = Path(__file__).parents[1] / "data" / "store"
 WHOLE_ROUND_MS = 1_795_253_150_000
@@ -76,9 +76,8 @@ async def test_waiting_messages_of_a_java_broker_are_delivered(lost: str, tmp_pa
     for wall_ms in (WHOLE_ROUND_MS, LATER_MS, LAST_MS):
         clock.set(wall_ms)
         async with open_rig(str(folder), {**sizes, "brokerIP1": "127.0.0.1"}, world=world) as rig:
-            with trio.move_on_after(10):
-                while rig.broker.timer.behind or rig.broker.timer.behind_ms(clock.wall_ms()):
-                    await trio.sleep(0.02)
+            timer = rig.broker.timer
+            await until(lambda: not timer.behind and not timer.behind_ms(clock.wall_ms()), 10)  # noqa: B023
             records = [record for queue_id in (0, 1) for record in rig.stored("DelayTopic", queue_id)]
             found = Counter(record.body.decode() for record in records)
 

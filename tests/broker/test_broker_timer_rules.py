@@ -10,11 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from understudy.broker.timer import rules
-from understudy.broker.timer.handle import Handle, decode_handle, encode_handle
 from understudy.broker.timer.progress import Again, Read, TimerProgress, again
 from understudy.broker.timer.request import TimerRefusedError, is_congested, redirect
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.properties import format_properties
+from understudy.format.recall_handle import Handle, decode_handle, encode_handle
 from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_PREPARED, Record
 
 NOW_MS = 1_795_245_655_993

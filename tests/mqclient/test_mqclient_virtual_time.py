@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from understudy.mqclient import pulling
-from understudy.mqclient.errors import ClientError
+from understudy.mqclient.errors import BrokerError, ClientError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
@@ -118,3 +118,40 @@ def test_order_within_a_queue_survives_a_crash_of_the_broker(seed: int) -> None:
         assert number <= highest + 1, consumed
         highest = max(highest, number)
     assert highest == 29
+
+
+def test_timer_messages_come_in_their_second_and_can_be_taken_back() -> None:
+    got: dict[bytes, float] = {}
+
+    async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        got.update({each.body: trio.current_time() for each in batch})
+
+    async def kept(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "broker-a", "recallMessageEnable": "true"}])
+            servers, world = cluster.name_servers, cluster.client_world("writer")
+            options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+            async with (
+                open_producer(world, servers, "writers") as producer,
+                open_push_consumer(cluster.client_world("reader"), servers, "readers", {"T": "*"}, listen, options),
+            ):
+                # Given messages that wait, one of which is taken back
+                began = trio.current_time()
+                await producer.send(message("T", b"delay", delay_ms=5_000))
+                await producer.send(message("T", b"at", deliver_at_ms=world.clock.wall_ms() + 7_000))
+                gone = await producer.send(message("T", b"gone", delay_ms=6_000))
+                assert gone.recall_handle is not None
+                assert await producer.recall("T", gone.recall_handle) == gone.message_id
+                # When what is no handle of the topic is handed in, nothing is asked
+                for topic, handle in (("U", gone.recall_handle), ("T", "nonsense")):
+                    with pytest.raises(InvalidMessageError, match="recall handle"):
+                        await producer.recall(topic, handle)
+                await trio.sleep(20)
+                # Then the others came in their seconds
+                assert got.keys() == {b"delay", b"at"}
+                assert [0 <= got[body] - began - wait < 1.5 for body, wait in ((b"delay", 5), (b"at", 7))] == [True] * 2
+                with pytest.raises(BrokerError, match="timestamp invalid"):
+                    await producer.recall("T", gone.recall_handle)
+
+    run_seed(kept, 1)

@@ -13,6 +13,7 @@ import attrs
 _VERSION = "v1"
 _LONGEST = 4_096
 INVALID = "recall handle is invalid"
+OTHER_TOPIC = "recall failed, topic not match"
 
 
 @attrs.frozen
@@ -38,8 +39,16 @@ def encode_handle(handle: Handle) -> str:
     return base64.urlsafe_b64encode(text.encode("utf-8", "replace")).decode()
 
 
-def decode_handle(text: str) -> Handle:
-    """Read what :func:`encode_handle` returned. Raises ``ValueError`` with the reference's remark when it is none."""
+def decode_handle(text: str, topic: str | None = None) -> Handle:
+    """Read what :func:`encode_handle` returned.
+
+    Args:
+        text: the handle.
+        topic: what it must be for; ``None`` for any.
+
+    Raises:
+        ValueError: it is none, or one for another topic; the text is the reference's remark.
+    """
     if not text or len(text) > _LONGEST:
         raise ValueError(INVALID)
     try:
@@ -50,5 +59,7 @@ def decode_handle(text: str) -> Handle:
     if parts[0] != _VERSION or len(parts) < 5:
         raise ValueError(INVALID)
     time = parts[3]
+    if topic is not None and parts[1] != topic:
+        raise ValueError(OTHER_TOPIC)
     time_ms = int(time) if time.isascii() and time.isdigit() and len(time) < 19 else -1
     return Handle(parts[1], parts[2], time_ms, parts[4])
