@@ -149,10 +149,9 @@ _GROUPS: dict[str, str] = {
         fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval rmqAddressServerDomain rmqAddressServerSubGroup""",
     _JVM: "highSpeedMode isolateLogEnable messageStorePlugIn rocketmqHome useStaticSubscription",
     _CONTROLLER: """
-        allAckInSyncStateSet asyncLearner brokerElectionPriority checkSyncStateSetPeriod controllerAddr
-        controllerHeartBeatTimeoutMills fetchControllerAddrByDnsLookup haMaxTimeSlaveNotCatchup maxChecksumRange
-        maxSlaveResendLength replicasPerDiskPartition storePathBrokerIdentity storePathEpochFile
-        syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFromLastFile""",
+        brokerElectionPriority checkSyncStateSetPeriod controllerAddr controllerHeartBeatTimeoutMills
+        fetchControllerAddrByDnsLookup maxChecksumRange maxSlaveResendLength replicasPerDiskPartition
+        storePathBrokerIdentity syncBrokerMetadataPeriod syncControllerMetadataPeriod""",
     _ACTING: "cleanOfflineBrokerInterval",
     _FLUSH: "flushCommitLogTimed",
 }

@@ -8,7 +8,7 @@ import trio
 
 from understudy.format.names import retry_topic
 from understudy.mqclient.assigned import AssignedQueue, Batch
-from understudy.mqclient.errors import ClientError
+from understudy.mqclient.errors import ClientError, InvalidOptionError, RecordDamagedError
 from understudy.mqclient.heartbeat import MessageModel
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions
 from understudy.mqclient.locks import QueueLocks
@@ -26,6 +26,7 @@ from understudy.mqclient.producer import Producer, ProducerOptions
 from understudy.mqclient.session import Session
 from understudy.mqclient.statistics import ConsumeStatistics
 from understudy.remoting.codes import RequestCode
+from understudy.runtime.background import ShieldedTasks
 from understudy.runtime.log import get_logger
 
 log = get_logger("mqclient.consumption")
@@ -48,7 +49,7 @@ class Consumption:
         listener: Listener,
         options: PushConsumerOptions,
         offsets: OffsetStore,
-        nursery: trio.Nursery,
+        tasks: ShieldedTasks,
     ) -> None:
         self.statistics = ConsumeStatistics(session.world.clock)
         self._session = session
@@ -57,29 +58,44 @@ class Consumption:
         self._listener = listener
         self._options = options
         self._offsets = offsets
-        self._nursery = nursery
+        self._tasks = tasks
         self._producer: Producer | None = None
         self._together = trio.CapacityLimiter(options.consume_tasks)
 
     async def ask(self, messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
-        """Call the listener. Whatever it raises, and taking too long, is :attr:`ConsumeResult.LATER`."""
+        """Call the listener. To raise, to answer anything else and to take too long is :attr:`ConsumeResult.LATER`."""
         topic = messages[0].topic
         began = self._clock.monotonic()
-        returned: ConsumeResult | None = ConsumeResult.LATER
+        result = ConsumeResult.LATER
         with self._clock.move_on_after(self._options.consume_timeout_ms / 1000) as scope:
             try:
-                returned = await self._listener(messages, context)
+                result = _checked(await self._listener(messages, context))
             except Exception as error:
-                log.warning(
-                    "listener failed", group=self._group, queue=context.queue, first=messages[0].message_id,
-                    error=repr(error),
-                )  # fmt: skip
+                self._failed("listener failed", error, messages[0], context)
         if scope.cancelled_caught:
-            log.warning("listener took too long", group=self._group, queue=context.queue, first=messages[0].message_id)
-        result = ConsumeResult.SUCCESS if returned is None else returned
+            limit_ms = self._options.consume_timeout_ms
+            late = TimeoutError(f"the listener took longer than {limit_ms:g} ms and was cancelled")
+            self._failed("listener took too long", late, messages[0], context)
         took_ms = (self._clock.monotonic() - began) * 1000
         self.statistics.consumed(topic, len(messages), result is ConsumeResult.SUCCESS, took_ms)
         return result
+
+    def _failed(self, what: str, error: Exception, first: ReceivedMessage, context: ConsumeContext) -> None:
+        log.error(what, exc=error, group=self._group, queue=context.queue, first=first.message_id, error=repr(error))
+        if self._options.on_error is not None:
+            try:
+                self._options.on_error(error, first)
+            except Exception as again:
+                log.error("on_error failed", exc=again, group=self._group, error=repr(again))
+
+    async def _ask_for_good(self, messages: list[ReceivedMessage], context: ConsumeContext) -> ConsumeResult:
+        """Call the listener unless a message cannot be read and it does not want such."""
+        damaged = next((message for message in messages if message.damage), None)
+        if damaged is None or self._options.take_damaged:
+            return await self.ask(messages, context)
+        error = RecordDamagedError(f"{context.queue} at {damaged.queue_offset}: {damaged.damage}")
+        self._failed("message cannot be read", error, damaged, context)
+        return ConsumeResult.LATER
 
     # --- concurrent --------------------------------------------------------------------------------------------
 
@@ -94,7 +110,7 @@ class Consumption:
         assigned.busy += 1
         try:
             context = ConsumeContext(assigned.queue)
-            result = await self.ask(batch.messages, context)
+            result = await self._ask_for_good(batch.messages, context)
             assigned.last_consume_ms = self._clock.wall_ms()
             if assigned.released or batch.window is not assigned.window:
                 return
@@ -129,7 +145,7 @@ class Consumption:
                 message.reconsume_times += 1
                 left.append(message)
         if left:
-            self._nursery.start_soon(self._again, Batch(batch.assigned, batch.window, left))
+            self._tasks.start_soon(self._again, Batch(batch.assigned, batch.window, left))
         return done
 
     async def _again(self, batch: Batch) -> None:
@@ -184,7 +200,7 @@ class Consumption:
                     if assigned.dropped or self._lock_expired(assigned):
                         result = None
                     else:
-                        result = await self.ask(messages, context)
+                        result = await self._ask_for_good(messages, context)
                         assigned.last_consume_ms = self._clock.wall_ms()
                 if result is ConsumeResult.LATER and not assigned.released and await self._give_up(messages):
                     result = ConsumeResult.SUCCESS
@@ -210,6 +226,8 @@ class Consumption:
     async def _give_up(self, messages: Sequence[ReceivedMessage]) -> bool:
         """Move *messages* to the dead letter topic if they failed too often; return whether all of them went."""
         limit = self._options.max_reconsume_times
+        if messages[0].damage and not self._options.take_damaged:
+            return await self._to_dead_letters(messages[0])
         if limit < 0 or any(message.reconsume_times < limit for message in messages):
             return False
         for message in messages:
@@ -218,6 +236,14 @@ class Consumption:
             except ClientError as error:
                 log.warning("message not moved to the dead letter topic", id=message.message_id, why=error)
                 return False
+        return True
+
+    async def _to_dead_letters(self, message: ReceivedMessage) -> bool:
+        try:
+            await self.send_back(message, -1)
+        except ClientError as error:
+            log.warning("message not moved to the dead letter topic", id=message.queue_offset, why=error)
+            return False
         return True
 
     async def _send_to_retry_topic(self, message: ReceivedMessage, limit: int) -> None:
@@ -231,3 +257,15 @@ class Consumption:
         properties[MAX_RECONSUME_TIMES] = str(limit)
         properties[DELAY] = str(3 + message.reconsume_times)
         await self._producer.send(Message(retry_topic(self._group), message.body, properties, message.flag))
+
+
+def _checked(returned: object) -> ConsumeResult:
+    """Return what a listener's answer means. Raises :class:`InvalidOptionError` when it may not answer so."""
+    if returned is None:
+        return ConsumeResult.SUCCESS
+    if not isinstance(returned, ConsumeResult):
+        raise InvalidOptionError(
+            f"the listener returned {returned!r}: expected nothing, ConsumeResult.SUCCESS or ConsumeResult.LATER; the "
+            "messages are tried again later"
+        )
+    return returned

@@ -11,6 +11,10 @@ class InvalidMessageError(ClientError):
     """The message, topic or group breaks a rule of the protocol; nothing was sent."""
 
 
+class InvalidOptionError(ClientError, ValueError):
+    """An option, a listener or an argument cannot work; nothing was opened or sent."""
+
+
 class RouteNotFoundError(ClientError):
     """The name server knows no broker for the topic."""
 

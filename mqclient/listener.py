@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 
 import attrs
 
 from understudy.mqclient.allocation import AVERAGELY, Strategy
+from understudy.mqclient.errors import InvalidOptionError
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.options import at_least
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.window import WindowLimits
@@ -66,6 +70,10 @@ class PushConsumerOptions:
         lock_ms: how often the locks of ordered consumption are renewed.
         pull_retry_ms: pause after a failed pull.
         close_timeout_ms: how long leaving waits for listeners.
+        take_damaged: give the listener also messages whose bytes cannot be read, with the raw body and
+            :attr:`~understudy.mqclient.message.ReceivedMessage.damage`; otherwise they count as failed.
+        on_error: called with what went wrong and the first message of its batch: a listener that raised, answered
+            something else than it may, or took too long; a message that cannot be read. Must not wait.
         offset_folder: where a broadcasting consumer keeps its progress.
         session: see :class:`SessionOptions`. A broadcasting consumer needs a ``client_id`` of its own that stays the
             same, for its file is found by it.
@@ -76,17 +84,47 @@ class PushConsumerOptions:
     consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
     consume_timestamp_ms: int = 0
     strategy: Strategy = AVERAGELY
-    consume_tasks: int = 20
-    consume_batch: int = 1
-    consume_timeout_ms: float = 15 * 60_000
-    pull_batch: int = 32
+    consume_tasks: int = attrs.field(default=20, validator=at_least(1))
+    consume_batch: int = attrs.field(default=1, validator=at_least(1))
+    consume_timeout_ms: float = attrs.field(default=15 * 60_000, validator=at_least(1))
+    pull_batch: int = attrs.field(default=32, validator=at_least(1))
     limits: WindowLimits = attrs.field(factory=WindowLimits)
-    hold_ms: int = 15_000
-    max_reconsume_times: int = -1
-    persist_ms: float = 5_000
-    rebalance_ms: float = 20_000
-    lock_ms: float = 20_000
-    pull_retry_ms: float = 3_000
-    close_timeout_ms: float = 5_000
+    hold_ms: int = attrs.field(default=15_000, validator=at_least(0))
+    max_reconsume_times: int = attrs.field(default=-1, validator=at_least(-1))
+    persist_ms: float = attrs.field(default=5_000, validator=at_least(1))
+    rebalance_ms: float = attrs.field(default=20_000, validator=at_least(1))
+    lock_ms: float = attrs.field(default=20_000, validator=at_least(1))
+    pull_retry_ms: float = attrs.field(default=3_000, validator=at_least(1))
+    close_timeout_ms: float = attrs.field(default=5_000, validator=at_least(0))
+    take_damaged: bool = False
+    on_error: Callable[[Exception, ReceivedMessage], None] | None = None
     offset_folder: str = "rocketmq_offsets"
     session: SessionOptions = attrs.field(factory=SessionOptions)
+
+
+def check_listener(listener: object) -> None:
+    """Refuse a listener that could not be called as consumers call it.
+
+    Raises:
+        InvalidOptionError: it is no ``async`` function, or does not take two arguments.
+    """
+    call = (
+        listener
+        if inspect.isroutine(listener) or isinstance(listener, functools.partial)
+        else (
+            getattr(listener, "__call__", None)  # noqa: B004  # its signature is wanted, not whether it is there
+        )
+    )
+    if inspect.isclass(listener):
+        raise InvalidOptionError(f"the listener {listener!r} is a class, and no async function: make an object of it")
+    if call is None:
+        raise InvalidOptionError(f"the listener is {listener!r}, which cannot be called")
+    target = call.func if isinstance(call, functools.partial) else call
+    if not inspect.iscoroutinefunction(target):
+        raise InvalidOptionError(f"the listener {listener!r} is no async function: write `async def` before it")
+    try:
+        inspect.signature(call).bind((), None)
+    except TypeError:
+        raise InvalidOptionError(f"the listener {listener!r} must take two arguments: messages and context") from None
+    except ValueError:  # a signature that cannot be had: the first call will tell
+        return

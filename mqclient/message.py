@@ -125,6 +125,7 @@ class ReceivedMessage(msgspec.Struct):
         body_crc: CRC-32 of the stored body without the sign bit.
         stored_bytes: length of the whole record.
         stored_topic: topic under which the broker stored it.
+        damage: why the record cannot be read, and :attr:`body` is what was stored as it was; empty for a good one.
     """
 
     topic: str
@@ -145,6 +146,7 @@ class ReceivedMessage(msgspec.Struct):
     body_crc: int
     stored_bytes: int
     stored_topic: str
+    damage: str = ""
 
     @property
     def tags(self) -> str | None:
@@ -161,8 +163,8 @@ class ReceivedMessage(msgspec.Struct):
 
     @property
     def message_id(self) -> str:
-        """The sender's unique id, or the offset id when the sender gave none."""
-        return self.properties.get(UNIQUE_KEY) or self.offset_message_id
+        """The sender's unique id, or the offset id when the sender gave none; empty when neither can be read."""
+        return self.properties.get(UNIQUE_KEY) or (self.offset_message_id if self.store_host else "")
 
     @property
     def queue(self) -> MessageQueue:

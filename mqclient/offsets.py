@@ -95,6 +95,15 @@ class BrokerOffsets(_InMemory):
         return int((answer.ext or {})["offset"])
 
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        # Side by side for each broker: one that does not answer must not hold up what others would take.
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        async with trio.open_nursery() as nursery:
+            for mine in by_broker.values():
+                nursery.start_soon(self._persist_one_after_the_other, mine)
+
+    async def _persist_one_after_the_other(self, queues: Iterable[MessageQueue]) -> None:
         for queue in queues:
             offset = self._offsets.get(queue)
             if offset is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-import trio
-
 from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
 from understudy.format.recall_handle import decode_handle
 from understudy.format.record import FLAG_COMPRESSED, FLAG_TRANSACTION_PREPARED
@@ -15,6 +13,7 @@ from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.errors import (
     BrokerError,
     InvalidMessageError,
+    InvalidOptionError,
     NotConnectedError,
     RouteNotFoundError,
     SendFailedError,
@@ -34,6 +33,7 @@ from understudy.mqclient.session import Session, accepted, bare_errors, open_ses
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.background import open_shielded
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
@@ -90,10 +90,12 @@ class Producer:
             message: what to send; gets its unique id unless it has one.
             queue: where to; without it a queue is chosen and other brokers are tried when one fails.
             select: chooses the queue from all queues of the topic; no other broker is tried.
-            timeout_ms: longest time for all attempts; :attr:`ProducerOptions.send_timeout_ms` when ``None``.
+            timeout_ms: longest time for everything, looking for the topic's brokers included;
+                :attr:`ProducerOptions.send_timeout_ms` when ``None``.
 
         Raises:
             InvalidMessageError: the message breaks a rule; nothing was sent.
+            InvalidOptionError: *queue* is not of the message's topic, or *select* is given, too.
             RouteNotFoundError: no broker has the topic and none would create it.
             BrokerError: the broker refused it for a reason that others share.
             SendFailedError: no broker took it in time.
@@ -206,6 +208,7 @@ class Producer:
                 raise InvalidMessageError("messages of a batch can neither be delayed nor go to a retry topic")
             if message.properties.get(WAIT, "true") != first.properties.get(WAIT, "true"):
                 raise InvalidMessageError("messages of a batch must agree on waiting for disk and replicas")
+            _check_body(message.body)
             if not message.body:
                 raise InvalidMessageError("a message needs a body of at least one byte")
         return first
@@ -213,6 +216,7 @@ class Producer:
     def _prepare(self, message: Message) -> tuple[dict[str, str], bytes]:
         check_topic(message.topic)
         body = message.body
+        _check_body(body)
         if not body:
             raise InvalidMessageError("a message needs a body of at least one byte")
         if len(body) > self.options.max_message_bytes:
@@ -256,6 +260,9 @@ class Producer:
     async def _target(
         self, message: Message, queue: MessageQueue | None, select: Select | None, last_broker: str | None
     ) -> MessageQueue:
+        if queue is not None and (select is not None or queue.topic != message.topic):
+            why = "and select= at once" if select is not None else f"of topic {queue.topic}"
+            raise InvalidOptionError(f"the message for topic {message.topic} is sent with queue= {why}; leave one out")
         queues = await self.queues(message.topic)
         if queue is not None:
             return queue
@@ -282,6 +289,21 @@ class Producer:
     ) -> _Stored:
         """Try brokers until one has stored the message, at most so often and so long as the options say."""
         limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
+        with self._clock.move_on_after(limit_ms / 1000) as scope:
+            return await self._send_in_time(message, code, ext, body, queue, select, limit_ms)
+        assert scope.cancelled_caught
+        raise SendFailedError(f"message for {message.topic} not sent: no answer within {limit_ms:g} ms")
+
+    async def _send_in_time(
+        self,
+        message: Message,
+        code: RequestCode,
+        ext: dict[str, str],
+        body: bytes,
+        queue: MessageQueue | None,
+        select: Select | None,
+        limit_ms: float,
+    ) -> _Stored:
         begin = self._clock.monotonic()
         attempts = 1 if queue is not None or select is not None else self.options.attempts
         last_broker: str | None = None
@@ -294,6 +316,9 @@ class Producer:
             target = await self._target(message, queue, select, last_broker)
             last_broker = target.broker_name
             started = self._clock.monotonic()
+            left_ms = limit_ms - (started - begin) * 1000
+            if attempt + 1 < attempts and self._has_others(target):
+                left_ms /= attempts - attempt  # one that does not answer must leave some for the others
             try:
                 answer = await self._invoke(target, self._command(code, ext, body, target), left_ms)
             except NotConnectedError as error:
@@ -322,6 +347,10 @@ class Producer:
         why = last_error or f"no time left of {limit_ms:g} ms"
         raise SendFailedError(f"message for {message.topic} not sent: {why}") from last_error
 
+    def _has_others(self, target: MessageQueue) -> bool:
+        route = self.session.known_route(target.topic)
+        return route is not None and any(each.broker_name != target.broker_name for each in route.write_queues)
+
     async def _invoke(self, target: MessageQueue, command: Command, timeout_ms: float) -> Command:
         address = self.session.master_address(target.broker_name)
         try:
@@ -329,6 +358,11 @@ class Producer:
         except RemotingError as error:
             raise NotConnectedError(str(error)) from error
         return accepted(answer, address, STATUS)
+
+
+def _check_body(body: object) -> None:
+    if not isinstance(body, (bytes, bytearray, memoryview)):
+        raise InvalidMessageError(f"the body is a {type(body).__name__}, bytes are expected: encode it")
 
 
 def _result(stored: _Stored, message_id: str) -> SendResult:
@@ -361,21 +395,20 @@ async def open_producer(
     """
     chosen = options or ProducerOptions()
     with bare_errors():
-        async with open_session(world, name_servers, chosen.session) as session, trio.open_nursery() as nursery:
+        async with open_session(world, name_servers, chosen.session) as session, open_shielded() as tasks:
             producer = Producer(session, group, chosen)
             session.producer_groups.add(group)
             greeter = _Greeter(session)
             session.on_route_change.append(greeter.route_changed)
-            nursery.start_soon(greeter.run)
-            nursery.start_soon(session.refresh_routes)
-            nursery.start_soon(session.keep_alive)
+            tasks.start_soon(greeter.run)
+            tasks.start_soon(session.refresh_routes)
+            tasks.start_soon(session.keep_alive)
             try:
                 yield producer
             finally:
                 with world.clock.move_on_after(2) as scope:
                     scope.shield = True
                     await session.sign_off(producer_group=group)
-                nursery.cancel_scope.cancel()
 
 
 class _Greeter:

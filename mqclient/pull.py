@@ -96,7 +96,8 @@ async def pull(session: Session, address: str, wanted: PullRequest) -> PullResul
     Raises:
         BrokerError: the broker refused (no permission, unknown group, ...).
         NotConnectedError: no answer.
-        RecordDamagedError: a record of the answer failed its checks.
+        RecordDamagedError: the answer cannot be cut into records. One that can, but not be read, is a message with
+            ``damage``.
     """
     flags = 0
     if wanted.commit_offset is not None:
@@ -130,9 +131,13 @@ async def pull(session: Session, address: str, wanted: PullRequest) -> PullResul
     header = answer.ext or {}
     messages: list[ReceivedMessage] = []
     if answer.code == ResponseCode.SUCCESS:
-        messages = decode_records(answer.body, wanted.queue.broker_name)
+        messages = decode_records(answer.body, wanted.queue.broker_name, keep_damaged=True)
+        for message in messages:
+            if message.damage and not message.stored_topic:  # not even that can be read
+                message.topic = message.stored_topic = wanted.queue.topic
         if wanted.subscription.tags:
-            messages = [message for message in messages if wanted.subscription.accepts(message.tags)]
+            accepts = wanted.subscription.accepts
+            messages = [message for message in messages if message.damage or accepts(message.tags)]
     return PullResult(
         _STATUS[ResponseCode(answer.code)],
         int(header.get("nextBeginOffset") or wanted.offset),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,7 @@ from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.offsets import BrokerOffsets
+from understudy.mqclient.options import at_least
 from understudy.mqclient.pull import (
     PullRequest,
     PullResult,
@@ -29,6 +31,7 @@ from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, SessionOptions, bare_errors, open_session
 from understudy.mqclient.subscription import Subscription, subscription
 from understudy.remoting.codes import ResponseCode
+from understudy.runtime.background import ShieldedTasks, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
@@ -47,7 +50,8 @@ class PullConsumerOptions:
         pull_batch: most messages of one pull.
         ahead: answers that wait for ``poll``, all queues together.
         hold_ms: how long a broker keeps a pull when there is nothing.
-        auto_commit: store the progress of what ``poll`` returned every *commit_ms*, and on leaving.
+        auto_commit: what a ``poll`` returned counts as consumed with the next ``poll``, and with leaving the block
+            without an exception; that progress is stored every *commit_ms*, and on leaving.
         commit_ms: see *auto_commit*.
         rebalance_ms: how often queues are compared although nothing happened.
         pull_retry_ms: pause after a failed pull.
@@ -57,13 +61,13 @@ class PullConsumerOptions:
     consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
     consume_timestamp_ms: int = 0
     strategy: Strategy = AVERAGELY
-    pull_batch: int = 32
-    ahead: int = 8
-    hold_ms: int = 15_000
+    pull_batch: int = attrs.field(default=32, validator=at_least(1))
+    ahead: int = attrs.field(default=8, validator=at_least(1))
+    hold_ms: int = attrs.field(default=15_000, validator=at_least(0))
     auto_commit: bool = True
-    commit_ms: float = 5_000
-    rebalance_ms: float = 20_000
-    pull_retry_ms: float = 3_000
+    commit_ms: float = attrs.field(default=5_000, validator=at_least(1))
+    rebalance_ms: float = attrs.field(default=20_000, validator=at_least(1))
+    pull_retry_ms: float = attrs.field(default=3_000, validator=at_least(1))
     session: SessionOptions = attrs.field(factory=SessionOptions)
 
 
@@ -92,7 +96,7 @@ class PullConsumer:
         membership: this consumer's place in its group.
     """
 
-    def __init__(self, session: Session, group: str, options: PullConsumerOptions, nursery: trio.Nursery) -> None:
+    def __init__(self, session: Session, group: str, options: PullConsumerOptions, tasks: ShieldedTasks) -> None:
         self.session = session
         self.group = group
         self.options = options
@@ -102,8 +106,9 @@ class PullConsumer:
         )  # fmt: skip
         self.offsets = BrokerOffsets(session, group)
         self._clock = session.world.clock
-        self._nursery = nursery
+        self._tasks = tasks
         self._readers: dict[MessageQueue, _Reader] = {}
+        self._returned: dict[MessageQueue, int] = {}  # by the last poll: whoever asked may still be at it
         self._paused: set[MessageQueue] = set()
         self._expressions: dict[str, Subscription] = {}
         self._resumed = Signal()
@@ -130,7 +135,7 @@ class PullConsumer:
         self._expressions.update(self.membership.subscriptions)
         await self.membership.join()
         if start:
-            self._nursery.start_soon(self.membership.run, lambda: list(self._readers), self._revoke, self._take)
+            self._tasks.start_soon(self.membership.run, lambda: list(self._readers), self._revoke, self._take)
         else:
             self.membership.rebalance_soon()
 
@@ -159,12 +164,13 @@ class PullConsumer:
 
     async def _take(self, queue: MessageQueue, start: int | None = None) -> None:
         reader = self._readers[queue] = _Reader(queue, start=start)
-        self._nursery.start_soon(self._read, reader)
+        self._tasks.start_soon(self._read, reader)
 
     async def _revoke(self, queue: MessageQueue) -> None:
         reader = self._readers.pop(queue, None)
         if reader is not None:
             reader.scope.cancel()
+            self._returned.pop(queue, None)
             if self.options.auto_commit:
                 await self.offsets.persist([queue])
             self.offsets.forget(queue)
@@ -174,18 +180,31 @@ class PullConsumer:
     async def poll(self, timeout_ms: float = 5_000) -> list[ReceivedMessage]:
         """Return the next messages of one queue, none after *timeout_ms* milliseconds.
 
-        With ``auto_commit`` the messages count as consumed once they were returned.
+        With ``auto_commit`` what the poll before returned counts as consumed now. A message whose bytes cannot be read
+        has :attr:`~understudy.mqclient.message.ReceivedMessage.damage` and its raw body.
         """
+        self._count_returned()
         with self._clock.move_on_after(timeout_ms / 1000):
             while True:
                 answer = await self._answers.receive()
                 queue = answer.reader.queue
                 if self._readers.get(queue) is not answer.reader:
                     continue  # given back or moved by seek since it was pulled
-                self.offsets.update(queue, answer.next_offset)
                 if answer.messages:
+                    self._returned[queue] = answer.next_offset
                     return answer.messages
+                self.offsets.update(queue, answer.next_offset)
         return []
+
+    def __aiter__(self) -> _OneByOne:
+        """Return the messages of all queues one after the other, for ever; as many :meth:`poll` as are needed."""
+        return _OneByOne(self)
+
+    def _count_returned(self) -> None:
+        returned, self._returned = self._returned, {}
+        for queue, offset in returned.items():
+            if queue in self._readers:
+                self.offsets.update(queue, offset)
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read *queue* from *offset* on; what was pulled ahead is dropped. Raises :class:`InvalidMessageError`."""
@@ -193,6 +212,7 @@ class PullConsumer:
         if reader is None:
             raise InvalidMessageError(f"{queue} is not read by this consumer; assign or subscribe first")
         reader.scope.cancel()
+        self._returned.pop(queue, None)
         self.offsets.update(queue, offset)
         await self._take(queue, offset)
 
@@ -206,7 +226,8 @@ class PullConsumer:
         self._resumed.set()
 
     async def commit(self) -> None:
-        """Store the progress of what ``poll`` returned so far."""
+        """Store the progress of everything that ``poll`` returned so far."""
+        self._count_returned()
         await self.offsets.persist(list(self._readers))
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -281,15 +302,38 @@ class PullConsumer:
         """Store the progress every now and then."""
         while True:
             await self._clock.sleep(self.options.commit_ms / 1000)
-            await self.commit()
+            await self.offsets.persist(list(self._readers))
 
-    async def close(self) -> None:
-        """Stop reading, store the progress and sign off."""
+    async def close(self, *, consumed: bool = True) -> None:
+        """Stop reading, store the progress and sign off.
+
+        Args:
+            consumed: what the last poll returned counts as consumed.
+        """
+        if not consumed:
+            self._returned.clear()
+        self._count_returned()
         for reader in self._readers.values():
             reader.scope.cancel()
         if self.options.auto_commit:
-            await self.commit()
+            await self.offsets.persist(list(self._readers))
         await self.session.sign_off(consumer_group=self.group)
+
+
+class _OneByOne:
+    """The messages of a consumer, each by itself."""
+
+    def __init__(self, consumer: PullConsumer) -> None:
+        self._consumer = consumer
+        self._polled: deque[ReceivedMessage] = deque()
+
+    def __aiter__(self) -> _OneByOne:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        while not self._polled:
+            self._polled.extend(await self._consumer.poll())
+        return self._polled.popleft()
 
 
 @asynccontextmanager
@@ -297,6 +341,8 @@ async def open_pull_consumer(
     world: World, name_servers: str | Sequence[str], group: str, options: PullConsumerOptions | None = None
 ) -> AsyncIterator[PullConsumer]:
     """Open a consumer for ``subscribe`` or ``assign``; leaving the block stores its progress and signs it off.
+
+    What the last ``poll`` returned counts as consumed unless the block is left by an exception or cancelled.
 
     Args:
         world: clock, network, disk and randomness.
@@ -306,16 +352,17 @@ async def open_pull_consumer(
     """
     chosen = options or PullConsumerOptions()
     with bare_errors():
-        async with open_session(world, name_servers, chosen.session) as session, trio.open_nursery() as nursery:
-            consumer = PullConsumer(session, group, chosen, nursery)
-            nursery.start_soon(session.refresh_routes)
-            nursery.start_soon(session.keep_alive)
+        async with open_session(world, name_servers, chosen.session) as session, open_shielded() as tasks:
+            consumer = PullConsumer(session, group, chosen, tasks)
+            tasks.start_soon(session.refresh_routes)
+            tasks.start_soon(session.keep_alive)
             if chosen.auto_commit:
-                nursery.start_soon(consumer.commit_for_ever)
+                tasks.start_soon(consumer.commit_for_ever)
+            consumed = False
             try:
                 yield consumer
+                consumed = True
             finally:
                 with world.clock.move_on_after(4) as scope:
                     scope.shield = True
-                    await consumer.close()
-                nursery.cancel_scope.cancel()
+                    await consumer.close(consumed=consumed)

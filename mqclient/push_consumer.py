@@ -17,13 +17,14 @@ from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.client_requests import serve_requests
 from understudy.mqclient.consumption import Consumption
 from understudy.mqclient.heartbeat import ConsumeType, MessageModel
-from understudy.mqclient.listener import Listener, PushConsumerOptions
+from understudy.mqclient.listener import Listener, PushConsumerOptions, check_listener
 from understudy.mqclient.locks import QueueLocks
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.offsets import BrokerOffsets, FileOffsets, OffsetStore
 from understudy.mqclient.pulling import Pulling
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, bare_errors, open_session
+from understudy.runtime.background import ShieldedTasks, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
@@ -41,7 +42,7 @@ class PushConsumer:
     """
 
     def __init__(
-        self, session: Session, group: str, listener: Listener, options: PushConsumerOptions, nursery: trio.Nursery
+        self, session: Session, group: str, listener: Listener, options: PushConsumerOptions, tasks: ShieldedTasks
     ) -> None:
         self.session = session
         self.group = group
@@ -58,9 +59,9 @@ class PushConsumer:
             self.offsets = BrokerOffsets(session, group)
         self.locks = QueueLocks(session, group)
         self.started_ms = session.world.clock.wall_ms()
-        self.consumption = Consumption(session, group, listener, options, self.offsets, nursery)
+        self.consumption = Consumption(session, group, listener, options, self.offsets, tasks)
         self._clock = session.world.clock
-        self._nursery = nursery
+        self._tasks = tasks
         self._held: dict[MessageQueue, AssignedQueue] = {}
         batches, self._batches = trio.open_memory_channel[Batch](options.consume_tasks)
         self._pulling = Pulling(session, self.membership, options, self.offsets, batches)
@@ -104,14 +105,14 @@ class PushConsumer:
     async def take(self, queue: MessageQueue) -> None:
         """Start consuming *queue*."""
         assigned = self._held[queue] = AssignedQueue(queue)
-        self._nursery.start_soon(self._run_queue, assigned)
+        self._tasks.start_soon(self._run_queue, assigned)
 
     async def revoke(self, queue: MessageQueue) -> None:
         """Stop consuming *queue*; it is given back when its listeners are done."""
         assigned = self._held.get(queue)
         if assigned is not None and not assigned.dropped:
             assigned.drop()
-            self._nursery.start_soon(self._give_back, assigned)
+            self._tasks.start_soon(self._give_back, assigned)
 
     async def reset(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Go on from the given offsets, of those queues that are held."""
@@ -158,7 +159,7 @@ class PushConsumer:
                     await self._wait_for_lock(assigned)
                 assigned.next_offset = await self._pulling.first_offset(assigned.queue)
                 if self.options.ordered:
-                    self._nursery.start_soon(self.consumption.run_in_order, assigned)
+                    self._tasks.start_soon(self.consumption.run_in_order, assigned)
                 await self._pulling.run(assigned)
         except Exception as error:  # one queue must not end the consumer: another rebalance takes it again
             log.error("queue failed", exc=error, group=self.group, queue=assigned.queue, error=repr(error))
@@ -242,22 +243,23 @@ async def open_push_consumer(
 
     Raises:
         InvalidMessageError: a name or subscription is not legal.
+        InvalidOptionError: the listener cannot be called as consumers call it.
         NotConnectedError: no name server answers.
     """
     chosen = options or PushConsumerOptions()
+    check_listener(listener)
     with bare_errors():
-        async with open_session(world, name_servers, chosen.session) as session, trio.open_nursery() as nursery:
-            consumer = PushConsumer(session, group, listener, chosen, nursery)
+        async with open_session(world, name_servers, chosen.session) as session, open_shielded() as tasks:
+            consumer = PushConsumer(session, group, listener, chosen, tasks)
             if isinstance(consumer.offsets, FileOffsets):
                 await consumer.offsets.load()
             consumer.membership.subscribe_all(subscriptions)
             serve_requests(consumer)
             await consumer.membership.join()
-            nursery.start_soon(consumer.run)
+            tasks.start_soon(consumer.run)
             try:
                 yield consumer
             finally:
                 with world.clock.move_on_after(chosen.close_timeout_ms / 1000 + 3) as scope:
                     scope.shield = True
                     await consumer.close()
-                nursery.cancel_scope.cancel()

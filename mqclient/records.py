@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -40,15 +41,20 @@ INFLATED_LIMIT_BYTES = 16 * 1024 * 1024
 _ZSTD_WINDOW_BYTES = INFLATED_LIMIT_BYTES
 
 
-def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[ReceivedMessage]:
+def decode_records(
+    data: bytes | memoryview, broker_name: str = "", *, keep_damaged: bool = False
+) -> list[ReceivedMessage]:
     """Return the messages in a pull, query or view body, in order, with inflated bodies.
 
     Args:
         data: concatenated records.
         broker_name: entered into each message.
+        keep_damaged: a record whose content is wrong becomes a message with its raw body and ``damage``, so that its
+            neighbours are not lost with it.
 
     Raises:
-        RecordDamagedError: a length, magic, checksum or compressed body is wrong; nothing of the body is returned.
+        RecordDamagedError: a length is wrong, or without *keep_damaged* a magic, checksum or compressed body; nothing
+            is returned.
     """
     view = memoryview(data)
     messages: list[ReceivedMessage] = []
@@ -59,15 +65,40 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Rece
         total = int.from_bytes(view[at : at + 4], "big")
         if not SMALLEST_RECORD_BYTES <= total <= end - at:
             raise RecordDamagedError(f"record length {total} does not fit the {end - at} bytes that are left")
+        record = view[at : at + total]
         try:
-            messages.append(_decode_record(view[at : at + total], broker_name))
+            messages.append(_decode_record(record, broker_name))
         except (struct.error, UnicodeDecodeError, IndexError) as error:
-            raise RecordDamagedError(f"record of {total} bytes cannot be read: {error}") from None
+            if not keep_damaged:
+                raise RecordDamagedError(f"record of {total} bytes cannot be read: {error}") from None
+            messages.append(_damaged(record, broker_name, str(error)))
+        except (RecordDamagedError, InvalidMessageError) as error:
+            if not keep_damaged:
+                raise
+            messages.append(_damaged(record, broker_name, str(error)))
         at += total
     return messages
 
 
-def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
+def _damaged(record: memoryview, broker_name: str, why: str) -> ReceivedMessage:
+    """Return what can be known of a record that cannot be read: where it is, and its raw body or all its bytes."""
+    total, _, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
+    topic, properties, body, stored = "", {}, bytes(record), ("", 0, "", 0, 0)
+    with contextlib.suppress(struct.error, UnicodeDecodeError, IndexError, RecordDamagedError):
+        plain = _decode_record(record, broker_name, inflate=False)
+        topic, properties, body = plain.stored_topic, plain.properties, plain.body
+        stored = (
+            plain.born_host, plain.store_timestamp_ms, plain.store_host, plain.reconsume_times,
+            plain.prepared_transaction_offset,
+        )  # fmt: skip
+    shown = properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
+    return ReceivedMessage(
+        shown, body, properties, flag, broker_name, queue_id, queue_offset, log_offset, sys_flag, born_ms,
+        *stored, crc, total, topic, why,
+    )  # fmt: skip
+
+
+def _decode_record(record: memoryview, broker_name: str, *, inflate: bool = True) -> ReceivedMessage:
     total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise RecordDamagedError(f"record at log offset {log_offset} has the unknown magic {magic:08x}")
@@ -80,7 +111,7 @@ def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
     body = record[at : at + body_bytes]
     if body_bytes < 0 or len(body) != body_bytes:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not fit: {body_bytes} bytes")
-    if zlib.crc32(body) & CRC_MASK != crc:
+    if inflate and zlib.crc32(body) & CRC_MASK != crc:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not match its checksum")
     at += body_bytes
     if magic == MAGIC_V1:
@@ -94,7 +125,7 @@ def _decode_record(record: memoryview, broker_name: str) -> ReceivedMessage:
     (properties_bytes,) = _SHORT.unpack_from(record, at)
     properties = parse_properties(str(record[at + 2 : at + 2 + properties_bytes], "utf-8"))
     content = bytes(body)
-    if sys_flag & FLAG_COMPRESSED:
+    if sys_flag & FLAG_COMPRESSED and inflate:
         content = decompress(content, sys_flag)
     shown = topic
     if topic.startswith(RETRY_PREFIX):

@@ -6,8 +6,9 @@ from enum import StrEnum
 
 import attrs
 
+from understudy.mqclient.options import at_least, one_of
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.records import ZLIB
+from understudy.mqclient.records import LZ4, ZLIB, ZSTD
 from understudy.mqclient.session import SessionOptions
 from understudy.remoting.codes import ResponseCode
 
@@ -60,7 +61,8 @@ class ProducerOptions:
 
     Attributes:
         send_timeout_ms: longest time of one send, all attempts together.
-        attempts: how many brokers are tried when no queue is given.
+        attempts: how many brokers are tried when no queue is given. Where there are several, each gets its share of the
+            time, so that one that does not answer leaves some for the others.
         retry_when_not_ok: try another broker when the message was stored but not flushed or replicated as asked.
         max_message_bytes: larger bodies are refused here.
         compress_above_bytes: bodies of at least so many bytes are compressed; 0 never.
@@ -70,12 +72,12 @@ class ProducerOptions:
         session: see :class:`SessionOptions`.
     """
 
-    send_timeout_ms: float = 3_000
-    attempts: int = 3
+    send_timeout_ms: float = attrs.field(default=3_000, validator=at_least(1))
+    attempts: int = attrs.field(default=3, validator=at_least(1))
     retry_when_not_ok: bool = False
-    max_message_bytes: int = 4 * 1024 * 1024
-    compress_above_bytes: int = 4096
-    compression: int = ZLIB
+    max_message_bytes: int = attrs.field(default=4 * 1024 * 1024, validator=at_least(1))
+    compress_above_bytes: int = attrs.field(default=4096, validator=at_least(0))
+    compression: int = attrs.field(default=ZLIB, validator=one_of(ZLIB, LZ4, ZSTD))
     compression_level: int = 5
-    new_topic_queues: int = 4
+    new_topic_queues: int = attrs.field(default=4, validator=at_least(1))
     session: SessionOptions = attrs.field(factory=SessionOptions)

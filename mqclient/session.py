@@ -6,6 +6,7 @@ client lives. Its users bring their own loops and hand in handlers for what brok
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from understudy.format.json_dialect import JsonError, dumps, loads
 from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
 from understudy.mqclient.errors import BrokerError, ClientError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import heartbeat_body
+from understudy.mqclient.options import at_least
 from understudy.mqclient.route import BrokerAddresses, TopicRoute, for_new_topic, parse_route
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -26,6 +28,8 @@ from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
 log = get_logger("mqclient.session")
+
+_MISSING_MAX = 10_000
 
 
 @attrs.frozen
@@ -41,10 +45,10 @@ class SessionOptions:
     """
 
     client_id: str | None = None
-    route_refresh_ms: float = 30_000
-    heartbeat_ms: float = 30_000
-    request_timeout_ms: float = 3_000
-    route_retry_ms: float = 1_000
+    route_refresh_ms: float = attrs.field(default=30_000, validator=at_least(1))
+    heartbeat_ms: float = attrs.field(default=30_000, validator=at_least(1))
+    request_timeout_ms: float = attrs.field(default=3_000, validator=at_least(1))
+    route_retry_ms: float = attrs.field(default=1_000, validator=at_least(0))
 
 
 class GroupMember(Protocol):
@@ -79,6 +83,7 @@ class Session:
         self._routes: dict[str, TopicRoute] = {}
         self._brokers: dict[str, BrokerAddresses] = {}  # as the newest route of any topic has them
         self._asked_at: dict[str, float] = {}
+        self._missing: dict[str, float] = {}  # topics that no broker had, and until when that is believed
         self._asking: dict[str, trio.Event] = {}
         self._greeted: set[str] = set()
 
@@ -159,6 +164,8 @@ class Session:
         known = self._routes.get(topic)
         if known is not None and known.queue_groups:
             return known
+        if self._missing.get(topic, -math.inf) > self.world.clock.monotonic():
+            raise RouteNotFoundError(_no_route(topic))
         return await self.fresh_route(topic, new_topic_queues=new_topic_queues)
 
     def known_route(self, topic: str) -> TopicRoute | None:
@@ -186,13 +193,20 @@ class Session:
                 del self._asking[topic]
             event.set()
         if route is None:
+            self._believe_missing(topic)
             raise RouteNotFoundError(_no_route(topic))
+        self._missing.pop(topic, None)
         self._brokers.update(route.brokers)
         if self._routes.get(topic) != route:
             self._routes[topic] = route
             for callback in self.on_route_change:
                 callback(topic)
         return route
+
+    def _believe_missing(self, topic: str) -> None:
+        if len(self._missing) >= _MISSING_MAX:
+            self._missing.clear()
+        self._missing[topic] = self.world.clock.monotonic() + self.options.route_retry_ms / 1000
 
     async def renew_route(self, topic: str) -> None:
         """Ask for the route of *topic* again unless that was done a moment ago; failures are only logged."""

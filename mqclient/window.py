@@ -57,8 +57,13 @@ class Window:
         return fresh
 
     def take(self, count: int) -> list[ReceivedMessage]:
-        """Return up to *count* messages from the front, for consumption in order; they stay unfinished."""
-        return list(self._unfinished.values()[:count])
+        """Return up to *count* messages from the front, for consumption in order; they stay unfinished.
+
+        One that cannot be read is alone.
+        """
+        front = list(self._unfinished.values()[:count])
+        damaged = next((number for number, message in enumerate(front) if message.damage), len(front))
+        return front[:damaged] if damaged else front[:1]
 
     def finish(self, messages: Iterable[ReceivedMessage]) -> int:
         """Remove *messages* and return the offset up to which all is finished, -1 when nothing was ever added."""

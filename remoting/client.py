@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+import attrs
 import trio
 
 from understudy.remoting.command import Command
@@ -12,11 +13,19 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher, Handler
 from understudy.remoting.errors import ConnectFailedError, RemotingError
 from understudy.remoting.limits import ConnectionLimits
-from understudy.runtime.background import open_background
+from understudy.runtime.background import ShieldedTasks, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
 log = get_logger("remoting.client")
+
+
+@attrs.define(eq=False)
+class _Attempt:
+    """A connection that is being made, for all who want it."""
+
+    done: trio.Event = attrs.field(factory=trio.Event)
+    error: ConnectFailedError | None = None
 
 
 class RemotingClient(Dispatcher):
@@ -28,14 +37,14 @@ class RemotingClient(Dispatcher):
         on_close: called with the address and the connection when one has ended.
     """
 
-    def __init__(self, world: World, nursery: trio.Nursery, limits: ConnectionLimits) -> None:
+    def __init__(self, world: World, tasks: ShieldedTasks, limits: ConnectionLimits) -> None:
         super().__init__(world.clock, world.load)
         self._threads = world.threads
         self._world = world
-        self._nursery = nursery
+        self._tasks = tasks
         self._limits = limits
         self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, trio.Event] = {}
+        self._connecting: dict[str, _Attempt] = {}
         self._name_servers: list[str] = []
         self._chosen: str | None = None
         self.on_close: list[Callable[[str, Connection], None]] = []
@@ -68,24 +77,35 @@ class RemotingClient(Dispatcher):
         Raises:
             ConnectFailedError: it cannot be made in time.
         """
-        current = self._connections.get(address)
-        if current is not None and current.alive:
-            return current
+        clock = self._world.clock
         timeout_seconds = min(timeout_ms / 1000, self._limits.connect_timeout_seconds)
-        under_way = self._connecting.get(address)
-        if under_way is not None:
-            with self._world.clock.move_on_after(timeout_seconds):
-                await under_way.wait()
+        deadline = clock.monotonic() + timeout_seconds
+        while True:
             current = self._connections.get(address)
             if current is not None and current.alive:
                 return current
-            raise ConnectFailedError(address, f"no connection to {address}")
-        event = self._connecting[address] = trio.Event()
+            left_seconds = max(deadline - clock.monotonic(), 0.0)
+            under_way = self._connecting.get(address)
+            if under_way is None:
+                return await self._attempt(address, left_seconds)
+            with clock.move_on_after(left_seconds) as scope:
+                await under_way.done.wait()
+            if scope.cancelled_caught:
+                raise ConnectFailedError(address, f"no connection to {address}: no answer within {timeout_seconds:g} s")
+            if under_way.error is not None:
+                raise ConnectFailedError(address, str(under_way.error)) from under_way.error
+            # Who began it was cancelled: another one of those who wait goes on.
+
+    async def _attempt(self, address: str, timeout_seconds: float) -> Connection:
+        attempt = self._connecting[address] = _Attempt()
         try:
             return await self._connect(address, timeout_seconds)
+        except ConnectFailedError as error:
+            attempt.error = error
+            raise
         finally:
             del self._connecting[address]
-            event.set()
+            attempt.done.set()
 
     async def _connect(self, address: str, timeout_seconds: float) -> Connection:
         host, _, port = address.rpartition(":")
@@ -99,7 +119,7 @@ class RemotingClient(Dispatcher):
         connection = Connection(stream, self._world.clock, self._limits, self._world.load)
         self._connections[address] = connection
         started = trio.Event()
-        self._nursery.start_soon(self._serve, address, connection, started)
+        self._tasks.start_soon(self._serve, address, connection, started)
         await started.wait()
         return connection
 
@@ -165,15 +185,15 @@ class RemotingClient(Dispatcher):
 async def open_client(
     world: World, *, handlers: Mapping[int, Handler] | None = None, limits: ConnectionLimits | None = None
 ) -> AsyncIterator[RemotingClient]:
-    """Open a client; leaving the block ends its connections.
+    """Open a client; leaving the block ends its connections, after the clean-up of what is in it, also when cancelled.
 
     Args:
         world: clock, network and randomness.
         handlers: answers to requests that servers send, by code.
         limits: bounds of each connection.
     """
-    async with open_background() as nursery:
-        client = RemotingClient(world, nursery, limits or ConnectionLimits())
+    async with open_shielded() as tasks:
+        client = RemotingClient(world, tasks, limits or ConnectionLimits())
         for code, handler in (handlers or {}).items():
             client.register(code, handler)
         yield client

@@ -1,8 +1,8 @@
-"""A nursery for the background tasks of an object that is used in an ``async with`` block."""
+"""Nurseries for the background tasks of an object that is used in an ``async with`` block."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import trio
@@ -30,3 +30,47 @@ async def open_background() -> AsyncIterator[trio.Nursery]:
             raise
     if body is not None:
         raise body
+
+
+class ShieldedTasks:
+    """Tasks that a cancellation from outside does not reach; made by :func:`open_shielded`."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._scopes: set[trio.CancelScope] = set()
+        self._ended = False
+
+    def start_soon(self, run: Callable[..., Awaitable[object]], *args: object) -> None:
+        """Run ``run(*args)`` beside the block, until it returns or the block has ended."""
+        self._nursery.start_soon(self._run, run, args)
+
+    async def _run(self, run: Callable[..., Awaitable[object]], args: tuple[object, ...]) -> None:
+        if self._ended:
+            return
+        with trio.CancelScope(shield=True) as scope:
+            self._scopes.add(scope)
+            try:
+                await run(*args)
+            finally:
+                self._scopes.discard(scope)
+
+    def cancel(self) -> None:
+        """End all of them."""
+        self._ended = True
+        for scope in list(self._scopes):
+            scope.cancel()
+
+
+@asynccontextmanager
+async def open_shielded() -> AsyncIterator[ShieldedTasks]:
+    """Open a place for tasks that live until the block has ended, its clean-up included.
+
+    When the block is cancelled its ``finally`` clauses still have what these tasks do for it: connections that say
+    good-bye, workers that finish what they began. They are cancelled right after it.
+    """
+    async with open_background() as nursery:
+        tasks = ShieldedTasks(nursery)
+        try:
+            yield tasks
+        finally:
+            tasks.cancel()
