@@ -31,6 +31,8 @@ from understudy.broker.name_server_heartbeats import NameServerHeartbeats
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.parts import admission_parts, member_parts, pull_parts, send_parts, transaction_parts
 from understudy.broker.persistence import Persistence
+from understudy.broker.pop.order import OrderTable
+from understudy.broker.pops import Pops
 from understudy.broker.ports import Ports
 from understudy.broker.presence import Presence
 from understudy.broker.processors.members import MemberProcessor
@@ -40,6 +42,7 @@ from understudy.broker.processors.send_admission import Admission
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.registration import Registration
+from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.role import Role
 from understudy.broker.role_change import Roles
 from understudy.broker.saved_tables import consumer_filters_of, tables_of
@@ -77,6 +80,7 @@ class Broker:
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
         conditions, consumer_filters: of subscriptions that are no set of tags: compiled ones, and the record of them.
         queue_mappings: static topics, as the master answered them.
+        request_modes: how groups consume topics.
         tables: those of them that travel between replicas.
         persistence: saves the tables.
         server, fast_server: the listening ports.
@@ -88,6 +92,8 @@ class Broker:
         schedule: the service of delayed messages.
         transactions: half messages, and what is decided about them.
         timing, timer: the service of timer messages, and what it runs.
+        orders: what was popped in order.
+        pops: everything that serves pops.
         registration: what name servers are told.
         presence: whether it may be found.
         member_group: who else of the replica group is alive.
@@ -143,6 +149,8 @@ class Broker:
         self.own_log = OwnLog(world.clock, store, self.replication, keys)
         self.timing = TimerService(world, store, keys, self.own_log, self._delivered)
         self.timer = self.timing.timer
+        self.orders = OrderTable(now_ms)
+        self.request_modes = RequestModeTable()
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
@@ -209,6 +217,7 @@ class Broker:
         store.arrived.append(self.hold.arrived)
         self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
         self.pull = PullProcessor(pull_parts(self))
+        self.pops = Pops(self)
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)
@@ -249,12 +258,13 @@ class Broker:
             deletion: where a master deleted it; here and now when that is unknown.
         """
         self.offsets.remove_topic(topic)
+        self.pops.forget_topic(topic)
         if deletion is None:
             self.store.delete_topic(topic)
         else:
             self.store.learn_deletions({topic: deletion})
         self.stats.topic_deleted(topic)
-        self.hold.wake_topic(topic)
+        self.wake_topic(topic)
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
         self.store.declare_batch_topics([row.name for row in rows if has_batch_queues(row.attributes)])
@@ -262,7 +272,17 @@ class Broker:
     def learn_deletions(self, deletions: Mapping[str, Deletion]) -> None:
         """Delete the former lives of topics that the master deleted, also of those that were made again since."""
         for topic in self.store.learn_deletions(deletions):
-            self.hold.wake_topic(topic)
+            self.wake_topic(topic)
+
+    def answer_woken(self) -> None:
+        """Answer the pulls and pops that messages woke, before the answers to their senders."""
+        self.hold.answer_ready()
+        self.pops.hold.answer_ready()
+
+    def wake_topic(self, topic: str) -> None:
+        """Answer who waits for messages of *topic* now."""
+        self.hold.wake_topic(topic)
+        self.pops.hold.wake_topic(topic)
 
     def settings_changed(self) -> None:
         """Tell services that wait for nothing else that a key of the configuration may have another value."""

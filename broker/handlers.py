@@ -55,6 +55,7 @@ def register_handlers(broker: Broker) -> None:
         ReplyProcessor(reply_parts(broker)),
         RecallProcessor(recall_parts(broker)),
         broker.pull,
+        broker.pops,
         broker.members,
         EndTransactionProcessor(end_transaction_parts(broker)),
         OffsetProcessor(offset_parts(broker)),
@@ -85,8 +86,8 @@ def register_handlers(broker: Broker) -> None:
         "assignment",
         LaneLimits(config.load_balance_processor_thread_pool_nums, config.load_balance_thread_pool_queue_capacity),
     )
-    server.on_close.append(broker.members.closed)
-    server.handed_on = broker.hold.answer_ready  # pulls that messages woke, before the answers to their senders
+    server.on_close += [broker.members.closed, broker.pops.hold.drop]
+    server.handed_on = broker.answer_woken
     server.answered = broker.send.end_receive
     if broker.fast_server is not None:
         server.copy_to(broker.fast_server, without=PULL_CODES)

@@ -170,6 +170,23 @@ class _Waiting:
             taken += passed
         return taken
 
+    def take_one(self, tags_code: int | None) -> ParkedPull | None:
+        """Remove and return the pull that waits longest among those that want a message with *tags_code* (any code)."""
+        wanted = [next(iter(self.all), None)]
+        if tags_code is not None:
+            wanted.append(next(iter(self.by_code.get(tags_code, ())), None))
+        else:
+            wanted += [next(iter(pulls)) for pulls in self.by_code.values()]
+        found = min((each for each in wanted if each is not None), key=lambda each: each.number, default=None)
+        if found is not None:
+            self.remove(found)
+        return found
+
+    @property
+    def count(self) -> int:
+        """How many pulls wait here."""
+        return len(self.all) + len(dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls))
+
     def take_all(self) -> list[ParkedPull]:
         """Remove and return every pull."""
         taken = [*self.all, *self.by_condition]

@@ -10,7 +10,8 @@ _METRICS = "metrics are served for Prometheus only, and only of what is served h
 _MAPPING = "files are mapped and unmapped without this tuning"
 _COLD = "there is no cold data control"
 _TIMER = "the wheel has one reader and one writer, and is never warmed or skipped"
-_POP = "POP consumption is not served"
+_POP = "pops are served without it"
+_POP_KV = "check points of pops are in the revive topic, there is no service over RocksDB"
 _NETTY = "there is no Netty, the kernel's defaults apply"
 _DLEDGER = "there is no DLedger commit log"
 _COMPACTION = "compaction topics are not served"
@@ -100,17 +101,14 @@ _GROUPS: dict[str, str] = {
         timerPutMessageThreadNum timerRecallToTimelineEnable timerRecallToTimeWheelEnable timerSkipUnknownError
         timerWarmEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs""",
     _POP: """
-        ackThreadPoolQueueCapacity appendAckAsync appendCkAsync defaultMessageRequestMode defaultPopShareQueueNum
-        enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
-        enablePopBufferMerge enablePopLog enablePopMessageThreshold enableRetryTopicV2 enableSkipLongAwaitingAck
-        initPopOffsetByCheckMsgInMem maxPopPollingSize popCkMaxBufferSize popCkOffsetMaxQueueSize
-        popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
-        popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
-        popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds
-        popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
-        popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead priorityOrderAsc retrieveMessageFromPopRetryTopicV1
-        reviveAckWaitMs reviveInterval reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes
-        useSeparateRetryQueue waitTimeMillsInAckQueue""",
+        ackThreadPoolQueueCapacity appendAckAsync appendCkAsync enableNotifyBeforePopCalculateLag enablePopLog
+        enableSkipLongAwaitingAck popConsumerFSServiceInit popFromRetryProbabilityForPriority
+        popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize priorityOrderAsc
+        reviveAckWaitMs reviveMaxSlow reviveScanTime skipWhenCKRePutReachMaxTimes useSeparateRetryQueue
+        waitTimeMillsInAckQueue""",
+    _POP_KV: """
+        popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popReviveConcurrency
+        popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead""",
     _NETTY: """
         clientAsyncSemaphoreValue clientCallbackExecutorThreads clientCloseSocketIfTimeout
         clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize

@@ -150,6 +150,7 @@ class Roles:
         broker.schedule.target = broker.timing.target = self.session.rules
         broker.send.admission.refusal = refusal_of(broker.role, broker.options.broker)
         broker.registration.trigger()
+        broker.pops.change_role(self.session.rules)
         broker.hold.wake_all()
         log.info("role changed", broker=broker.identity.canonical_name, before=before, now=broker.role, error=error)
         change.finish(error)

@@ -41,10 +41,13 @@ def tables_of(broker: Broker) -> ReplicatedTables:
         topics=broker.topics,
         groups=broker.groups,
         queue_mappings=broker.queue_mappings,
+        request_modes=broker.request_modes,
+        orders=broker.orders,
         now_ms=broker.world.clock.wall_ms,
         offsets_delay_ms=lambda: config.flush_consumer_offset_interval,
         delay_delay_ms=lambda: keys.flush_delay_offset_interval,
         copies_durable=_copies_durable(broker) if broker.sync_flush else None,
+        popped_durable=_popped_durable(broker),
     )
 
 
@@ -116,6 +119,7 @@ async def load_tables(broker: Broker) -> None:
         await broker.timing.open()
     if not broker.role.is_slave:
         _find_lost_topics(broker)
+        broker.pops.recover()
         await broker.history.begin()
 
 
@@ -187,6 +191,17 @@ def _replica_state(broker: Broker) -> dict[str, Any]:
     """Return what says after a restart that the tables of this slave are those of its group."""
     sync = broker.slave_sync
     return {"master": broker.replication.master_address, "synced": sync.synced, "syncedAt": sync.synced_ms}
+
+
+def _popped_durable(broker: Broker) -> Callable[[], Awaitable[None]]:
+    """Offsets must not be durable before what makes popped messages come back is; without pops, nothing waits."""
+
+    async def popped_durable() -> None:
+        reached, store = broker.pops.log.end, broker.store
+        if store.flushed_offset < reached and not await store.flush():
+            raise OSError(f"the log could not be flushed up to {reached}")
+
+    return popped_durable
 
 
 def _copies_durable(broker: Broker) -> Callable[[], Awaitable[None]]:

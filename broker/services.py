@@ -33,6 +33,7 @@ class Service(Enum):
     SCHEDULE = "schedule"
     TRANSACTIONS = "transactions"
     TIMER = "timer"
+    REVIVE = "pop revive"
     HEARTBEAT = "heartbeat"
     MEMBER_VIEW = "member group"
     ABSENCE_WATCH = "absence watch"
@@ -106,6 +107,7 @@ def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
         ServiceRow("timer wheel", _wanted(broker.options.store.timer_wheel_enable), broker.timing.run),
         ServiceRow("persistence", _always, broker.persistence.run),
         ServiceRow("pull hold", _always, broker.hold.run),
+        ServiceRow("pop hold", _always, broker.pops.hold.run),
         ServiceRow("acknowledgements", _always, broker.acknowledgements.run),
         ServiceRow("housekeeping", _always, broker.members.run),
         ServiceRow("broadcast offsets", _always, lambda: broker.broadcasts.run(broker.members.is_connected)),
@@ -136,6 +138,7 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
         Service.SCHEDULE: broker.schedule.run,
         Service.TRANSACTIONS: broker.transactions.run,
         Service.TIMER: broker.timing.deliver,
+        Service.REVIVE: broker.pops.run,
         **rules.services(),
     }
     extra = (Service.LATE_TAKE_OVER, Service.LOG_TOPICS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import trio
 
 from understudy.broker.inner import InnerMessage
+from understudy.broker.pop.revive import Popped
 from understudy.broker.redelivery import Redelivery
 from understudy.broker.role import Role
 from understudy.broker.services import BrokerServices, Decisions, Run, Service, ServiceKeeper, role_rows
@@ -76,6 +77,10 @@ class RoleRules(Redelivery, Protocol):
 
     async def put_beside(self, topics: Sequence[TopicConfig], message: InnerMessage) -> PutStatus | None:
         """Put *message* to a master that runs beside the broker and learns *topics*; ``None`` when there is none."""
+        ...
+
+    async def read_elsewhere(self, broker_name: str, topic: str, queue_id: int, offset: int) -> Popped:
+        """Return the message at queue offset *offset* of another group of brokers."""
         ...
 
     async def give_back(self) -> Mapping[str, Any] | None:

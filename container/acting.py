@@ -31,7 +31,7 @@ import attrs
 
 from understudy.broker.services import Decision, Service
 
-STORED = (Service.SCHEDULE, Service.TIMER)
+STORED = (Service.SCHEDULE, Service.TIMER, Service.REVIVE)
 """Services that look after messages already stored, those of a master and of a slave that acts. They have one decision,
 so that they switch on and off together, whichever there are."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.absence import DROPPED, STARTED
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
+from understudy.broker.pop.revive import Popped
 from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
 from understudy.broker.topics import TopicConfig
@@ -188,6 +189,7 @@ class RoleServices:
         if not acting and self.acting_since_ms is not None:
             self.acting_since_ms = None
             broker.hold.wake_all()  # pulls that wait here learn that the master serves again
+            broker.pops.hold.wake_all()
         elif acting and self.acting_since_ms is None:
             self.acting_since_ms = self._clock.wall_ms()
             self._topics_missing = bool(self._log_topics.missing())
@@ -307,6 +309,11 @@ class RoleServices:
                     (status,) = await neighbour.put([message])
                     return status
         return None
+
+    async def read_elsewhere(self, broker_name: str, topic: str, queue_id: int, offset: int) -> Popped:
+        """Return a popped message of another group of brokers."""
+        found = await self._escape().read(broker_name, topic, queue_id, offset)
+        return Popped(found.record, found.retry)
 
     def _escape(self) -> Bridge:
         from understudy.container.escape.bridge import Bridge

@@ -16,6 +16,7 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import ConsumerTable
 from understudy.broker.groups import GroupTable
 from understudy.broker.identity import Identity
+from understudy.broker.request_modes import POP, PULL, RequestMode, RequestModeTable
 from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect, names
 from understudy.remoting.client import RemotingClient
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 log = get_logger("broker.assignment")
 
-PULL, POP = "PULL", "POP"
 ROUTE_LIMIT = 10_000
 """Most topics whose route is remembered."""
 ROUTE_TIMEOUT_MS = 3_000
@@ -53,7 +53,7 @@ class AssignmentParts:
         clock: wall and monotonic time.
         client: connections to name servers.
         name_servers: returns their addresses.
-        topics, groups, consumers: the tables.
+        topics, groups, modes, consumers: the tables.
     """
 
     identity: Identity
@@ -63,6 +63,7 @@ class AssignmentParts:
     name_servers: Callable[[], Sequence[str]]
     topics: TopicTable
     groups: GroupTable
+    modes: RequestModeTable
     consumers: ConsumerTable[Connection]
 
 
@@ -77,6 +78,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
             name_servers=lambda: broker.registration.name_servers,
             topics=broker.topics,
             groups=broker.groups,
+            modes=broker.request_modes,
             consumers=broker.consumers,
         )
     )
@@ -98,17 +100,19 @@ class AssignmentAdmin:
         if not topic:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the assignment query has no topic")
         queues = await self._queues(topic)
+        mode = self._mode(topic, group)
         if body.get("messageModel") != "BROADCASTING" and queues is not None:
-            queues = self._share(queues, group, client_id, str(body.get("strategyName") or ""))
+            queues = self._share(queues, group, client_id, str(body.get("strategyName") or ""), mode)
         if queues is None:
             return json_answer(command, {})
         rows = [
-            {"messageQueue": queue_value(name, broker, queue_id), "mode": PULL} for name, broker, queue_id in queues
+            {"messageQueue": queue_value(name, broker, queue_id), "mode": mode.mode}
+            for name, broker, queue_id in dict.fromkeys(queues)
         ]
         return json_answer(command, {"messageQueueAssignments": rows})
 
     def set_mode(self, connection: Connection, command: Command) -> Command:
-        """Accept mode PULL, which is what every group has, and refuse POP (401)."""
+        """Set how a group consumes a topic (401)."""
         body = body_object(command, "a message request mode")
         topic, group = str(body.get("topic") or ""), str(body.get("consumerGroup") or "")
         if topic.startswith(names.RETRY_PREFIX):
@@ -117,18 +121,34 @@ class AssignmentAdmin:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         if self._parts.groups.get(group) is None:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
-        if body.get("mode") == POP:
-            remark = f"group {group} cannot consume {topic} by POP on this broker, use mode PULL"
-            raise CommandError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        try:
+            mode = RequestMode.from_json(body, "the message request mode")
+        except ValueError as error:
+            raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        self._parts.modes.put(topic, group, mode)
         return response(command)
 
-    def _share(self, queues: list[Queue], group: str, client_id: str, strategy_name: str) -> list[Queue] | None:
+    def _mode(self, topic: str, group: str) -> RequestMode:
+        """Return how *group* consumes *topic*: as it was set, else as the broker's settings say."""
+        config, known = self._parts.config, self._parts.modes.get(topic, group)
+        if known is not None:
+            return known
+        if topic.startswith(names.RETRY_PREFIX) or config.default_message_request_mode != POP:
+            return RequestMode(PULL)
+        return RequestMode(POP, config.default_pop_share_queue_num)
+
+    def _share(
+        self, queues: list[Queue], group: str, client_id: str, strategy_name: str, mode: RequestMode
+    ) -> list[Queue] | None:
         if not self._parts.config.server_load_balancer_enable:
             return queues
         info, strategy = self._parts.consumers.get(group), STRATEGIES.get(strategy_name)
         if info is None or strategy is None or not client_id:
             return None
-        return strategy(client_id, sorted(queues), sorted(info.client_ids()))
+        client_ids = sorted(info.client_ids())
+        if mode.mode == POP:
+            return shared_for_pops(client_id, sorted(queues), client_ids, strategy, mode.share)
+        return strategy(client_id, sorted(queues), client_ids)
 
     async def _queues(self, topic: str) -> list[Queue] | None:
         """Return the readable queues of *topic* in the whole cluster, ``None`` when nobody knows it."""
@@ -190,6 +210,29 @@ def average_by_circle(client_id: str, queues: Sequence[Queue], client_ids: Seque
     if client_id not in client_ids:
         return []
     return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+def shared_for_pops(
+    client_id: str, queues: Sequence[Queue], client_ids: Sequence[str], strategy: Strategy, share: int
+) -> list[Queue]:
+    """Return the queues of one client that pops.
+
+    Args:
+        client_id: the client.
+        queues: all of them, in order.
+        client_ids: all of them, in order.
+        strategy: how queues are shared out among pulling clients.
+        share: see :class:`~understudy.broker.request_modes.RequestMode`.
+    """
+    if share <= 0 or share >= len(client_ids) - 1:
+        return [(topic, broker, -1) for topic, broker, _ in queues]  # each broker once, for all of its queues
+    if client_id not in client_ids:
+        return []
+    index, clients = client_ids.index(client_id), len(client_ids)
+    if clients > len(queues):
+        return [queues[index % len(queues)]] if queues else []
+    others = [client_ids[(index + each) % clients] for each in range(share + 1)]
+    return [queue for other in others for queue in strategy(other, queues, client_ids)]
 
 
 STRATEGIES: dict[str, Strategy] = {"AVG": average, "AVG_BY_CIRCLE": average_by_circle}

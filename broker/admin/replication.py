@@ -11,9 +11,11 @@ from understudy.broker.admin.answers import json_answer, long_json_answer
 from understudy.broker.announcement import Claim, refusal
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.member_view import MASTER_ID, Notice
+from understudy.broker.replicated.orders import KNOWN
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.broker.replicated.timer import READ_PHYSICAL, metrics_of
 from understudy.broker.switch_replication import SwitchReplication
+from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -42,6 +44,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register_async(RequestCode.GET_ALL_CONSUMER_OFFSET, handlers.consumer_offsets)
     server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
+    server.register(RequestCode.GET_POP_ORDERS, handlers.pop_orders)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
     server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
 
@@ -214,9 +217,18 @@ class ReplicationAdmin:
             ext = {LOG_HISTORY: self._broker.history.value.to_text()}
         return json_answer(command, self._broker.schedule_progress.to_json(), ext=ext)
 
+    def pop_orders(self, connection: Connection, command: Command) -> Command:
+        """Return what was popped in order (955, ours); nothing when the asker has it."""
+        orders = self._broker.orders
+        known = f"{self._broker.started_ms}.{orders.revision}"
+        ext = {KNOWN: known}
+        if optional(command, KNOWN) == known:
+            return response(command, ext=ext)
+        return response(command, ext=ext, body=json_dialect.dumps(orders.to_json()))
+
     def request_modes(self, connection: Connection, command: Command) -> Command:
         """Return the modes that differ from the default: none of a master, a slave's are its master's (402)."""
-        return json_answer(command, {"messageRequestModeMap": self._broker.tables.request_modes.modes})
+        return json_answer(command, self._broker.request_modes.to_json())
 
     def timer_checkpoint(self, connection: Connection, command: Command) -> Command:
         """Return how far the timer has come (60); to a replica of ours also in which log, and within the second."""

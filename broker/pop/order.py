@@ -120,12 +120,14 @@ class OrderTable:
 
     Attributes:
         rows: the records.
+        revision: grows with every change, since the start.
         on_change: called after every change.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.rows: dict[str, dict[int, OrderRecord]] = {}
+        self.revision = 0
         self.on_change: list[Callable[[], None]] = []
 
     def get(self, topic: str, group: str, queue_id: int) -> OrderRecord | None:
@@ -142,6 +144,19 @@ class OrderTable:
         """Tell whether a queue is closed for *attempt_id*."""
         record = self.get(topic, group, queue_id)
         return record is not None and record.blocks(attempt_id, self._now_ms())
+
+    def opens_in(self, topic: str, group: str, queue_id: int, most_ms: int) -> int:
+        """Return in how many milliseconds a closed queue opens by itself.
+
+        Args:
+            topic, group: whose queues.
+            queue_id: one of them; -1 for the first that opens.
+            most_ms: the answer when none is closed.
+        """
+        now_ms, queues = self._now_ms(), self.rows.get(f"{topic}@{group}", {})
+        records = [record for each, record in queues.items() if queue_id in (-1, each)]
+        times = [record.visible_at(now_ms) for record in records]
+        return min((each - now_ms for each in times if each > now_ms), default=most_ms)
 
     def ack(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> int:
         """Acknowledge a message.
@@ -187,6 +202,7 @@ class OrderTable:
                     del queues[queue_id]
             if not queues:
                 del self.rows[key]
+        self._changed()
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of ``consumerOrderInfo.json``."""
@@ -202,13 +218,13 @@ class OrderTable:
         self.rows.update(read_order_table(value))
 
     def take(self, rows: Mapping[str, Mapping[int, OrderRecord]]) -> None:
-        """Put another replica's records over these."""
-        for key, queues in rows.items():
-            self.rows.setdefault(key, {}).update(queues)
-        if rows:
+        """Have the records of another replica, and no others."""
+        if rows != self.rows:
+            self.rows = {key: dict(queues) for key, queues in rows.items()}
             self._changed()
 
     def _changed(self) -> None:
+        self.revision += 1
         for listener in self.on_change:
             listener()
 

@@ -12,14 +12,17 @@ import attrs
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.groups import GroupTable
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.order import OrderTable
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.replicated.groups import ReplicatedGroups
 from understudy.broker.replicated.levels import ReplicatedLevels
 from understudy.broker.replicated.offsets import ReplicatedOffsets
-from understudy.broker.replicated.passed_on import RequestModes
+from understudy.broker.replicated.orders import ReplicatedOrders
+from understudy.broker.replicated.request_modes import ReplicatedModes
 from understudy.broker.replicated.table import FilePlan, KeptTable, ProgressTable, ReplicatedTable
 from understudy.broker.replicated.timer import ReplicatedTimer, TimerMetrics
 from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
+from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import TopicTable
 
@@ -34,8 +37,8 @@ class ReplicatedTables:
     """Every table that travels.
 
     Attributes (each a row of the list, which is what iterating gives):
-        offsets, delay, timer, topics, groups, queue_mappings, timer_metrics: used by this broker.
-        request_modes: kept for a master that comes back.
+        offsets, delay, timer, topics, groups, queue_mappings, request_modes, orders, timer_metrics: used by this
+            broker.
     """
 
     offsets: ReplicatedOffsets
@@ -44,8 +47,9 @@ class ReplicatedTables:
     topics: ReplicatedTopics
     queue_mappings: ReplicatedMappings
     groups: ReplicatedGroups
+    request_modes: ReplicatedModes
+    orders: ReplicatedOrders
     timer_metrics: TimerMetrics
-    request_modes: RequestModes = attrs.Factory(RequestModes)
 
     def __iter__(self) -> Iterator[ReplicatedTable]:
         """Return each table, progress first."""
@@ -70,18 +74,22 @@ def replicated_tables(
     topics: TopicTable,
     groups: GroupTable,
     queue_mappings: QueueMappings,
+    request_modes: RequestModeTable,
+    orders: OrderTable,
     now_ms: Callable[[], int],
     offsets_delay_ms: Callable[[], int],
     delay_delay_ms: Callable[[], int],
     copies_durable: Callable[[], Awaitable[None]] | None,
+    popped_durable: Callable[[], Awaitable[None]] | None,
 ) -> ReplicatedTables:
     """Return the list over a broker's tables.
 
     Args:
-        offsets, progress, timer, topics, groups, queue_mappings: the tables themselves.
+        offsets, progress, timer, topics, groups, queue_mappings, request_modes, orders: the tables themselves.
         now_ms: wall clock in milliseconds.
         offsets_delay_ms, delay_delay_ms: configured longest time from a change to its write.
         copies_durable: waits for the copies of delayed and timer messages, which are durable before their progress.
+        popped_durable: waits for the check points of what was popped, which are durable before the offsets behind them.
     """
     return ReplicatedTables(
         ReplicatedOffsets(
@@ -90,6 +98,7 @@ def replicated_tables(
                 "consumerOffset.json",
                 lambda: min(offsets_delay_ms(), PROGRESS_DELAY_MS),
                 "no progress of consumers beside a log with messages, every group begins anew",
+                barrier=popped_durable,
             ),
             now_ms,
         ),
@@ -107,5 +116,7 @@ def replicated_tables(
         ReplicatedTopics(topics, mappings := ReplicatedMappings(queue_mappings)),
         mappings,
         ReplicatedGroups(groups),
+        ReplicatedModes(request_modes),
+        ReplicatedOrders(orders, FilePlan("consumerOrderInfo.json", lambda: PROGRESS_DELAY_MS)),
         TimerMetrics(timer, FilePlan("timermetrics", lambda: METRICS_DELAY_MS)),
     )

@@ -19,7 +19,9 @@ from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.order import OrderTable
 from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.role import Role
 from understudy.broker.saved_tables import tables_of
 from understudy.broker.statistics import BrokerStatistics
@@ -190,6 +192,10 @@ class Rig:
         self.broker = SimpleNamespace(
             world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace(), load=Load()),
             options=options,
+            request_modes=RequestModeTable(),
+            orders=OrderTable(clock.wall_ms),
+            wake_topic=lambda topic: None,
+            pops=SimpleNamespace(forget_topic=lambda topic: None, log=SimpleNamespace(end=0)),
             identity=Identity("DefaultCluster", "broker-a", ROLE, "127.0.0.1", 20100, "127.0.0.1:20101"),
             topics=self.topics,
             groups=self.groups,

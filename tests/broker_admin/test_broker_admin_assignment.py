@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from admin_rig import Peer, Rig, same
+from hypothesis import given
+from hypothesis import strategies as st
 
+from understudy.broker.admin.assignment import STRATEGIES, shared_for_pops
+from understudy.broker.request_modes import read_modes
 from understudy.format import json_dialect
 from understudy.remoting.command import Command
 from understudy.remoting.errors import ConnectFailedError
@@ -18,8 +23,10 @@ async def test_assignment_by_the_broker() -> None:
     for name in ("pop_raw:16", "pop_raw:22", "pop_raw:26", "pop_push_consumer:19", "pop_push_consumer:23"):
         captured, answer = await rig.replay(name)
         assert same(captured, answer), name
-    shared = json_dialect.loads((await rig.replay("pop_raw:12"))[1].body)["messageQueueAssignments"]
-    assert [(each["messageQueue"]["queueId"], each["mode"]) for each in shared] == [(0, "PULL"), (1, "PULL")]
+    mode = b'{"topic":"PopRaw","consumerGroup":"gpop","mode":"POP","popShareQueueNum":0}'
+    assert (await rig.ask(401, body=mode)).code == 0
+    captured, answer = await rig.replay("pop_raw:12")
+    assert same(captured, answer)
 
 
 class Router:
@@ -54,12 +61,60 @@ async def test_assignment_spans_the_cluster_and_remembers_routes() -> None:
     assert router.asked == ["down:1", "up:1"]
 
 
-async def test_pop_mode_is_refused_and_pull_mode_accepted() -> None:
+@pytest.mark.covers("PP-18")
+async def test_a_mode_that_was_set_decides_how_queues_are_shared() -> None:
     rig = Rig()
     rig.topic("T")
-    body = b'{"topic":"T","consumerGroup":"g","mode":"%s","popShareQueueNum":0}'
+    rig.consumer("g", "c1", Peer("c:1"))
+    setting = b'{"topic":"%s","consumerGroup":"g","mode":"%s","popShareQueueNum":0}'
+    question = b'{"topic":"T","consumerGroup":"g","clientId":"c1","messageModel":"CLUSTERING","strategyName":"AVG"}'
 
-    assert (await rig.ask(401, body=body % b"PULL")).code == 0
-    refused = await rig.ask(401, body=body % b"POP")
-    assert (refused.code, refused.remark) == (3, "group g cannot consume T by POP on this broker, use mode PULL")
-    assert (await rig.ask(402)).body == b'{"messageRequestModeMap":{}}'
+    assert (await rig.ask(401, body=setting % (b"T", b"POP"))).code == 0
+    (row,) = json_dialect.loads((await rig.ask(400, body=question)).body)["messageQueueAssignments"]
+    assert (row["mode"], row["messageQueue"]["queueId"]) == ("POP", -1)
+    table = json_dialect.loads((await rig.ask(402)).body)
+    kept = {"consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0, "topic": "T"}
+    assert table == {"messageRequestModeMap": {"T": {"g": kept}}}
+    assert read_modes(table) == rig.broker.request_modes.rows
+    assert (await rig.ask(401, body=setting % (b"T", b"PULL"))).code == 0
+    rows = json_dialect.loads((await rig.ask(400, body=question)).body)["messageQueueAssignments"]
+    assert {row["mode"] for row in rows} == {"PULL"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "mode", "code"), [(b"%RETRY%g", b"POP", 16), (b"Missing", b"POP", 17), (b"T", b"PUSH", 29)]
+)
+async def test_modes_that_cannot_be_set(topic: bytes, mode: bytes, code: int) -> None:
+    rig = Rig()
+    rig.topic("T")
+    body = b'{"topic":"%s","consumerGroup":"g","mode":"%s","popShareQueueNum":0}' % (topic, mode)
+    assert (await rig.ask(401, body=body)).code == code
+    assert rig.broker.request_modes.rows == {}
+
+
+@pytest.mark.parametrize("value", [[], {"T": 1}, {"T": {"g": 1}}, {"T": {"g": {"mode": "x"}}}])
+def test_a_damaged_table_of_modes_is_named(value: list[int] | dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="messageRequestModeMap"):
+        read_modes({"messageRequestModeMap": value or [1]})
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(-1, 9), st.sampled_from(sorted(STRATEGIES)))
+@pytest.mark.covers("PP-18")
+def test_shares_of_popping_clients(clients: int, queues: int, share: int, strategy: str) -> None:
+    """Every queue belongs to somebody, no client is left out, and each has its own and those of the next ones."""
+    client_ids = [f"c{each}" for each in range(clients)]
+    all_queues = [("T", "b", each) for each in range(queues)]
+    shares = [shared_for_pops(each, all_queues, client_ids, STRATEGIES[strategy], share) for each in client_ids]
+    assert all(shares)
+    if share <= 0 or share >= clients - 1:
+        assert {queue for each in shares for queue in each} == {("T", "b", -1)}
+    else:
+        assert {queue for each in shares for queue in each} == set(all_queues)
+        if clients <= queues:
+            own = STRATEGIES[strategy](client_ids[0], all_queues, client_ids)
+            assert shares[0][: len(own)] == own
+            assert len(set(shares[0])) == len(shares[0])
+    assert shared_for_pops("stranger", all_queues, client_ids, STRATEGIES[strategy], 1) in (
+        [],
+        [("T", "b", -1)] * queues,
+    )

@@ -109,6 +109,16 @@ SERVED = {
     952: 22,
     953: 1,
     954: 22,
+    955: 0,
+    # pops
+    200050: 1,
+    200051: 1,
+    200052: 1,
+    200053: 1,
+    200054: 1,
+    200055: 1,
+    200056: 0,
+    200151: 208,
 }
 NOT_SERVED = {
     "asked from clients, never from brokers": {39, 40, 220, 221, 326},
@@ -120,7 +130,6 @@ NOT_SERVED = {
     "controller": {1001, 1002, 1003, 1004, 1005, 1006, 1009, 1010, 1011, 1012, 1013, 1050, 1051},
     "removed from the reference's brokers": {13, 301},
     "timer engines": {5001},
-    "POP": {200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151},
     "roles given by a controller": {1008},
     "static topics": {513},
     "users and permissions": set(range(3001, 3011)),

@@ -1,0 +1,35 @@
+"""How many messages of each queue are popped and neither acknowledged nor brought back. Pure; memory only.
+
+Source: PopInflightMessageCounter.java.
+"""
+
+from __future__ import annotations
+
+
+class InFlight:
+    """The counts of one broker, by topic, group and queue id. They begin anew with each start."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, int], int] = {}
+
+    def get(self, topic: str, group: str, queue_id: int) -> int:
+        """Return how many messages are out."""
+        return self._counts.get((topic, group, queue_id), 0)
+
+    def add(self, topic: str, group: str, queue_id: int, count: int) -> None:
+        """Count messages that went out, or, below zero, came in; what went out before the start is not missed."""
+        place = topic, group, queue_id
+        left = self._counts.get(place, 0) + count
+        if left > 0:
+            self._counts[place] = left
+        else:
+            self._counts.pop(place, None)
+
+    def clear(self, topic: str, group: str, queue_id: int) -> None:
+        """Forget a queue: its offset was reset."""
+        self._counts.pop((topic, group, queue_id), None)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget every queue of a topic."""
+        for place in [place for place in self._counts if place[0] == topic]:
+            del self._counts[place]

@@ -1,0 +1,83 @@
+"""Writes check points and acknowledgements."""
+
+from __future__ import annotations
+
+from understudy.broker.config import BrokerOptions
+from understudy.broker.identity import Identity, host_bytes
+from understudy.broker.inner import InnerMessage, append, with_timer
+from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, message_of
+from understudy.broker.timer.request import Door, TimerRefusedError
+from understudy.format import names
+from understudy.format.properties import parse_properties
+from understudy.runtime.clock import Clock
+from understudy.store.message_store import MessageStore
+from understudy.store.status import PutRejected, PutStatus
+
+
+class ReviveLog:
+    """What is known of pops beyond their answers.
+
+    Args:
+        identity: the broker.
+        options: read at each use.
+        clock: wall time.
+        store: its log.
+        door: lets messages into the timer.
+
+    Attributes:
+        host: the broker, as records have it.
+        end: byte of the log behind the newest check point, acknowledgement or copy that came back; offsets that say
+            so must not be durable before it is. 0 before the first one.
+    """
+
+    def __init__(
+        self, identity: Identity, options: BrokerOptions, clock: Clock, store: MessageStore, door: Door
+    ) -> None:
+        self._identity = identity
+        self.host = host_bytes(identity.ip, identity.port)
+        self._options = options
+        self._clock = clock
+        self._store = store
+        self._door = door
+        self._turn = 0
+        self.end = 0
+
+    @property
+    def topic(self) -> str:
+        """The revive topic."""
+        return names.REVIVE_TOPIC_PREFIX + self._identity.cluster
+
+    @property
+    def queues(self) -> int:
+        """How many queues it has."""
+        return self._options.broker.revive_queue_num
+
+    def next_queue(self) -> int:
+        """Return the revive queue of the next pop."""
+        self._turn = (self._turn + 1) % self.queues
+        return self._turn
+
+    def message(self, entry: Entry, queue: int, deliver_ms: int) -> InnerMessage:
+        """Return *entry* as a message that comes into *queue* at *deliver_ms*."""
+        return message_of(entry, self.topic, queue, deliver_ms, self._clock.wall_ms(), self.host)
+
+    def check_point(self, point: CheckPoint, queue: int) -> InnerMessage:
+        """Return the message of a check point."""
+        return self.message(point, queue, point.revive_ms - AHEAD_MS)
+
+    def timed(self, message: InnerMessage) -> InnerMessage:
+        """Return *message* as it can be stored now: in the timer's topic until it is due.
+
+        Raises:
+            PutRejected: the timer does not take it.
+        """
+        try:
+            return with_timer(message, parse_properties(message.properties), self._clock.wall_ms(), self._door)
+        except TimerRefusedError as error:
+            raise PutRejected(PutStatus.WHEEL_TIMER_FLOW_CONTROL, str(error)) from None
+
+    def append(self, message: InnerMessage) -> int:
+        """Write a message into the own log; return the byte behind it. Raises ``PutRejected``."""
+        put = append(self._store, self.timed(message))
+        self.end = put.physical_offset + put.size_bytes
+        return self.end

@@ -1,0 +1,142 @@
+"""Moves groups past what they popped: at once, or when the check point that waits in memory is done.
+
+A check point that waits is written by :meth:`Moving.run` when it is due, and by the end of it at the latest.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.buffer import Buffered, BufferLimits, PopBuffer
+from understudy.broker.pop.inflight import InFlight
+from understudy.broker.pop.log import ReviveLog
+from understudy.broker.pop.revive_log import Ack, CheckPoint
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
+from understudy.store.status import PutRejected
+
+log = get_logger("broker.pop.buffer")
+
+RETRY_SECONDS = 0.1
+
+
+class Moving:
+    """What pops and acknowledgements of one broker change.
+
+    Args:
+        clock: wall time.
+        config: read at each use.
+        offsets: where groups are.
+        written: the log of check points and acknowledgements.
+
+    Attributes:
+        buffer: check points that wait in memory.
+        in_flight: what is popped and not acknowledged.
+    """
+
+    def __init__(self, clock: Clock, config: BrokerConfig, offsets: OffsetTable, written: ReviveLog) -> None:
+        self._clock = clock
+        self._config = config
+        self._offsets = offsets
+        self._log = written
+        self._wake = trio.Event()
+        self.buffer = PopBuffer()
+        self.in_flight = InFlight()
+
+    def position(self, group: str, topic: str, queue_id: int) -> int:
+        """Return where a group goes on in a queue; -1 when it is new there."""
+        return max(self._offsets.query(group, topic, queue_id), self.buffer.position(group, topic, queue_id))
+
+    def popped(self, point: CheckPoint, revive_queue: int, following: int) -> None:
+        """Note that messages went out, and move their group to *following*. Raises ``PutRejected``: they must not."""
+        now_ms = self._clock.wall_ms()
+        if self._config.enable_pop_buffer_merge and self.buffer.takes(point, now_ms, self._limits()):
+            self.buffer.keep(point, revive_queue, following, now_ms, self._limits())
+            self._wake.set()
+        else:
+            self._log.append(self._log.check_point(point, revive_queue))
+            self.passed(point.group, point.topic, point.queue_id, following)
+        self.in_flight.add(point.topic, point.group, point.queue_id, len(point.offsets))
+
+    def passed(self, group: str, topic: str, queue_id: int, following: int) -> None:
+        """Move a group to *following*, behind what it popped before."""
+        if not self.buffer.follows(group, topic, queue_id, following):
+            self._offsets.commit(group, topic, queue_id, following)
+
+    def acked(self, ack: Ack, revive_queue: int, revive_ms: int) -> int:
+        """Take acknowledgements.
+
+        Returns:
+            The byte of the log behind them, 0 when they are not written.
+
+        Raises:
+            PutRejected: they cannot be written.
+        """
+        topic, group, queue_id, *_ = ack.key
+        self.in_flight.add(topic, group, queue_id, -len(ack.offsets))
+        if len(self.buffer) and self.buffer.ack(ack):
+            self._commit()
+            return 0
+        return self._log.append(self._log.message(ack, revive_queue, revive_ms))
+
+    def reset(self, group: str, topic: str, queue_id: int) -> None:
+        """Forget what a group popped of a queue: its offset was reset."""
+        self.buffer.forget(group, topic, queue_id)
+        self.in_flight.clear(topic, group, queue_id)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget what was popped of a deleted topic."""
+        self.buffer.forget_topic(topic)
+        self.in_flight.forget_topic(topic)
+
+    async def run(self) -> None:
+        """Write what waits in memory when it is due, until cancelled; then write all of it."""
+        try:
+            while True:
+                self._wake = trio.Event()
+                left = (self.buffer.next_due_ms() - self._clock.wall_ms()) / 1000
+                if left > 0:
+                    with self._clock.move_on_after(left):
+                        await self._wake.wait()
+                elif not self._write(self._clock.wall_ms()):
+                    await self._clock.sleep(RETRY_SECONDS)
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._write(float("inf"))
+
+    def _write(self, until_ms: float) -> bool:
+        """Write what is due until *until_ms*; return whether all of it could be."""
+        for waiting in self.buffer.due(until_ms):
+            try:
+                self._write_one(waiting)
+            except PutRejected as error:
+                log.warning("check point not written yet", topic=waiting.point.topic, why=error)
+                return False
+        self._commit()
+        return True
+
+    def _write_one(self, waiting: Buffered) -> None:
+        point, queue = waiting.point, waiting.revive_queue
+        done = tuple(offset for offset in point.offsets if offset not in point.open_offsets)
+        self._log.append(self._log.check_point(point, queue))
+        acks = [Ack(point.key, done, True)] if self._config.enable_pop_batch_ack and done else [
+            Ack(point.key, (offset,)) for offset in done
+        ]  # fmt: skip
+        for ack in acks:
+            self._log.append(self._log.message(ack, queue, point.revive_ms))
+        self.buffer.finish(waiting)
+
+    def _commit(self) -> None:
+        for (group, topic, queue_id), following in self.buffer.commits():
+            self._offsets.commit(group, topic, queue_id, following)
+
+    def _limits(self) -> BufferLimits:
+        config = self._config
+        return BufferLimits(
+            config.pop_ck_stay_buffer_time,
+            config.pop_ck_stay_buffer_time_out,
+            config.pop_ck_max_buffer_size,
+            config.pop_ck_offset_max_queue_size,
+        )

@@ -1,0 +1,75 @@
+"""Where groups are, as the check points in the log tell it. Pure but for the reads of the log.
+
+A pop moves its group's offset, and the table of offsets is saved a moment later, or copied to a slave. After a crash,
+and on a slave that begins to act, the table can be older than the log: what the log says was handed out is not handed
+out again. Differs: the reference pops such messages a second time, also those that were acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.revive_log import CHECK_POINT, CheckPoint, ReviveLogError, read_entry
+from understudy.format import names
+from understudy.format.record import RecordError, decode_records
+from understudy.store.message_store import MessageStore
+
+TAIL_MS = 30_000
+"""Check points stored this long before the newest one are looked at: tables are saved twice a second."""
+_READ, _READ_BYTES = 256, 1 << 20
+
+Place = tuple[str, str, int]
+"""Group, topic and queue id."""
+
+
+def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: str) -> dict[Place, int]:
+    """Return where groups go on that are further than the table says.
+
+    Args:
+        points: check points.
+        offsets: the table.
+        own_broker: check points of other groups of brokers say nothing about this one's queues.
+    """
+    found: dict[Place, int] = {}
+    for point in points:
+        if point.broker_name != own_broker or not point.offsets:
+            continue
+        stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
+        place, following = (point.group, point.topic, point.queue_id), max(point.offsets) + 1
+        if point.pop_ms > stamp and following > max(found.get(place, 0), offsets.query(*place)):
+            found[place] = following
+    return found
+
+
+def newest_points(store: MessageStore, revive_topic: str, revive_queues: int, own_broker: str) -> Iterator[CheckPoint]:
+    """Return the newest check points of the log, those that wait in the timer and those that have come out of it."""
+    places = [(names.TIMER_TOPIC, 0), *((revive_topic, queue) for queue in range(revive_queues))]
+    for topic, queue_id in places:
+        at, end = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        if at >= end:
+            continue
+        newest_ms = store.store_time_of(topic, queue_id, end - 1)
+        at = max(at, store.offset_by_time(topic, queue_id, newest_ms - TAIL_MS))
+        while at < end:
+            found = store.get(topic, queue_id, at, _READ, _READ_BYTES)
+            for part in found.parts:
+                yield from _points(part, own_broker)
+            if found.next_begin_offset <= at:
+                break
+            at = found.next_begin_offset
+
+
+def _points(part: memoryview, own_broker: str) -> Iterator[CheckPoint]:
+    try:
+        records = decode_records(part)
+    except RecordError:
+        return  # a damaged record is told by whoever reads the queue
+    for record in records:
+        if f"TAGS\x01{CHECK_POINT}\x02" in record.properties_text:
+            try:
+                entry = read_entry(CHECK_POINT, record.body, own_broker)
+            except ReviveLogError:
+                continue
+            if isinstance(entry, CheckPoint):
+                yield entry

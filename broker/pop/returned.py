@@ -1,0 +1,57 @@
+"""Which messages came back already, as the retry topics show it.
+
+Progress of the revive service is saved a moment after the copies are stored. After a crash a check point can be worked
+off a second time; its copies that are there already are recognised and not put again.
+"""
+
+from __future__ import annotations
+
+from understudy.format.record import Record, RecordError, decode_records
+from understudy.store.message_store import MessageStore
+
+_READ, _READ_BYTES = 128, 1 << 20
+_UNIQUE = "UNIQ_KEY"
+
+Identity = tuple[str, int, int]
+"""Unique key, birth time, and how often the message came back."""
+
+
+class Returned:
+    """The newest copies in the retry topics of one broker, read when somebody asks.
+
+    Args:
+        store: the messages.
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._known: dict[str, tuple[int, set[Identity]]] = {}
+
+    def forget(self) -> None:
+        """Read anew what is asked for next."""
+        self._known.clear()
+
+    def has(self, topic: str, record: Record, since_ms: int) -> bool:
+        """Tell whether retry topic *topic* has a copy of *record* that was stored at *since_ms* or later."""
+        unique = record.properties.get(_UNIQUE)
+        if not unique:
+            return False
+        known = self._known.get(topic)
+        if known is None or known[0] > since_ms:
+            known = self._known[topic] = since_ms, self._read(topic, since_ms)
+        return (unique, record.born_ms, record.reconsume_times + 1) in known[1]
+
+    def _read(self, topic: str, since_ms: int) -> set[Identity]:
+        found: set[Identity] = set()
+        at = self._store.offset_by_time(topic, 0, since_ms)
+        while True:
+            got = self._store.get(topic, 0, at, _READ, _READ_BYTES)
+            for part in got.parts:
+                try:
+                    records = decode_records(part, check_crc=False)
+                except RecordError:
+                    continue  # told by whoever reads it
+                found |= {(each.properties.get(_UNIQUE, ""), each.born_ms, each.reconsume_times) for each in records}
+            if got.next_begin_offset <= at:
+                return found
+            at = got.next_begin_offset

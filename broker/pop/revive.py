@@ -1,0 +1,325 @@
+"""The revive service: brings back what was popped and not acknowledged.
+
+The queues of the revive topic are deferred queues (see :mod:`~understudy.broker.deferred`): one read finds ripe check
+points, the copies of what is open in them are put once and in order, and progress, the consumer offset of a group of
+the system's own, moves behind them. What a copy is made of is read where the message is; one that cannot be read now
+goes around again as a check point of its own.
+
+Source: PopReviveService.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.deferred import NEVER, Found, Item
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.inner import InnerMessage, copy_of
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.handles import FIRST_POP
+from understudy.broker.pop.inflight import InFlight
+from understudy.broker.pop.log import ReviveLog
+from understudy.broker.pop.returned import Returned
+from understudy.broker.pop.revive_log import CheckPoint, ReviveLogError, again, read_entry
+from understudy.broker.pop.window import ReviveWindow, Ripe
+from understudy.broker.redelivery import STORED, Redelivery
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topics import TopicTable
+from understudy.format import names
+from understudy.format.properties import format_properties
+from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, Record, RecordError, decode_records
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
+from understudy.store.message_store import MessageStore
+from understudy.store.status import GetStatus, PutRejected, PutStatus
+
+log = get_logger("broker.revive")
+
+SCAN = 512
+"""Entries of the revive topic that are read at once."""
+SCAN_BYTES = 1 << 20
+POINTS = 8
+"""Check points that are worked off at once: what a crash can repeat is bounded by it."""
+_MESSAGE_BYTES = 8 << 20
+ORIGIN_GROUP = "ORIGIN_GROUP"
+_DELIVER = "TIMER_DELIVER_MS"
+
+
+@attrs.frozen
+class Revival(InnerMessage):
+    """What is due at one check point.
+
+    Attributes:
+        point: the check point.
+        offset: the message that comes back; ``None`` when the check point itself goes around again.
+        queue: the revive queue it was in.
+        again: it may have been worked off before, in a former life.
+    """
+
+    point: CheckPoint = attrs.field(kw_only=True)
+    offset: int | None = attrs.field(kw_only=True)
+    queue: int = attrs.field(kw_only=True)
+    again: bool = attrs.field(kw_only=True, default=False)
+
+
+@attrs.frozen
+class Popped:
+    """What became of the look for a popped message.
+
+    Attributes:
+        record: the message; ``None`` when it is not there.
+        retry: asking again later may help.
+    """
+
+    record: Record | None
+    retry: bool = False
+
+
+ReadAway = Callable[[str, str, int, int], Awaitable[Popped]]
+"""Reads a message of another group of brokers: its name, topic, queue id and queue offset."""
+
+
+@attrs.frozen
+class ReviveParts:
+    """What of a broker is needed to bring messages back.
+
+    Attributes:
+        identity: names, addresses and role.
+        config: read at each use.
+        clock: wall time.
+        store: the revive topic, and the messages.
+        topics, groups, offsets: the tables.
+        log: puts check points around again.
+        stats: counts.
+        returned: what came back already.
+        timer_behind: tells whether something that was due may not have come out of the timer yet.
+    """
+
+    identity: Identity
+    config: BrokerConfig
+    clock: Clock
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    log: ReviveLog
+    stats: BrokerStatistics
+    returned: Returned
+    timer_behind: Callable[[], bool]
+
+
+class ReviveQueues:
+    """The queues of the revive topic as the source of a deferred service.
+
+    Attributes:
+        announce: called with a queue and the wall time in milliseconds when it is to be looked at.
+    """
+
+    def __init__(self, parts: ReviveParts) -> None:
+        self._parts = parts
+        self._windows: dict[int, ReviveWindow] = {}
+        self._ends: dict[int, int] = {}
+        self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
+
+    def arrived(
+        self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
+    ) -> None:
+        """Take note of a message in the revive topic; registered at the store."""
+        if topic == self._parts.log.topic:
+            self.announce(queue_id, store_ms + self._parts.config.revive_interval)
+
+    def queues(self) -> list[int]:
+        """Return the revive queues; what is known of them is read anew."""
+        self._windows.clear()
+        self._parts.returned.forget()
+        queues, parts = list(range(self._parts.log.queues)), self._parts
+        self._ends = {queue: parts.store.max_queue_offset(parts.log.topic, queue) for queue in queues}
+        return queues
+
+    def position(self, queue: int) -> int:
+        """Return the offset in revive queue *queue* before which everything is done."""
+        return self._parts.offsets.query(names.REVIVE_GROUP, self._parts.log.topic, queue) + 1
+
+    def move(self, queue: int, position: int) -> None:
+        """Note that everything before *position* is done: the offset is the last one, not the next."""
+        parts = self._parts
+        parts.log.end = parts.store.max_physical_offset  # the copies are before it
+        parts.offsets.commit(names.REVIVE_GROUP, parts.log.topic, queue, position - 1)
+
+    def stored(self, message: InnerMessage) -> None:
+        """Count a message that came back."""
+        if isinstance(message, Revival) and message.offset is not None:
+            self._parts.stats.topic(message.topic).add(0, 1, 0)
+
+    def window(self, queue: int) -> ReviveWindow | None:
+        """Return what is known of *queue* beyond its progress, for people."""
+        return self._windows.get(queue)
+
+    def read(self, queue: int, position: int) -> Found:
+        """Return what is due in *queue* from *position* on."""
+        window = self._windows.get(queue)
+        if window is None or position < window.begin:
+            window = self._windows[queue] = ReviveWindow(position)
+        window.pass_to(position)
+        if not self._scan(queue, window) and not window.ripe(1):
+            return Found((), window.resume, None)  # more follows
+        ripe = window.ripe(POINTS)
+        items = tuple(item for each in ripe for item in self._items(queue, each))
+        if ripe:
+            return Found(items, window.after(ripe), None)
+        due_ms = window.due_ms()
+        pause = self._parts.clock.wall_ms() + self._parts.config.revive_interval
+        return Found((), window.resume, due_ms if due_ms == NEVER else max(due_ms, pause))
+
+    def _scan(self, queue: int, window: ReviveWindow) -> bool:
+        """Read on in *queue*; return whether its end was reached."""
+        parts = self._parts
+        found = parts.store.get(parts.log.topic, queue, window.next, SCAN, SCAN_BYTES)
+        if found.status is not GetStatus.FOUND:
+            if found.next_begin_offset > window.next:
+                window.skip_to(found.next_begin_offset)
+                return False
+            window.reached_end(parts.clock.wall_ms(), parts.timer_behind())
+            return True
+        for part in found.parts:
+            try:
+                records = decode_records(part)
+            except RecordError as error:
+                log.error("damaged entries of the revive topic skipped", queue=queue, offset=window.next, error=error)
+                continue
+            for record in records:
+                self._add(queue, window, record)
+        window.skip_to(found.next_begin_offset)
+        return False
+
+    def _add(self, queue: int, window: ReviveWindow, record: Record) -> None:
+        pairs = record.properties
+        deliver = pairs.get(_DELIVER, "")
+        deliver_ms = (
+            int(deliver) if deliver.isascii() and deliver.isdecimal() and len(deliver) < 17 else record.store_ms
+        )
+        entry = None
+        try:
+            entry = read_entry(pairs.get("TAGS"), record.body, self._parts.identity.name)
+        except ReviveLogError as error:
+            log.warning("no entry of the revive topic", queue=queue, offset=record.queue_offset, why=error)
+        # A time that somebody wrote by hand must not make check points ripe before theirs.
+        window.add(record.queue_offset, entry, min(deliver_ms, self._parts.clock.wall_ms()))
+
+    def _items(self, queue: int, ripe: Ripe) -> list[Item]:
+        parts, point = self._parts, ripe.point
+        if ripe.early:
+            return [Item(ripe.position, _revival(point, None, queue, point.topic))]
+        if parts.topics.rows.get(names.popped_topic(point.topic, point.group)) is None:
+            return []
+        if parts.groups.rows.get(point.group) is None:
+            return []
+        target = point.topic
+        if not target.startswith(names.RETRY_PREFIX):
+            second_form = parts.config.enable_retry_topic_v2
+            target = names.pop_retry_topic(point.group, target, second_form=second_form)
+        old = ripe.position < self._ends[queue]
+        return [Item(ripe.position, _revival(point, each, queue, target, old), each) for each in point.open_offsets]
+
+
+def _revival(point: CheckPoint, offset: int | None, queue: int, topic: str, again: bool = False) -> Revival:
+    return Revival(topic, 0, b"", b"", 0, b"", point=point, offset=offset, queue=queue, again=again)
+
+
+class ReviveTarget:
+    """Where revivals go: reads each message where it is and puts its copy.
+
+    Args:
+        parts: of the broker.
+        target: takes the copies.
+        read_away: reads messages of other groups.
+        in_flight: what is popped and not acknowledged.
+    """
+
+    def __init__(self, parts: ReviveParts, target: Redelivery, read_away: ReadAway, in_flight: InFlight) -> None:
+        self._in_flight = in_flight
+        self._parts = parts
+        self._target = target
+        self._read_away = read_away
+
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        """Put *messages*, all of them revivals; see :class:`~understudy.broker.redelivery.Redelivery`.
+
+        A message that exists no more is done.
+        """
+        statuses = [PutStatus.PUT_OK] * len(messages)
+        copies: dict[int, InnerMessage] = {}
+        for number, revival in enumerate(messages):
+            assert isinstance(revival, Revival)
+            try:
+                copy = await self._copy(revival)
+            except PutRejected as error:
+                log.warning("a check point cannot go around again yet", topic=revival.topic, why=error)
+                statuses[number] = error.status
+                continue
+            if copy is not None:
+                copies[number] = copy
+        if copies:
+            for number, status in zip(copies, await self._target.put(list(copies.values())), strict=True):
+                statuses[number] = status
+        for revival, status in zip(messages, statuses, strict=True):
+            if status in STORED and isinstance(revival, Revival) and revival.offset is not None:
+                point = revival.point
+                self._in_flight.add(point.topic, point.group, point.queue_id, -1)
+        return statuses
+
+    async def _copy(self, revival: Revival) -> InnerMessage | None:
+        """Return what is to be put for *revival*; ``None`` when nothing is."""
+        parts, point, offset = self._parts, revival.point, revival.offset
+        if offset is None:
+            return parts.log.timed(parts.log.check_point(point, revival.queue))
+        popped = await self._read(point, offset)
+        if popped.record is None and not popped.retry:
+            log.info("a popped message is gone", topic=point.topic, queue=point.queue_id, offset=offset)
+            return None
+        if popped.record is None or not self._prepare(point.group, revival.topic):
+            later = again(point, offset, parts.clock.wall_ms())
+            log.info("a popped message cannot come back now", topic=point.topic, offset=offset, tries=later.re_puts)
+            return parts.log.timed(parts.log.check_point(later, revival.queue))
+        if revival.again and parts.returned.has(revival.topic, popped.record, point.revive_ms):
+            log.info("a popped message came back already", topic=point.topic, offset=offset)
+            return None
+        return retry_copy(popped.record, point, revival.topic, parts.log.host)
+
+    def _prepare(self, group: str, topic: str) -> bool:
+        """Make the retry topic that is needed; return whether it is there."""
+        parts = self._parts
+        if parts.topics.rows.get(topic) is None:
+            if parts.topics.ensure(topic, 1) is None:
+                return False
+            if parts.offsets.query(group, topic, 0) < 0:
+                parts.offsets.commit(group, topic, 0, 0)
+        return True
+
+    async def _read(self, point: CheckPoint, offset: int) -> Popped:
+        parts = self._parts
+        if point.broker_name != parts.identity.name:
+            return await self._read_away(point.broker_name, point.topic, point.queue_id, offset)
+        found = parts.store.get(point.topic, point.queue_id, offset, 1, _MESSAGE_BYTES)
+        for part in found.parts:
+            try:
+                for record in decode_records(part):
+                    return Popped(record if record.queue_offset == offset else None)
+            except RecordError as error:
+                log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
+        return Popped(None)
+
+
+def retry_copy(record: Record, point: CheckPoint, topic: str, host: bytes) -> InnerMessage:
+    """Return *record* as a message of retry topic *topic*."""
+    pairs = record.properties
+    if record.reconsume_times == 0 or FIRST_POP not in pairs:
+        pairs[FIRST_POP] = str(point.pop_ms)
+    pairs[ORIGIN_GROUP] = point.group
+    copy = copy_of(record, topic, 0, format_properties(pairs).encode(), record.reconsume_times + 1)
+    sys_flag = record.sys_flag & ~(FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)  # of the hosts that the copy does not have
+    return attrs.evolve(copy, born_host=host, sys_flag=sys_flag)

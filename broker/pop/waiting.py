@@ -1,0 +1,166 @@
+"""Pops and notifications that found nothing and wait: parked rows, as pulls are (see :mod:`~understudy.broker.hold`).
+
+They differ in who is woken: a message wakes one waiter of each group that waits for any queue of its topic and one that
+waits for its queue, because one pop takes it away from the others. A pop that leaves something behind wakes the next.
+
+While nobody waits, messages that arrive are not looked at.
+
+Source: PopLongPollingService.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from understudy.broker.hold import ParkedPull, PullHold
+from understudy.format import names
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.runtime.clock import Clock
+from understudy.runtime.load import Budget
+from understudy.store.core import Arrival
+
+EARLY_MS = 50
+"""A waiter is answered this long before its time is over, so that the answer is there in time."""
+ANY_QUEUE = -1
+
+
+class WaitingPop(ParkedPull):
+    """One waiter.
+
+    Args:
+        connection, command: whom and what to answer.
+        codes: tags codes of the messages it wants; ``None`` is every message.
+        topic, group, queue_id: what it waits for; :data:`ANY_QUEUE` for every queue.
+        kind: waiters of different kinds do not take messages from each other.
+        header_bytes: what the command keeps.
+    """
+
+    __slots__ = ("group", "kind", "queue_id", "topic")
+
+    def __init__(
+        self,
+        connection: Connection,
+        command: Command,
+        codes: frozenset[int] | None,
+        topic: str,
+        group: str,
+        queue_id: int,
+        kind: str,
+        header_bytes: int = 0,
+    ) -> None:
+        super().__init__(connection, command, codes, header_bytes)
+        self.topic = topic
+        self.group = group
+        self.queue_id = queue_id
+        self.kind = kind
+
+
+class PopHold(PullHold):
+    """Every waiting pop of one broker.
+
+    Args:
+        clock: for deadlines.
+        arrivals: the store's listeners for messages that became readable.
+        limit: most waiters.
+        place_limit: most waiters of one group for one queue.
+        budget: where what they keep is counted.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        arrivals: list[Arrival],
+        limit: Callable[[], int],
+        place_limit: Callable[[], int],
+        budget: Budget,
+    ) -> None:
+        super().__init__(clock, limit, budget)
+        self._most = limit
+        self._most_at_place = place_limit
+        self._arrivals = arrivals
+        self._topics: dict[str, dict[tuple[str, str, str], int]] = {}  # by arriving topic: kind, topic, group
+
+    @staticmethod
+    def _place(kind: str, topic: str, group: str, queue_id: int) -> tuple[str, int]:
+        return f"{kind} {topic}@{group}", queue_id
+
+    def full(self, waiting: WaitingPop) -> bool:
+        """Tell whether there is no room for *waiting*."""
+        if len(self) >= self._most() or not self.has_room(waiting):
+            return True
+        return self.count(waiting.topic, waiting.group, waiting.queue_id, waiting.kind) >= self._most_at_place()
+
+    def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
+        """Return how many wait for a queue."""
+        waiting = self._parked.get(self._place(kind, topic, group, queue_id))
+        return 0 if waiting is None else waiting.count
+
+    def wait(self, waiting: WaitingPop, wait_ms: int) -> None:
+        """Keep *waiting*, for which there is room, until something arrives or *wait_ms* have passed."""
+        if not self._topics:
+            self._arrivals.append(self.arrived)
+        key = waiting.kind, waiting.topic, waiting.group
+        for topic in _sources(waiting):
+            counts = self._topics.setdefault(topic, {})
+            counts[key] = counts.get(key, 0) + 1
+        self.park(waiting, self._place(*key, waiting.queue_id), wait_ms)
+
+    def arrived(
+        self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
+    ) -> None:
+        """Take note of a message that became readable; registered at the store while somebody waits."""
+        waiters = self._topics.get(topic)
+        if waiters is None:
+            return
+        for kind, wanted, group in list(waiters):
+            self._wake_one(self._place(kind, wanted, group, ANY_QUEUE), tags_code)
+            if wanted == topic:
+                self._wake_one(self._place(kind, wanted, group, queue_id), tags_code)
+
+    def wake(self, topic: str, group: str, queue_id: int, kind: str) -> bool:
+        """Wake one waiter, whatever it wants; return whether there was one."""
+        return self._wake_one(self._place(kind, topic, group, queue_id), None)
+
+    def wake_topic(self, topic: str) -> None:
+        """Answer those who wait for *topic* now (it was deleted)."""
+        for kind, wanted, group in list(self._topics.get(topic, ())):
+            prefix, _ = self._place(kind, wanted, group, 0)
+            for place in [place for place in self._parked if place[0] == prefix]:
+                self._make_ready(self._parked.pop(place).take_all())
+
+    def _wake_one(self, place: tuple[str, int], tags_code: int | None) -> bool:
+        waiting = self._parked.get(place)
+        if waiting is None:
+            return False
+        taken = waiting.take_one(tags_code)
+        if not waiting:
+            del self._parked[place]
+        if taken is None:
+            return False
+        self._make_ready((taken,))
+        return True
+
+    def _leave(self, parked: ParkedPull) -> bool:
+        left = super()._leave(parked)
+        if left:
+            assert isinstance(parked, WaitingPop)
+            for topic in _sources(parked):
+                counts = self._topics[topic]
+                key = parked.kind, parked.topic, parked.group
+                counts[key] -= 1
+                if not counts[key]:
+                    del counts[key]
+                if not counts:
+                    del self._topics[topic]
+            if not self._topics:
+                self._arrivals.remove(self.arrived)
+        return left
+
+
+def _sources(waiting: WaitingPop) -> tuple[str, ...]:
+    """Return the topics whose messages *waiting* may get. Differs: messages in both forms of retry topics wake."""
+    group, topic = waiting.group, waiting.topic
+    if waiting.queue_id != ANY_QUEUE:
+        return (topic,)
+    return topic, names.pop_retry_topic(group, topic), names.pop_retry_topic(group, topic, second_form=True)

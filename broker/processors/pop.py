@@ -1,0 +1,342 @@
+"""Pops (200050): hand out messages for a time, or park until one arrives.
+
+Source: PopMessageProcessor.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import attrs
+
+from understudy.broker import filters
+from understudy.broker.config import BrokerOptions
+from understudy.broker.groups import GroupTable
+from understudy.broker.identity import Identity
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop import choice
+from understudy.broker.pop.choice import Queue
+from understudy.broker.pop.handles import ORDER_QUEUE, count_info, offsets_info, retry_mark, start_info
+from understudy.broker.pop.log import ReviveLog
+from understudy.broker.pop.moving import Moving
+from understudy.broker.pop.order import OrderTable, next_record
+from understudy.broker.pop.revive_log import MOST_MESSAGES
+from understudy.broker.pop.taking import Taken, Taker, Taking, Wish, as_asked, check_point_of
+from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
+from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.statistics import BrokerStatistics
+from understudy.broker.topics import TopicConfig, TopicTable
+from understudy.format import names
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, held_bytes
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer, failure
+from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
+from understudy.remoting.frame import Buffer, encode, reply_head
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.clock import Clock
+from understudy.runtime.log import get_logger
+from understudy.store.message_store import MessageStore
+from understudy.store.status import PutRejected
+
+log = get_logger("broker.pop")
+
+FROM_MAX = 1
+"""``initMode``: a new group begins with the newest message; any other value is the oldest one."""
+LATE_MS = 500
+"""A request that was under way for this much longer than it wanted to wait is not served: nobody waits for it."""
+NOTHING = {"invisibleTime": "0", "popTime": "0", "restNum": "0", "reviveQid": "0"}
+"""Header fields of a refusal."""
+KIND = "pop"
+
+
+@attrs.frozen
+class PopParts:
+    """What of a broker is needed for pops.
+
+    Attributes:
+        identity: names, addresses and role.
+        options: read at each request.
+        clock: wall time.
+        random: which queue comes first.
+        store: the messages.
+        topics, groups, offsets, orders: the tables.
+        log: check points and acknowledgements.
+        moving: notes what went out.
+        hold: pops that wait.
+        stats: counts.
+        taker: reads queues.
+    """
+
+    identity: Identity
+    options: BrokerOptions
+    clock: Clock
+    random: Random
+    store: MessageStore
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    orders: OrderTable
+    log: ReviveLog
+    moving: Moving
+    hold: PopHold
+    stats: BrokerStatistics
+    taker: Taker
+
+
+class PopProcessor:
+    """Handler of POP_MESSAGE of one broker."""
+
+    def __init__(self, parts: PopParts) -> None:
+        self._parts = parts
+        self._config = parts.options.broker
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer the code at *server*."""
+        server.register(RequestCode.POP_MESSAGE, self.pop)
+
+    def pop(self, connection: Connection, command: Command) -> Answer:
+        """Answer with messages, or park the pop when it may wait."""
+        return self._pop(connection, command)
+
+    def again(self, waiting: WaitingPop) -> None:
+        """Answer a pop that waited, or let it wait on."""
+        connection, command = waiting.connection, waiting.command
+        answer: Buffer | list[Buffer] | None
+        try:
+            answer = self._pop(connection, command)
+        except Exception as error:
+            answer = encode(failure(connection, command, error))
+        if answer is not None:
+            connection.write(answer)
+
+    def _pop(self, connection: Connection, command: Command) -> list[Buffer] | None:
+        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        wish, row, deadline_ms = self._read(connection, command, now_ms)
+        queues = self._queues(wish, row)
+        revive_queue = ORDER_QUEUE if wish.in_order else parts.log.next_queue()
+        taking = parts.taker.take(wish, queues)
+        if taking.found:
+            noted = self._note(wish, taking, now_ms, revive_queue)
+            if noted:
+                if taking.rest > 0:
+                    parts.hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
+                return self._answer(command, wish, noted, taking.rest, now_ms, revive_queue)
+        else:
+            self._pass(wish, taking)
+        return self._nothing(
+            connection, command, wish, taking.rest, now_ms, revive_queue, deadline_ms, bool(taking.taken)
+        )
+
+    # --- reading the request -----------------------------------------------------------------------------------
+
+    def _read(self, connection: Connection, command: Command, now_ms: int) -> tuple[Wish, TopicConfig, int]:
+        """Return what is asked for, the topic, and until when it may wait. Raises :class:`CommandError`."""
+        parts, config = self._parts, self._config
+        group, topic = required(command, "consumerGroup"), required(command, "topic")
+        queue_id, most = required_int(command, "queueId"), required_int(command, "maxMsgNums")
+        invisible_ms, poll_ms = required_int(command, "invisibleTime"), required_int(command, "pollTime")
+        born_ms = optional_int(command, "bornTime") or now_ms
+        init_mode = required_int(command, "initMode")
+        if command.ext is not None:
+            command.ext["bornTime"] = str(born_ms)  # a parked pop must not begin anew
+        if now_ms - born_ms - poll_ms > LATE_MS:
+            raise _refused(
+                ResponseCode.POLLING_TIMEOUT, f"the broker[{config.broker_ip1}] pop message is timeout too much"
+            )
+        if not config.broker_permission & names.PERM_READ:
+            raise _refused(ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] pop message is forbidden")
+        if most > MOST_MESSAGES:
+            remark = f"the broker[{config.broker_ip1}] pop message's num is greater than {MOST_MESSAGES}"
+            raise _refused(ResponseCode.INVALID_PARAMETER, remark)
+        if not parts.options.store.timer_wheel_enable:
+            remark = f"the broker[{config.broker_ip1}] pop message is forbidden because timerWheelEnable is false"
+            raise _refused(ResponseCode.SYSTEM_ERROR, remark)
+        row = parts.topics.rows.get(topic)
+        if row is None:
+            raise _refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
+        if not row.perm & names.PERM_READ:
+            raise _refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+        if queue_id >= row.read_queue_nums:
+            raise _refused(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{row.read_queue_nums}] "
+                f"consumer:[/{connection.address}]",
+            )
+        check_reader(parts, group, NOTHING)
+        limit_ms = parts.options.store.timer_max_delay_sec * 1000
+        if most < 1 or not 0 < invisible_ms <= limit_ms:
+            remark = f"maxMsgNums must be 1 to {MOST_MESSAGES} and invisibleTime 1 to {limit_ms} ms"
+            raise _refused(ResponseCode.INVALID_PARAMETER, f"{remark}, not {most} and {invisible_ms}")
+        wish = Wish(
+            group,
+            topic,
+            max(queue_id, -1),
+            most,
+            invisible_ms,
+            init_mode != FROM_MAX,
+            _codes(command),
+            bool(optional_bool(command, "order")),
+            optional(command, "attemptId"),
+        )
+        return wish, row, born_ms + poll_ms
+
+    def _queues(self, wish: Wish, row: TopicConfig) -> list[Queue]:
+        parts, config = self._parts, self._config
+        draw = parts.random.randrange(choice.DICE)
+        retry: list[Queue] = []
+        if not wish.in_order:
+            topic = choice.retry_topic_to_read(
+                wish.group,
+                wish.topic,
+                draw,
+                second_form=config.enable_retry_topic_v2,
+                first_form_too=config.retrieve_message_from_pop_retry_topic_v1,
+            )
+            retry_row = parts.topics.rows.get(topic)
+            if retry_row is not None:
+                retry = [Queue(topic, each) for each in range(retry_row.read_queue_nums)]
+        return choice.queues_to_read(
+            wish.topic,
+            wish.queue_id,
+            row.read_queue_nums,
+            retry,
+            draw,
+            retry_percent=config.pop_from_retry_probability,
+            in_order=wish.in_order,
+        )
+
+    # --- taking note -------------------------------------------------------------------------------------------
+
+    def _note(self, wish: Wish, taking: Taking, now_ms: int, revive_queue: int) -> list[Taken]:
+        """Take note of what was handed out, then move offsets; return the queues for which that was possible."""
+        parts, noted = self._parts, list[Taken]()
+        for each in taking.taken:
+            if each.offsets:
+                if wish.in_order:
+                    self._note_order(wish, each, now_ms)
+                else:
+                    point = check_point_of(wish, each, now_ms, parts.identity.name)
+                    try:
+                        parts.moving.popped(point, revive_queue, each.next)
+                    except PutRejected as error:
+                        log.warning("check point refused, nothing is handed out", topic=each.queue.topic, why=error)
+                        continue
+                noted.append(each)
+                count = len(each.offsets)
+                parts.stats.group(wish.group, each.queue.topic).add(each.queue.queue_id, count, each.size_bytes)
+            else:
+                parts.moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
+        return noted
+
+    def _note_order(self, wish: Wish, taken: Taken, now_ms: int) -> None:
+        parts, queue = self._parts, taken.queue
+        before = parts.orders.get(queue.topic, wish.group, queue.queue_id)
+        record = next_record(before, wish.attempt_id, now_ms, wish.invisible_ms, taken.offsets, now_ms)
+        parts.orders.put(queue.topic, wish.group, queue.queue_id, record)
+        parts.offsets.commit(wish.group, queue.topic, queue.queue_id, taken.start)
+
+    def _pass(self, wish: Wish, taking: Taking) -> None:
+        for each in taking.taken:
+            self._parts.moving.passed(wish.group, each.queue.topic, each.queue.queue_id, each.next)
+
+    # --- answering ---------------------------------------------------------------------------------------------
+
+    def _answer(
+        self, command: Command, wish: Wish, noted: Sequence[Taken], rest: int, now_ms: int, revive_queue: int
+    ) -> list[Buffer]:
+        starts, offsets, counts = list[str](), list[str](), list[str]()
+        parts, body = self._parts, list[Buffer]()
+        size = messages = 0
+        for each in noted:
+            queue, mark = each.queue, retry_mark(each.queue.topic)
+            starts.append(start_info(mark, queue.queue_id, each.start))
+            offsets.append(offsets_info(mark, queue.queue_id, each.offsets))
+            if wish.in_order:
+                record = parts.orders.get(queue.topic, wish.group, queue.queue_id)
+                assert record is not None
+                counts += count_info(mark, queue.queue_id, dict(record.counts), record.least_count)
+            if queue.topic != wish.topic and not self._config.pop_response_return_actual_retry_topic:
+                each = as_asked(wish, each, now_ms, revive_queue, parts.identity.name)
+            body += each.parts
+            size += each.size_bytes
+            messages += len(each.offsets)
+        parts.stats.get_found += 1
+        parts.stats.transferred += messages
+        ext = _fields(wish, now_ms, revive_queue, rest, ";".join(starts), ";".join(offsets), ";".join(counts))
+        return [reply_head(command.opaque or 0, ResponseCode.SUCCESS, ext, size, b"FOUND"), *body]
+
+    def _nothing(
+        self,
+        connection: Connection,
+        command: Command,
+        wish: Wish,
+        rest: int,
+        now_ms: int,
+        revive_queue: int,
+        deadline_ms: int,
+        passed: bool,
+    ) -> list[Buffer] | None:
+        """Park the pop, or tell that there is nothing."""
+        parts, code = self._parts, ResponseCode.POLLING_TIMEOUT
+        parts.stats.get_missed += 1
+        wait_ms = deadline_ms - now_ms - EARLY_MS
+        if wait_ms > 0:
+            if wish.in_order and self._config.enable_notify_after_pop_order_lock_release:
+                wait_ms = min(wait_ms, parts.orders.opens_in(wish.topic, wish.group, wish.queue_id, wait_ms))
+            waiting = WaitingPop(
+                connection, command, wish.codes, wish.topic, wish.group, wish.queue_id, KIND, held_bytes(command)
+            )
+            if not parts.hold.full(waiting):
+                # Nothing can arrive between the read above and here: neither yields.
+                parts.hold.wait(waiting, wait_ms)
+                if rest > 0 and passed:  # what was read was not wanted, and more follows
+                    parts.hold.wake(wish.topic, wish.group, wish.queue_id, KIND)
+                return None
+            code = ResponseCode.POLLING_FULL
+        ext = _fields(wish, now_ms, revive_queue, rest, "", "", "")
+        return [reply_head(command.opaque or 0, code, ext, 0, b"NO_MESSAGE_IN_QUEUE")]
+
+
+def check_reader(parts: PopParts, group: str, ext: dict[str, str]) -> None:
+    """Refuse a group that may not consume, and a slave. Raises :class:`CommandError` with *ext*."""
+    if parts.identity.role.is_slave:
+        raise CommandError(
+            ResponseCode.SYSTEM_BUSY,
+            "[REJECTREQUEST]system busy, start flow control for a while: this slave hands out no messages, its "
+            "master does",
+            ext,
+        )
+    row = parts.groups.get(group)
+    if row is None:
+        remark = f"subscription group [{group}] does not exist, {FAQ}"
+        raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark, ext)
+    if not row.consume_enable:
+        raise CommandError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", ext)
+
+
+def _fields(wish: Wish, pop_ms: int, revive_queue: int, rest: int, starts: str, offsets: str, counts: str) -> bytes:
+    """Return the header fields of an answer; none of the texts needs escaping."""
+    in_order = f'"orderCountInfo":"{counts}",' if wish.in_order else ""
+    return (
+        f'"invisibleTime":"{wish.invisible_ms}","startOffsetInfo":"{starts}","restNum":"{rest}",{in_order}'
+        f'"popTime":"{pop_ms}","reviveQid":"{revive_queue}","msgOffsetInfo":"{offsets}"'
+    ).encode()
+
+
+def _codes(command: Command) -> frozenset[int] | None:
+    kind, expression = optional(command, "expType"), optional(command, "exp")
+    try:
+        if not expression:
+            return None
+        if filters.is_tag_type(kind):
+            return filters.tag_codes(expression)
+        remark = f": this broker filters by tags only, not by {kind[:32] if kind else kind}"
+    except filters.SubscriptionError:
+        remark = ": no tag between the separators"
+    raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed{remark}")
+
+
+def _refused(code: ResponseCode, remark: str) -> CommandError:
+    return CommandError(code, remark, NOTHING)
