@@ -29,6 +29,9 @@ from understudy.store.mapped_files import MappedFiles
 from understudy.store.mark import FILE_NAME, Mark, MarkFile
 from understudy.store.segments import Segment, Segments
 
+EXTENSIONS = "consumequeue_ext"
+"""The folder of what extends units of queues; never written here."""
+
 log = get_logger("store")
 
 #: Called for every message that becomes readable, with topic, queue id, queue offset after it, tags code, store time in
@@ -92,6 +95,8 @@ class StoreCore:
         self.hole: int | None = None
         #: Records at this offset or after it were written or compared by this process.
         self.trusted_from = 0
+        #: Units may have the address of what extends them instead of a tags code (``enableConsumeQueueExt``).
+        self.extended_codes = disk.exists(self.path(EXTENSIONS))
         #: Which topics were deleted; their messages in the log count no more.
         self.deletions = Deletions()
         #: Raw bytes after this offset (of an incomplete record that came by replication) are not dispatched yet.

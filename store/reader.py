@@ -14,6 +14,13 @@ from understudy.store.integrity import Integrity
 from understudy.store.status import GetResult, GetStatus
 
 _MAX_BYTES = 128 << 20
+_LAST_ADDRESS = -(1 << 31) - 1
+"""A tags code that is not above it is none (ConsumeQueueExt.java)."""
+
+
+def _or_extended(accept: Callable[[int], bool]) -> Callable[[int], bool]:
+    """Return *accept*, but what has an address for its tags code is left to the reader, who compares tags too."""
+    return lambda code: code <= _LAST_ADDRESS or accept(code)
 
 
 class Reader:
@@ -97,6 +104,8 @@ class Reader:
                         return GetResult(
                             GetStatus.FOUND, offset + count, min_offset, max_offset, parts, total, count, False
                         )
+        if accept is not None and core.extended_codes:
+            accept = _or_extended(accept)
         return self._scan(queue, offset, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record)
 
     def _slices(self, addresses: tuple[int, ...], sizes: tuple[int, ...], end: int, total: int) -> list[memoryview]:

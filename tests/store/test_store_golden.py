@@ -11,7 +11,7 @@ import pytest
 from golden_stores import NAMES, damage, manifest, opened, read_queue, unpack
 
 from understudy.format.java_hash import java_hash
-from understudy.format.record import Record, decode_host, decode_record
+from understudy.format.record import Record, decode_host, decode_record, decode_records
 
 DAMAGE_CASES = [(name, case) for name in ("basic", "unclean") for case in sorted(manifest(name)["recovery"])]
 
@@ -163,6 +163,20 @@ async def test_damaged_directories_open_and_serve_every_whole_message(name: str,
                 result = store.query(answer["topic"], answer["key"], 64, 0, 1 << 62, answer["type"])
                 found = [decode_record(record).physical_offset for record in result.records]
                 assert found == [offset for offset in answer["physicalOffsets"] if offset in whole]
+
+
+async def test_no_wanted_message_is_left_out_where_units_have_addresses_instead_of_tags_codes(tmp_path: Path) -> None:
+    """Written with `enableConsumeQueueExt`; who asks for a tag compares it anyway, but must be given the message."""
+    root = unpack("cqext", tmp_path)
+    async with opened("cqext", root, manifest("cqext")) as store:
+        for queue_id in range(2):
+            every = store.get("OrderTopic", queue_id, 0, 64, 1 << 20)
+            assert every.count == 30
+            records = decode_records(b"".join(every.parts))
+            tagged = {record.queue_offset for record in records if record.properties.get("TAGS") == "TagA"}
+            found = store.get("OrderTopic", queue_id, 0, 64, 1 << 20, {java_hash("TagA")}.__contains__)
+            given = {record.queue_offset for record in decode_records(b"".join(found.parts))}
+            assert tagged and tagged <= given
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "cqext" and not manifest(name).get("unclean")])
