@@ -210,6 +210,7 @@ class Rig:
             schedule_progress=ScheduleProgress(clock.wall_ms),
             queue_mappings=QueueMappings(clock.wall_ms),
             client=client,
+            replication=SimpleNamespace(master=None, slave=None),
             started_ms=clock.wall_ms(),
             role=ROLE,
             session=SimpleNamespace(
