@@ -7,7 +7,15 @@ import os
 
 import attrs
 
-from understudy.broker.config_values import BrokerId, NameServers, NotNegative, Permission, Positive, RequestMode
+from understudy.broker.config_values import (
+    BrokerId,
+    NameServers,
+    NotNegative,
+    Permission,
+    Positive,
+    QueueCount,
+    RequestMode,
+)
 from understudy.runtime.configuration import Int, Port, keyed
 
 PROCESSORS = os.cpu_count() or 1
@@ -69,7 +77,7 @@ class BrokerConfig:
     controller_heart_beat_timeout_mills: int = 10000
     default_message_request_mode: RequestMode = "PULL"
     default_pop_share_queue_num: int = -1
-    default_topic_queue_nums: Positive = 8
+    default_topic_queue_nums: QueueCount = 8
     delay_offset_update_version_step: int = 200
     disable_consume_if_consumer_read_slowly: bool = False
     enable_broadcast_offset_store: bool = True
@@ -197,7 +205,7 @@ class BrokerConfig:
     revive_ack_wait_ms: int = 180_000
     revive_interval: int = 1000
     revive_max_slow: int = 3
-    revive_queue_num: Int = 8
+    revive_queue_num: QueueCount = 8
     revive_scan_time: int = 10000
     rocketmq_home: str | None = None
     send_heartbeat_timeout_millis: Int = 1000

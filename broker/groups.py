@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from understudy.broker.group_values import retry_policy_of, subscriptions_of
+from understudy.broker.topics import queue_count
 from understudy.format import names
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
@@ -86,7 +87,7 @@ class GroupConfig:
         row.consume_broadcast_enable = truth("consumeBroadcastEnable", True)
         row.consume_message_orderly = truth("consumeMessageOrderly", False)
         row.notify_consumer_ids_changed_enable = truth("notifyConsumerIdsChangedEnable", True)
-        row.retry_queue_nums = number("retryQueueNums", 1)
+        row.retry_queue_nums = queue_count(value.get("retryQueueNums"), f"{what}: retryQueueNums", 1)
         row.retry_max_times = number("retryMaxTimes", 16)
         row.broker_id = long("brokerId", 0)
         row.which_broker_when_consume_slowly = long("whichBrokerWhenConsumeSlowly", 1)

@@ -7,11 +7,12 @@ Source: ConsumerOffsetManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from typing import Any
 
 from understudy.broker.removals import Removals
 from understudy.format.data_version import DataVersion
+from understudy.format.json_dialect import Rows
 
 BROADCAST_SUFFIX = "@broadcast"
 """Behind a group's name: the slowest offset of its broadcasting members. No group can be named so."""
@@ -255,11 +256,13 @@ class OffsetTable:
             self.committed[key].update(queues)
             self._changed(key)
 
-    def to_json(self, since: int = -1) -> dict[str, Any]:
+    def to_json(self, since: int = -1, *, later: bool = False) -> dict[str, Any]:
         """Return the content of ``consumerOffset.json``.
 
         Args:
             since: leave out keys that have not changed after this revision; -1 for everything.
+            later: offsets are read while the content is written, by whom, and in whatever thread; those of one key at
+                once.
         """
         if since < 0:
             table, stamps, pending = self.committed, self.stamps, self.reset
@@ -268,17 +271,16 @@ class OffsetTable:
             table = {key: self.committed[key] for key in keys if key in self.committed}
             stamps = {key: self.stamps[key] for key in keys if key in self.stamps}
             pending = {key: self.reset[key] for key in keys if key in self.reset}
+        offsets = ((key, dict(queues)) for key, queues in list(table.items()))
         content: dict[str, Any] = {
             "dataVersion": self.version.to_json(),
-            "offsetTable": {key: dict(queues) for key, queues in table.items()},
+            "offsetTable": Rows(offsets) if later else dict(offsets),
         }
         for name, queues_of in ((RESET_STAMPS, stamps), (PENDING_RESETS, pending)):
             # Beyond the reference, whose reader skips the field only when the queue ids in it are quoted.
             if queues_of:
-                content[name] = {
-                    key: {str(queue_id): number for queue_id, number in numbers.items()}
-                    for key, numbers in queues_of.items()
-                }
+                rows = ((key, Rows(_quoted(numbers))) for key, numbers in list(queues_of.items()))
+                content[name] = Rows(rows) if later else {key: dict(inner.entries) for key, inner in rows}
         for name, removals in ((REMOVED_TOPICS, self.removed_topics), (REMOVED_GROUPS, self.removed_groups)):
             if removals.stamps and removals.changed_at > since:
                 content[name] = dict(removals.stamps)
@@ -312,6 +314,12 @@ class OffsetTable:
             self.version = self.version.next(self._now_ms(), self.state_version())
         for listener in self.on_change:
             listener()
+
+
+def _quoted(numbers: Mapping[int, int]) -> Iterator[tuple[str, int]]:
+    """Give the numbers of queues under quoted ids."""
+    for queue_id, number in dict(numbers).items():
+        yield str(queue_id), number
 
 
 def is_of(key: str, topics: Container[str], groups: Container[str]) -> bool:

@@ -19,7 +19,27 @@ from understudy.format.json_values import attributes_of, name_of, truth_of
 from understudy.format.numbers import INT_MAX, INT_MIN, whole_number
 
 SINGLE_TAG, MULTI_TAG = "SINGLE_TAG", "MULTI_TAG"
+QUEUE_LIMIT = 65_535
+"""Most queues of one topic; the reference has no bound, and dies of one that is too large."""
 QUEUE_TYPE, BATCH_QUEUES = "queue.type", "BatchCQ"
+
+
+def queue_count(value: object, what: str, default: int) -> int:
+    """Return how many queues a peer's or a file's row asks for.
+
+    Args:
+        value: what stands there; *default* if it is ``None``.
+        what: its name, for the message.
+
+    Raises:
+        ValueError: it is no number, or above :data:`QUEUE_LIMIT`.
+    """
+    if value is None:
+        return default
+    count = whole_number(value, what, INT_MIN, INT_MAX)
+    if count > QUEUE_LIMIT:
+        raise ValueError(f"{what} is {count}, a topic has {QUEUE_LIMIT} queues at most")
+    return count
 
 
 def has_batch_queues(attributes: object) -> bool:
@@ -75,8 +95,8 @@ class TopicConfig:
             found = value.get(key)
             return default if found is None else whole_number(found, f"{what}: {key}", INT_MIN, INT_MAX)
 
-        row.read_queue_nums = number("readQueueNums", row.read_queue_nums)
-        row.write_queue_nums = number("writeQueueNums", row.write_queue_nums)
+        row.read_queue_nums = queue_count(value.get("readQueueNums"), f"{what}: readQueueNums", row.read_queue_nums)
+        row.write_queue_nums = queue_count(value.get("writeQueueNums"), f"{what}: writeQueueNums", row.write_queue_nums)
         row.perm = number("perm", row.perm)
         row.sys_flag = number("topicSysFlag", 0)
         row.filter_type = name_of(value.get("topicFilterType") or SINGLE_TAG, f"{what}: topicFilterType")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from bench.load.servers import Server, group_name, make_topic, topic_name
 from bench.load.wire import Peer, send_request
+from understudy.broker.topics import QUEUE_LIMIT
 from understudy.format.batch import encode_batch
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
@@ -188,17 +189,49 @@ def one_key_queries(server: Server) -> None:
 
 
 def many_retry_queues(server: Server) -> None:
+    """A group asks for as many retry queues as there may be, after it was refused more."""
     with Peer(server.port) as peer:
-        row = {"groupName": "wide", "retryQueueNums": 300_000, "consumeEnable": True}
-        peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(row).encode())
+        for queues, accepted in ((300_000, False), (QUEUE_LIMIT, True)):
+            row = {"groupName": "wide", "retryQueueNums": queues, "consumeEnable": True}
+            answer = peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=json.dumps(row).encode())
+            if (answer.code == 0) is not accepted:
+                raise RuntimeError(f"{queues} retry queues: {answer.code} {answer.remark}")
         command = heartbeat("wide", [], ["wide"], topic_name(6))
         peer.send(command)
         peer.wait(command)
+        peer.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "%RETRY%wide"})
     time.sleep(SECONDS / 2)
 
 
 def wide_topic(server: Server) -> None:
     make_topic(server.port, "Wide", 60_000)
+
+
+_CHANGES = frozenset({17, 18, 25, 200, 207, 215, 225, 902, 953, 957, 958})
+"""Codes that would change what the broker is, or whom it serves."""
+
+
+def every_question(server: Server) -> None:
+    """All request codes about a topic of very many queues and a group that has offsets in each of them."""
+    ext = {"topic": "Wide", "group": "wide", "consumerGroup": "wide", "timestamp": "0", "queueId": "-1", "key": "one"}
+    ext |= {"isForce": "true", "maxNum": "64", "beginTimestamp": "0", "endTimestamp": str(2**62), "offline": "true"}
+    ext |= {"srcGroup": "wide", "destGroup": group_name(8), "compareGroup": "wide", "index": "0", "count": "10000"}
+    ext |= {"clientId": "c", "offset": "0", "queueOffset": "0", "maxMsgNums": "32", "subscription": "*"}
+    ext |= {"sysFlag": "0", "suspendTimeoutMillis": "0", "subVersion": "0", "commitOffset": "0"}
+    members = {"topic": "Wide", "consumerGroup": "wide", "clientId": "c", "strategyName": "AVG"}
+    body = json.dumps({**members, "messageModel": "CLUSTERING"}).encode()
+    for code in [RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, *(each for each in RequestCode if each not in _CHANGES)]:
+        for data in (b"", body):
+            with contextlib.suppress(OSError), Peer(server.port) as peer:
+                peer.socket.settimeout(2)
+                peer.ask(code, ext, data)
+
+
+def every_question_prepared(server: Server) -> None:
+    """Make the topic and the group of :func:`every_question`."""
+    wide_topic(server)
+    with Peer(server.port) as peer:
+        peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"wide"}')
 
 
 def topic_changes(server: Server) -> None:
@@ -235,6 +268,7 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("configuration (26)", asked(RequestCode.GET_BROKER_CONFIG), _nothing),
     ("a topic of 60,000 queues (202)", asked(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "Wide"}, 1), wide_topic),
     ("time span of 60,000 queues (303)", asked(RequestCode.QUERY_CONSUME_TIME_SPAN, _WIDE, 1), wide_topic),
+    ("every code about 60,000 queues", every_question, every_question_prepared),
     ("topics made (17)", topic_changes, _nothing),
     ("5,000 topics made at once (18)", topic_list_changes, _nothing),
     ("requests in one packet", pipelined(RequestCode.GET_ALL_TOPIC_CONFIG), _nothing),
@@ -248,5 +282,5 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("batches of 60,000 messages", giant_batches, _nothing),
     ("queries for a key of 200,000 messages (12)", one_key_queries, fill_one_key),
     ("10,000 entries of a queue (321)", asked(RequestCode.QUERY_CONSUME_QUEUE, _ENTRIES, 1), fill_one_key),
-    ("a group with 300,000 retry queues", many_retry_queues, _nothing),
+    ("a group with 65,535 retry queues", many_retry_queues, _nothing),
 ]

@@ -9,7 +9,6 @@ import attrs
 from understudy.broker.admin import attributes
 from understudy.broker.admin.answers import body_list, body_object, json_answer, long_json_answer
 from understudy.broker.admin.paging import page
-from understudy.broker.admin.topics import QUEUE_LIMIT
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.offsets import OffsetTable
@@ -143,10 +142,8 @@ class GroupAdmin:
                 row = GroupConfig.from_json(value)
             except ValueError as error:
                 raise CommandError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-            if not 0 <= row.retry_queue_nums <= QUEUE_LIMIT:
-                remark = (
-                    f"retryQueueNums of group {row.name} is {row.retry_queue_nums}, it must be from 0 to {QUEUE_LIMIT}"
-                )
+            if row.retry_queue_nums < 0:
+                remark = f"retryQueueNums of group {row.name} is {row.retry_queue_nums}, it must be 0 or more"
                 raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
             signed = value.get("attributes") or {}
             known = groups.find(row.name)

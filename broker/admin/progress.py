@@ -80,7 +80,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, handlers.groups_of_topic)
     server.register(RequestCode.QUERY_TOPICS_BY_CONSUMER, handlers.topics_of_group)
     server.register(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, handlers.subscription)
-    server.register(RequestCode.QUERY_CORRECTION_OFFSET, handlers.correction)
+    server.register_async(RequestCode.QUERY_CORRECTION_OFFSET, handlers.correction)
     server.register_async(RequestCode.CLONE_GROUP_OFFSET, handlers.clone)
 
 
@@ -206,7 +206,7 @@ class ProgressAdmin:
         body["topic"] = topic
         return json_answer(command, body)
 
-    def correction(self, connection: Connection, command: Command) -> Command:
+    async def correction(self, connection: Connection, command: Command) -> Command:
         """Return per queue the smallest offset over all groups of a topic (308).
 
         Differs from the reference, which deletes the offsets of every group it is told to leave out.
@@ -215,16 +215,18 @@ class ProgressAdmin:
         left_out = set((optional(command, "filterGroups") or "").split(","))
         offsets, store = self._parts.offsets, self._parts.store
         smallest: dict[int, int] = {}
-        for group in offsets.groups_of(topic):
-            if group in left_out:
-                continue
-            for queue_id, offset in offsets.queues(group, topic).items():
-                if offset >= store.min_queue_offset(topic, queue_id):
-                    smallest[queue_id] = min(offset, smallest.get(queue_id, _NEVER))
-        for queue_id, offset in offsets.queues(compare, topic).items():
-            if queue_id in smallest and smallest[queue_id] > offset:
-                smallest[queue_id] = _NEVER
-        return json_answer(command, {"correctionOffsets": smallest})
+        async with Pace(self._parts.world) as pace:
+            for group in offsets.groups_of(topic):
+                if group in left_out:
+                    continue
+                for queue_id, offset in offsets.queues(group, topic).items():
+                    if offset >= store.min_queue_offset(topic, queue_id):
+                        smallest[queue_id] = min(offset, smallest.get(queue_id, _NEVER))
+                    await pace.breathe()
+            for queue_id, offset in offsets.queues(compare, topic).items():
+                if queue_id in smallest and smallest[queue_id] > offset:
+                    smallest[queue_id] = _NEVER
+            return await long_json_answer(command, {"correctionOffsets": smallest}, pace)
 
     async def clone(self, connection: Connection, command: Command) -> Command:
         """Give a group the offsets of another one, of one topic or of all (314).

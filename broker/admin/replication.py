@@ -191,18 +191,16 @@ class ReplicationAdmin:
             if asked == current:
                 return response(command, ext=ext)
             partly = life == str(self._broker.started_ms) and known.isdecimal()
-            content = offsets.to_json(int(known) if partly else -1)
+            content = offsets.to_json(int(known) if partly else -1, later=True)
             ext[PARTLY] = str(partly).lower()
             async with Pace(self._broker.world) as pace:
                 return await long_json_answer(command, content, pace, ext=ext, bare_keys=False)
-        content = offsets.to_json()
-        topics: dict[str, list[str]] = {}
-        for key in content["offsetTable"]:
-            topic, _, group = key.partition("@")
-            if "@" not in group:  # offsets of broadcasting members belong to no group
-                topics.setdefault(group, []).append(topic)
-        body = {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content}
         async with Pace(self._broker.world) as pace:
+            topics = await pace.run(offsets.topics_by_group())
+            # Offsets of broadcasting members belong to no group.
+            topics = {group: each for group, each in topics.items() if "@" not in group}
+            content = offsets.to_json(later=True)
+            body = {"dataVersion": content.pop("dataVersion"), "groupTopicMap": topics, **content}
             return await long_json_answer(command, body, pace)
 
     def _tables(self) -> str:

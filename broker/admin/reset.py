@@ -5,11 +5,12 @@ Source: AdminBrokerProcessor.java, Broker2Client.java.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import attrs
 
-from understudy.broker.admin.answers import UNSET_REMARK, json_answer, queue_key, queue_value
+from understudy.broker.admin.answers import UNSET_REMARK, long_json_answer, queue_key, queue_value
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import ConsumerTable
 from understudy.broker.groups import GroupTable
@@ -17,12 +18,14 @@ from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.persistence import Persistence
 from understudy.broker.topics import TopicConfig, TopicTable
-from understudy.format import json_dialect
+from understudy.format.json_dialect import Rows
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
 from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class ResetParts:
     """What of a broker is needed to reset offsets.
 
     Attributes:
+        world: clock and load.
         identity: names, addresses and role.
         config: read at each request.
         store: the messages.
@@ -43,6 +47,7 @@ class ResetParts:
         persistence: saves the tables.
     """
 
+    world: World
     identity: Identity
     config: BrokerConfig
     store: MessageStore
@@ -59,6 +64,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         ResetAdmin(
             ResetParts(
+                world=broker.world,
                 identity=broker.identity,
                 config=broker.options.broker,
                 store=broker.store,
@@ -83,15 +89,21 @@ class ResetAdmin:
         topic, group = required(command, "topic"), required(command, "group")
         timestamp_ms = required_int(command, "timestamp")
         if self._parts.config.use_server_side_reset_offset:
-            targets = self._targets(command, topic, group, timestamp_ms)
-            for queue_id, offset in targets.items():
-                self._parts.offsets.assign_reset(group, topic, queue_id, offset)
+            async with Pace(self._parts.world) as pace:
+                targets = await pace.run(self._targets(command, topic, group, timestamp_ms))
+                for queue_id, offset in targets.items():
+                    self._parts.offsets.assign_reset(group, topic, queue_id, offset)
+                    await pace.breathe()
             await self._parts.persistence.save("offsets")
-            return json_answer(command, self._body(topic, targets))
-        targets = self._push(command, topic, group, timestamp_ms)
-        return json_answer(command, self._body(topic, targets), remark=UNSET_REMARK)
+            async with Pace(self._parts.world) as pace:
+                return await long_json_answer(command, self._body(topic, targets), pace)
+        async with Pace(self._parts.world) as pace:
+            targets = await self._push(command, topic, group, timestamp_ms, pace)
+            return await long_json_answer(command, self._body(topic, targets), pace, remark=UNSET_REMARK)
 
-    def _targets(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
+    def _targets(
+        self, command: Command, topic: str, group: str, timestamp_ms: int
+    ) -> Generator[None, None, dict[int, int]]:
         if self._parts.identity.role.is_slave:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         row = self._row(topic, f"Topic {topic} does not exist")
@@ -99,7 +111,10 @@ class ResetAdmin:
             raise CommandError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         queue_id, offset = optional_int(command, "queueId"), optional_int(command, "offset")
         if queue_id is None or queue_id < 0:
-            targets = {each: self._offset_at(topic, each, timestamp_ms) for each in range(row.read_queue_nums)}
+            targets = {}
+            for each in range(row.read_queue_nums):
+                targets[each] = self._offset_at(topic, each, timestamp_ms)
+                yield
             if not targets:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
             return targets
@@ -115,7 +130,7 @@ class ResetAdmin:
             raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         return {queue_id: offset}
 
-    def _push(self, command: Command, topic: str, group: str, timestamp_ms: int) -> dict[int, int]:
+    async def _push(self, command: Command, topic: str, group: str, timestamp_ms: int, pace: Pace) -> dict[int, int]:
         """Tell the online members of the group to move (220)."""
         row = self._row(topic, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}")
         force = optional_bool(command, "isForce") or False
@@ -126,6 +141,7 @@ class ResetAdmin:
                 raise CommandError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
             target = max(self._offset_at(topic, queue_id, timestamp_ms), 0)
             targets[queue_id] = target if force or target < consumed else consumed
+            await pace.breathe()
         info = self._parts.consumers.get(group)
         if info is None:
             remark = f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic}"
@@ -135,17 +151,17 @@ class ResetAdmin:
                 remark = f"the client does not support this feature. version={channel.version}"
                 raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         if command.language == "CPP":
-            queues = [
+            queues = (
                 queue_value(topic, self._parts.identity.name, each) | {"offset": targets[each]} for each in targets
-            ]
-            body = json_dialect.dumps(
-                {"offsetTable": [dict(sorted(queue.items())) for queue in queues]}, bare_keys=True
             )
+            value: object = {"offsetTable": (dict(sorted(queue.items())) for queue in queues)}
         else:
-            body = json_dialect.dumps(self._body(topic, targets), bare_keys=True)
+            value = self._body(topic, targets)
+        body = (await long_json_answer(command, value, pace)).body
         ext = {"topic": topic, "group": group, "queueId": "-1", "timestamp": str(timestamp_ms), "isForce": "false"}
-        for channel in info.channels.values():
+        for channel in list(info.channels.values()):
             channel.connection.notify(request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, dict(ext), body))
+            await pace.breathe()
         return targets
 
     def _row(self, topic: str, remark: str) -> TopicConfig:
@@ -162,4 +178,5 @@ class ResetAdmin:
 
     def _body(self, topic: str, targets: dict[int, int]) -> dict[str, object]:
         name = self._parts.identity.name
-        return {"offsetTable": {queue_key(topic, name, queue_id): offset for queue_id, offset in targets.items()}}
+        table = ((queue_key(topic, name, queue_id), offset) for queue_id, offset in targets.items())
+        return {"offsetTable": Rows(table)}

@@ -17,7 +17,7 @@ from understudy.broker.admin.answers import (
     unknown_topic,
 )
 from understudy.broker.admin.paging import page
-from understudy.broker.topics import MULTI_TAG, SINGLE_TAG, TopicConfig
+from understudy.broker.topics import MULTI_TAG, QUEUE_LIMIT, SINGLE_TAG, TopicConfig
 from understudy.format import names
 from understudy.format.json_dialect import ObjectKey, Rows
 from understudy.remoting.codes import RequestCode, ResponseCode
@@ -30,9 +30,6 @@ from understudy.store.deletions import to_json
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
-
-QUEUE_LIMIT = 65_535
-"""Most queues of one topic; the reference has no bound, and dies of one that is too large."""
 
 
 def register(broker: Broker, server: RemotingServer) -> None:

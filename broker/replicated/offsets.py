@@ -54,7 +54,7 @@ class ReplicatedOffsets(ProgressTable):
 
     def snapshot(self) -> dict[str, Any]:
         """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        return self.table.to_json()
+        return self.table.to_json(later=True)
 
     def load(self, content: Mapping[str, Any]) -> None:
         """See :class:`~understudy.broker.replicated.table.KeptTable`."""

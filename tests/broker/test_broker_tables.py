@@ -375,3 +375,25 @@ class TestDataVersion:
         assert DataVersion(1, 0, 0) > first
         assert DataVersion.from_json({"counter": 5, "timestamp": "100"}) == first
         assert DataVersion.from_json(None) == DataVersion()
+
+
+@pytest.mark.parametrize("count", [65_536, 300_000, 2**31 - 1, "300000"])
+def test_no_row_from_anywhere_has_more_queues_than_a_topic_may(count: object) -> None:
+    for row, key in (({"topicName": "T"}, "readQueueNums"), ({"topicName": "T"}, "writeQueueNums")):
+        with pytest.raises(ValueError, match=f"topic T: {key} is {count}, a topic has 65535 queues at most"):
+            TopicConfig.from_json({**row, key: count})
+    with pytest.raises(ValueError, match=f"group g: retryQueueNums is {count}, a topic has 65535 queues at most"):
+        GroupConfig.from_json({"groupName": "g", "retryQueueNums": count})
+    assert 65_535 == GroupConfig.from_json({"groupName": "g", "retryQueueNums": 65_535}).retry_queue_nums
+
+
+def test_offsets_that_are_written_later_are_the_same() -> None:
+    table = OffsetTable(lambda: 1)
+    for number in range(50):
+        table.commit(f"g{number}", "T", number % 4, number)
+    table.assign_reset("g1", "T", 1, 0)
+    table.remove_group("g2")
+    assert dumps(table.to_json(), bare_keys=True) == dumps(table.to_json(later=True), bare_keys=True)
+    later = table.to_json(later=True)
+    table.remove_topic("T")  # meanwhile
+    assert 49 == len(loads(dumps(later))["offsetTable"])

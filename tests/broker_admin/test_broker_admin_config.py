@@ -143,7 +143,9 @@ def test_switched_on_authentication_is_never_silent() -> None:
         ("namesrvAddr", "localhost", "host:port"),
         ("messageDelayLevel", "1s 2x", "waits such as"),
         ("deleteWhen", "25", "hours from 00 to 23"),
-        ("defaultTopicQueueNums", "0", "a number above 0"),
+        ("defaultTopicQueueNums", "0", "1 to 65535 queues"),
+        ("defaultTopicQueueNums", "65536", "1 to 65535 queues"),
+        ("reviveQueueNum", "300000", "1 to 65535 queues"),
         ("brokerId", "99999999999999999999", "a whole number"),
     ],
 )
