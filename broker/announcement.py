@@ -1,4 +1,4 @@
-"""Whether a slave believes a master that says that it comes back (906).
+"""Whether a slave believes a master that says that it comes back, or a slave that says that it acts from now on (906).
 
 The request names no sender and may come from anyone. A slave that followed every such word would leave its living
 master for an address where nothing is, and replication would stand still until it found back. So a word is believed
@@ -7,6 +7,9 @@ only where it agrees with what others say:
 * the name servers show no master at another address;
 * the broker at the claimed address answers that it is the master of this group, and that its log is where the word
   says.
+
+A slave that comes is on no name server's list yet. It, too, must answer at the address it says, as the member of this
+group that it says it is. And the one that acts stands back for half of the time at most, however often it is told.
 
 Differs because the reference believes every such request.
 """
@@ -27,6 +30,27 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World
 
 QUESTION_TIMEOUT_MS = 1_000
+
+
+STAND_BACK_SECONDS = 60.0
+"""How long slaves that say that they come keep this one from delivering; for as long afterwards none is believed."""
+
+
+@attrs.define
+class Patience:
+    """How long this slave has stood back for others lately.
+
+    Attributes:
+        since: monotonic seconds of the first word that counted.
+    """
+
+    since: float = float("-inf")
+
+    def lasts(self, now: float) -> bool:
+        """Return whether a slave that says at *now* that it comes is believed; counts it when it is."""
+        if now - self.since >= 2 * STAND_BACK_SECONDS:
+            self.since = now
+        return now - self.since < STAND_BACK_SECONDS
 
 
 @attrs.frozen
@@ -75,3 +99,13 @@ async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Ident
             return str(error)
     said = (answer.ext or {}).get("masterHaAddress") if answer.code == ResponseCode.SUCCESS else None
     return "" if said == claim.ha_address else f"{claim.address} says that its log is at {said}, not {claim.ha_address}"
+
+
+async def successor_refusal(broker_id: int, address: str | None, identity: Identity, world: World) -> str:
+    """Return why the slave *identity* does not believe that slave *broker_id* comes, ``""`` when it does."""
+    if not address:
+        return "successorAddress is missing"
+    async with open_client(world) as client:
+        if await answers_as(address, client, identity, broker_id):
+            return ""
+    return f"{address} does not answer as slave {broker_id} of {identity.name}"

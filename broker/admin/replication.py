@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import json_answer, long_json_answer
-from understudy.broker.announcement import Claim, refusal
+from understudy.broker.announcement import STAND_BACK_SECONDS, Claim, Patience, refusal, successor_refusal
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.member_view import MASTER_ID, Notice
 from understudy.broker.replicated.orders import KNOWN
@@ -31,6 +31,8 @@ log = get_logger("broker.admin")
 
 SUCCESSOR = "successorId"
 """Header field of ours: the id of a slave that comes online and acts for the master from now on."""
+SUCCESSOR_ADDRESS = "successorAddress"
+"""Where that slave answers, ``host:port``."""
 
 
 def register(broker: Broker, server: RemotingServer) -> None:
@@ -54,6 +56,7 @@ class ReplicationAdmin:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._patience = Patience()
 
     def min_broker_changed(self, connection: Connection, command: Command) -> Command:
         """Learn from the name server that the smallest id of the group changed (905)."""
@@ -78,6 +81,7 @@ class ReplicationAdmin:
             if not MASTER_ID < successor < broker.identity.broker_id:
                 remark = f"broker {broker.identity.broker_id} does not stand back for broker {successor}"
                 raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
+            await self._check_successor(successor, optional(command, SUCCESSOR_ADDRESS))
             broker.replication.stand_back()
             for each in ("schedule", "timer"):
                 await broker.services.stop(each)
@@ -88,8 +92,7 @@ class ReplicationAdmin:
             shown = None if broker.presence.state.contact_lost else broker.member_group.members
             why = await refusal(claim, shown, broker.identity, broker.world) if broker.role.is_slave else ""
             if why:
-                log.warning("a master that says it comes back is not believed", broker=broker.identity.name, why=why)
-                raise CommandError(ResponseCode.SYSTEM_ERROR, f"not believed: {why}")
+                raise self._not_believed("a master that says it comes back is not believed", why)
             broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
             broker.replication.announced(claim.address, ha_address)
             return response(command, ext={})
@@ -101,6 +104,21 @@ class ReplicationAdmin:
             "masterHaAddress": broker.identity.ha_address,
         }
         return response(command, ext=ext)
+
+    async def _check_successor(self, broker_id: int, address: str | None) -> None:
+        """Refuse to stand back for a slave that is not there, or for longer than may be."""
+        broker, what = self._broker, "a slave that says it acts from now on is not believed"
+        why = await successor_refusal(broker_id, address, broker.identity, broker.world)
+        if not why and not self._patience.lasts(broker.world.clock.monotonic()):
+            why = (
+                f"for {STAND_BACK_SECONDS:g} s slaves said that they come, and none is there; try again a minute later"
+            )
+        if why:
+            raise self._not_believed(what, why)
+
+    def _not_believed(self, what: str, why: str) -> CommandError:
+        log.warning(what, broker=self._broker.identity.name, why=why)
+        return CommandError(ResponseCode.SYSTEM_ERROR, f"not believed: {why}")
 
     def status(self, connection: Connection, command: Command) -> Command:
         """Return how far each slave is, or how this slave follows (907)."""

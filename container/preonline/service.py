@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import trio
 
-from understudy.broker.admin.replication import SUCCESSOR
+from understudy.broker.admin.replication import SUCCESSOR, SUCCESSOR_ADDRESS
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
 from understudy.broker.replicated.table import ProgressTable
@@ -174,7 +174,7 @@ class PreOnline:
                 "masterAddress": identity.address,
             }
         else:
-            ext = {SUCCESSOR: str(identity.broker_id)}
+            ext = {SUCCESSOR: str(identity.broker_id), SUCCESSOR_ADDRESS: identity.address}
         await ask(self._broker, member, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
         return Done()
 

@@ -56,6 +56,8 @@ HISTORY = frozenset({"msgId", "transactionId", "queueOffset"})
 STATE_ROWS = frozenset({"broker_details:61", "broker_details:65", "broker_details:69", "broker_details:148"})
 # Rows answered with the text of a Java exception, or unfiltered although a filter was asked for.
 OTHERWISE_ROWS = frozenset({"broker_details:37", "broker_details:39", "broker_details:144", "broker_details:146"})
+# Commits beyond the end of the queue, which the reference stores.
+OTHERWISE_ROWS |= {"broker_details:109", "broker_details:117"}
 
 
 async def details_state(rig: Rig) -> None:

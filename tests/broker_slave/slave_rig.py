@@ -54,8 +54,15 @@ class Pair:
     async def commit(
         self, offset: int, group: str = "readers", queue_id: int = 0, broker: Broker | None = None
     ) -> None:
-        """Commit as a client does; at the master, unless *broker* is given."""
-        (broker or self.master).groups.get(group)
+        """Commit as a client does; at the master, unless *broker* is given.
+
+        Beyond the end of a master's queue, where no client may: as if messages had been there.
+        """
+        at = broker or self.master
+        at.groups.get(group)
+        if not at.role.is_slave and offset > at.store.max_queue_offset("orders", queue_id):
+            at.offsets.commit(group, "orders", queue_id, offset)
+            return
         ext = {"consumerGroup": group, "topic": "orders", "queueId": str(queue_id), "commitOffset": str(offset)}
         assert (await self.ask(broker or self.master, RequestCode.UPDATE_CONSUMER_OFFSET, ext)).code == 0
 

@@ -66,7 +66,7 @@ def test_a_commit_at_a_slave_reaches_its_master_and_no_place_goes_back() -> None
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
             # given a slave that has what its master has
-            await pair.in_step(10, 3)
+            await pair.in_step(40, 3)
             # when a client with an old route commits at the slave, then the master has it soon
             await pair.commit(5, broker=pair.slave)
             await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)
@@ -82,7 +82,7 @@ def test_a_commit_at_a_slave_reaches_its_master_and_no_place_goes_back() -> None
 def test_a_commit_inside_a_pull_at_a_slave_reaches_its_master() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_pair(source) as pair:
-            await pair.in_step(10, 3)
+            await pair.in_step(40, 3)
             committing = {**first_pull("orders"), "sysFlag": "5", "commitOffset": "5"}
             assert (await pair.ask(pair.slave, RequestCode.PULL_MESSAGE, committing)).code == 0
             await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)

@@ -57,7 +57,11 @@ class Ring:
             assert made.code == 0
 
     async def commit(self, broker: Broker, offset: int, group: str = "readers", queue_id: int = 0) -> None:
+        """Commit as a client does; beyond the end of a master's queue, where none may, as if messages were there."""
         broker.groups.get(group)
+        if not broker.role.is_slave and offset > broker.store.max_queue_offset(TOPIC, queue_id):
+            broker.offsets.commit(group, TOPIC, queue_id, offset)
+            return
         ext = {"consumerGroup": group, "topic": TOPIC, "queueId": str(queue_id), "commitOffset": str(offset)}
         answer = await self.ask(broker, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
         assert answer.code == 0, answer.remark

@@ -152,8 +152,8 @@ def test_only_a_slave_with_a_larger_id_stands_back() -> None:
                 answer = await ring.ask(first, RequestCode.EXCHANGE_BROKER_HA_INFO, {"successorId": successor})
                 assert answer.code == 29, answer.remark
             assert "schedule" in first.services.running()
-            answer = await ring.ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, {"successorId": "1"})
-            assert answer.code == 0
+            comes = {"successorId": "1", "successorAddress": first.identity.address}
+            assert (await ring.ask(second, RequestCode.EXCHANGE_BROKER_HA_INFO, comes)).code == 0
 
     run(scenario)
 

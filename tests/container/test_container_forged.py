@@ -8,7 +8,7 @@ import pytest
 import trio
 from container_ring import TOPIC, acting, open_ring, run
 
-from understudy.broker.announcement import Claim, contradiction
+from understudy.broker.announcement import STAND_BACK_SECONDS, Claim, Patience, contradiction
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode
@@ -94,3 +94,28 @@ def test_what_name_servers_show_is_looked_at_first() -> None:
     assert contradiction(claim, None) == contradiction(claim, {1: "s:1"}) == contradiction(claim, {0: "m:1"}) == ""
     assert "at o:1" in contradiction(claim, {0: "o:1"})
     assert "missing" in contradiction(Claim(None, "m:2"), None)
+
+
+def test_a_forged_successor_does_not_keep_a_slave_from_acting() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given the last slave of a group, which acts
+            for host in ("c1", "c2"):
+                await ring.cluster.kill(host)
+            slave = ring.broker("g0", 2)
+            await until(lambda: slave in acting(ring), 15)
+            # when somebody says that a slave comes, who is not there, or is another broker
+            for address in (None, "10.9.9.9:10911", ring.broker("g2", 0).identity.address, slave.identity.address):
+                ext = {"successorId": "1"} | ({"successorAddress": address} if address else {})
+                answer = await ring.ask(slave, RequestCode.EXCHANGE_BROKER_HA_INFO, ext)
+                assert (answer.code, "not believed" in str(answer.remark)) == (1, True)
+                # then it acts on
+                assert "schedule" in slave.services.running()
+
+    run(scenario)
+
+
+def test_slaves_that_say_they_come_are_waited_for_half_of_the_time_at_most() -> None:
+    patience, step = Patience(), STAND_BACK_SECONDS / 10
+    believed = [patience.lasts(number * step) for number in range(60)]
+    assert believed == ([True] * 10 + [False] * 10) * 3
