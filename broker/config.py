@@ -26,7 +26,7 @@ from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.metrics_keys import read_metrics_settings
-from understudy.remoting.netty_config import NettyClientConfig, NettyServerConfig
+from understudy.remoting.netty_config import WAITING_KEYS, NettyClientConfig, NettyServerConfig
 from understudy.runtime.configuration import Change, fields_of, read_change, shown, unknown_key_line
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 DEFAULT_LISTEN_PORT = 10911
-ALWAYS_BLACK = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY})
+ALWAYS_BLACK = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY}) | WAITING_KEYS
 START_ONLY = frozenset(
     {
         "bindAddress",

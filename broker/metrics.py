@@ -60,7 +60,7 @@ def collect(broker: Broker) -> list[Family]:
     if config.enable_request_metrics:
         families += _traffic(broker)
     if config.enable_connection_metrics:
-        families += _connections(broker)
+        families += [*_connections(broker), *broker.world.load.families()]
     if config.enable_lag_and_dlq_metrics:
         families += _lag(broker)
     if config.enable_message_store_metrics:

@@ -15,12 +15,15 @@ from understudy.broker.config import (
 )
 from understudy.broker.config_values import NameServers, Positive
 from understudy.remoting.access import ADMIN_KEY
+from understudy.remoting.netty_config import WAITING_KEYS
 from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown, unknown_key_line
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
 
 DEFAULT_LISTEN_PORT = 10811
-ALWAYS_BLACK = frozenset({"addBrokerFolders", "brokerConfigPaths", "rocketmqHome", "configBlackList", ADMIN_KEY})
+ALWAYS_BLACK = (
+    frozenset({"addBrokerFolders", "brokerConfigPaths", "rocketmqHome", "configBlackList", ADMIN_KEY}) | WAITING_KEYS
+)
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)

@@ -10,7 +10,7 @@ from understudy.controller.raft.core import Timing
 from understudy.controller.raft.secret import SECRET_FILE_KEY
 from understudy.controller.raft.security import TlsFiles
 from understudy.remoting.access import ADMIN_KEY
-from understudy.remoting.netty_config import NettyServerConfig
+from understudy.remoting.netty_config import WAITING_KEYS, NettyServerConfig
 from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.network import is_loopback
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
@@ -25,7 +25,10 @@ FORGET_MEMBER_KEY = "controllerForgetMember"
 """Not a setting: updating it forgets the disk of the member it names."""
 OPEN_KEY = "controllerRaftOpenToAll"
 
-ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "rocketmqHome", ADMIN_KEY, SECRET_FILE_KEY, OPEN_KEY})
+ALWAYS_BLACK = (
+    frozenset({"configBlackList", "configStorePath", "rocketmqHome", ADMIN_KEY, SECRET_FILE_KEY, OPEN_KEY})
+    | WAITING_KEYS
+)
 
 
 def _home(*names: str) -> str:

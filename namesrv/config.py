@@ -12,7 +12,7 @@ import attrs
 
 from understudy.remoting import netty_config
 from understudy.remoting.access import ADMIN_KEY
-from understudy.remoting.netty_config import POOLS, NettyServerConfig
+from understudy.remoting.netty_config import POOLS, WAITING_KEYS, NettyServerConfig
 from understudy.runtime.configuration import Count, Port, fields_of, shown, unknown_key_line, with_values
 from understudy.runtime.properties import Properties, format_properties
 
@@ -79,7 +79,9 @@ class MetricsKeys:
 
 
 # Keys that may never be changed over the network, whatever configBlackList says (AdminBrokerProcessor's rule as well).
-ALWAYS_BLACK = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", ADMIN_KEY})
+ALWAYS_BLACK = (
+    frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome", ADMIN_KEY}) | WAITING_KEYS
+)
 
 
 def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[NamesrvConfig, list[str]]:

@@ -6,6 +6,7 @@ from understudy.namesrv.config import MetricsKeys
 from understudy.namesrv.route_table import RouteTable
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.configuration import with_values
+from understudy.runtime.load import Load
 from understudy.runtime.metrics import Family, MetricsSettings, Sample, counter, gauge
 from understudy.runtime.properties import ConfigError, Properties
 
@@ -24,12 +25,13 @@ def read_settings(values: Properties) -> tuple[MetricsSettings | None, str]:
         raise values.locate(error) from None
 
 
-def collect(table: RouteTable, refused_connections: int) -> list[Family]:
+def collect(table: RouteTable, refused_connections: int, load: Load) -> list[Family]:
     """Return all families as of now.
 
     Args:
         table: the routes.
         refused_connections: since the start, for want of descriptors.
+        load: what waits in the process.
     """
     members: dict[tuple[str, str], int] = {}
     without = 0
@@ -50,4 +52,5 @@ def collect(table: RouteTable, refused_connections: int) -> list[Family]:
             "rocketmq_refused_connections_total", "Connections refused for want of descriptors", refused_connections
         ),
         counter("rocketmq_namesrv_changes_total", "Changes of routes since the start", table.revision),
+        *load.families(),
     ]

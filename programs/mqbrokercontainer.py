@@ -42,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         command_line.start_logging()
         world = command_line.server_world()
+        world.load.limit(options.server)
     except (UsageError, ConfigError) as error:
         print(f"mqbrokercontainer: {error}", file=sys.stderr)
         return EXIT_FAILED

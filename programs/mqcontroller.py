@@ -95,7 +95,9 @@ def _check(config: ControllerConfig, values: Properties) -> None:
 
 async def _serve(config: ControllerConfig) -> None:
     world = real_world()
+    world.load.limit(config)
     controller = Controller(world, config)
+    controller.more_metrics.append(world.load.families)
     async with open_log_file(world.disk, world.clock, config):
         try:
             await _until_signalled(controller)

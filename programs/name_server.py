@@ -65,6 +65,7 @@ def serve(values: Properties | None, ahead: AheadSocket | None) -> int:
     if not config.rocketmq_home:
         log.info("ROCKETMQ_HOME is not set; only a relative path of a configuration file would be looked for there")
     world = real_world()
+    world.load.limit(config)
     if ahead is not None:
         world = attrs.evolve(world, network=AheadNetwork(ahead))
     try:
@@ -98,7 +99,7 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
             server = NameServer(world, config, controller=controller)
             if controller is not None:
                 controller.show_also(
-                    lambda: collect(server.table, server.refused_connections)
+                    lambda: collect(server.table, server.refused_connections, world.load)
                 )  # both serve one file's keys: one port
             else:
                 await _serve_metrics(world, values, server, nursery)
@@ -118,7 +119,9 @@ async def _serve_metrics(world: World, values: Properties, server: NameServer, n
     if settings is not None:
         from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few name servers serve metrics
 
-        endpoint = MetricsEndpoint(world, settings, lambda: collect(server.table, server.refused_connections))
+        endpoint = MetricsEndpoint(
+            world, settings, lambda: collect(server.table, server.refused_connections, world.load)
+        )
         await endpoint.bind()
         nursery.start_soon(endpoint.run)
 

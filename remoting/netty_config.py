@@ -1,16 +1,23 @@
 """Keys by which the reference sizes thread pools and sockets, of the listening and of the calling side.
 
 They are read, shown and stored, so that an existing file and every tool work unchanged. The names are the reference's,
-there is no Netty here: of the listening side all but the addresses, the port and the idle time are without effect;
-:data:`NO_EFFECT` says why. Those of the calling side belong to brokers.
+there is no Netty here: of the listening side all but addresses, the port, the idle time and what may wait are without
+effect; :data:`NO_EFFECT` says why. Those of the calling side belong to brokers.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import attrs
 
 from understudy.remoting.access import AdminAddresses
-from understudy.runtime.configuration import Count, Port, keyed
+from understudy.runtime.configuration import LONG, Between, Count, Port, keyed
+
+WaitingBytes = Annotated[int | None, Between(1, LONG[1], f"bytes from 1 to {LONG[1]}")]
+"""Most bytes that wait in the process, all peers together (``runtime/load.py``); a part of its memory if not given."""
+WAITING_KEYS = frozenset({"waitingOutgoingBytes", "waitingIncomingBytes", "waitingParkedBytes"})
+"""They count for the process, and are read when it starts."""
 
 
 @attrs.define(kw_only=True, eq=False, order=False, repr=False)
@@ -37,6 +44,9 @@ class NettyServerConfig:
     server_worker_threads: Count = 8
     shutdown_wait_time_seconds: Count = 30
     use_epoll_native_selector: bool = False
+    waiting_incoming_bytes: WaitingBytes = None
+    waiting_outgoing_bytes: WaitingBytes = None
+    waiting_parked_bytes: WaitingBytes = None
     write_buffer_high_water_mark: Count = 0
     write_buffer_low_water_mark: Count = 0
 

@@ -16,6 +16,7 @@ Source of the first rule: "dynamic thresholds" of packet switches (Choudhury and
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Protocol
 
 import trio
 
@@ -73,6 +74,17 @@ class Budget:
         return max(self._held, key=self._held.__getitem__)
 
 
+class Totals(Protocol):
+    """Settings that say how much may wait, in bytes; without one it is a part of the memory."""
+
+    @property
+    def waiting_outgoing_bytes(self) -> int | None: ...
+    @property
+    def waiting_incoming_bytes(self) -> int | None: ...
+    @property
+    def waiting_parked_bytes(self) -> int | None: ...
+
+
 class Load:
     """The totals of one process.
 
@@ -91,6 +103,12 @@ class Load:
         self.incoming = Budget(memory_bytes // INCOMING_PART)
         self.parked = Budget(memory_bytes // PARKED_PART)
         self.turn = trio.Lock()
+
+    def limit(self, totals: Totals) -> None:
+        """Take what the settings of the program say."""
+        self.outgoing.limit = totals.waiting_outgoing_bytes or self.outgoing.limit
+        self.incoming.limit = totals.waiting_incoming_bytes or self.incoming.limit
+        self.parked.limit = totals.waiting_parked_bytes or self.parked.limit
 
     def families(self) -> list[Family]:
         """Return what waits, how much of it may, and what was refused, as metrics."""

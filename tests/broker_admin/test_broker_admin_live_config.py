@@ -194,5 +194,6 @@ async def test_what_a_container_would_refuse_is_refused_now() -> None:
 async def test_who_may_administrate_cannot_be_changed_by_a_request() -> None:
     rig = Rig()
     assert (await rig.ask(25, body=b"adminAddresses=10.0.0.1\n")).code == 16
+    assert (await rig.ask(25, body=b"waitingOutgoingBytes=1\n")).code == 16
     with pytest.raises(ConfigError, match=r"adminAddresses=10\.0\.0\.300: expected addresses or networks"):
         BrokerOptions.from_properties({"adminAddresses": "10.0.0.300"})

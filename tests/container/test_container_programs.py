@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -312,3 +314,20 @@ def test_a_broker_for_a_controller_is_refused_with_the_way_out(tmp_path: Path, s
     assert (
         "enableControllerMode=true: brokers of this version cannot be led by a controller; take the key out" in errors
     )
+
+
+@pytest.mark.parametrize("program", ["mqbroker", "mqnamesrv", "mqcontroller"])
+def test_what_may_wait_is_said_in_the_file_of_a_program(tmp_path: Path, start: object, program: str) -> None:
+    port, api, metrics = free_ports(3)
+    keys: dict[str, object] = {"metricsExporterType": "PROM", "metricsPromExporterPort": metrics}
+    keys |= {"waitingOutgoingBytes": 1111, "waitingIncomingBytes": 2222, "waitingParkedBytes": 3333, "listenPort": port}
+    keys |= {"metricsPromExporterHost": "127.0.0.1"}
+    if program == "mqcontroller":
+        del keys["listenPort"]
+        keys |= {"controllerDLegerPeers": f"n0-127.0.0.1:{api}", "controllerDLegerSelfId": "n0"}
+        keys |= {"controllerRaftPeers": f"n0-127.0.0.1:{port}", "controllerStorePath": tmp_path / "controller"}
+    start(program, "-c", conf(tmp_path, **keys)).wait_for("boot success")  # type: ignore[operator]
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    limits = re.findall(r'rocketmq_waiting_bytes_limit\{[^}]*kind="([a-z]+)"[^}]*\} ([0-9.e+]+)', text)
+    assert {("outgoing", 1111), ("incoming", 2222), ("parked", 3333)} == {(kind, float(n)) for kind, n in limits}

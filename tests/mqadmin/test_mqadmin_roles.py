@@ -53,10 +53,13 @@ async def commit(cluster: SimCluster, broker_id: int, offset: int, group: str = 
     assert broker is not None
     broker.groups.get(group)
     ext = {"consumerGroup": group, "topic": TOPIC, "queueId": "0", "commitOffset": str(offset)}
+    if broker_id == 0:
+        broker.offsets.commit(group, TOPIC, 0, offset)  # as if messages had been there
     async with open_client(cluster.client_world("reader")) as client:
         if broker_id == 0:
             create_command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
             assert (await client.invoke(broker.identity.address, create_command, 5_000)).code == 0
+            return
         answer = await client.invoke(broker.identity.address, request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), 5_000)
         assert answer.code == 0, answer.remark
 

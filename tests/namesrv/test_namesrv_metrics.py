@@ -54,7 +54,7 @@ def scrape(port: int) -> str:
 async def test_groups_members_and_topics_are_shown() -> None:
     async with LocalCluster(brokers=2) as cluster:
         table = cluster.name_server.table
-        text = exposition(collect(table, 0)).decode()
+        text = exposition(collect(table, 0, Load())).decode()
     assert "rocketmq_namesrv_broker_groups 2.0\n" in text
     assert "rocketmq_namesrv_broker_groups_without_master 0.0\n" in text
     assert 'rocketmq_namesrv_brokers{broker_set="broker-a",cluster="DefaultCluster"} 1.0\n' in text

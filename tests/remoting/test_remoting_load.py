@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -11,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from understudy.broker.netty_config import NettyServerConfig
+from understudy.controller.configuration import ControllerConfig
+from understudy.namesrv.config import NamesrvConfig
 from understudy.remoting import frame
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command, request, response
@@ -18,8 +22,10 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.frame import FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.runtime.configuration import with_values
 from understudy.runtime.load import SMALL_BYTES, Budget, Load
 from understudy.runtime.memory_limit import memory_limit_bytes
+from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.signal import Signal
 from understudy.testkit.sim.clock import VirtualClock
 
@@ -356,4 +362,33 @@ async def test_a_large_answer_that_waits_leaves_in_parts_and_is_not_copied(autoj
         wire.read_on(float("inf"))
         await wait_all_tasks_blocked()
         assert (b"head" + body + b"tail", 0) == (bytes(wire.taken), service.load.outgoing.used)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("settings", [NamesrvConfig, ControllerConfig, NettyServerConfig])
+def test_the_totals_are_parts_of_the_memory_unless_settings_say_otherwise(settings: Any) -> None:
+    def limits(text: str) -> tuple[int, int, int]:
+        load = Load(1 << 30)
+        load.limit(with_values(settings(), parse_properties(text), "server.conf"))
+        return load.outgoing.limit, load.incoming.limit, load.parked.limit
+
+    assert (64 << 20, 64 << 20, 32 << 20) == limits("")
+    assert (1000, 64 << 20, 32 << 20) == limits("waitingOutgoingBytes=1000\n")
+    assert (1, 2, 3 << 40) == limits(f"waitingOutgoingBytes=1\nwaitingIncomingBytes=2\nwaitingParkedBytes={3 << 40}\n")
+    with pytest.raises(ConfigError, match="waitingParkedBytes=0: expected bytes from 1 to"):
+        limits("waitingParkedBytes=0\n")
+
+
+async def test_answers_above_a_total_that_was_set_close_who_holds_most(autojump_clock: MockClock) -> None:
+    async with trio.open_nursery() as nursery:
+        load = Load()
+        load.limit(NamesrvConfig(waiting_outgoing_bytes=3 * ANSWER_BYTES))
+        service = Service(nursery, load)
+        greedy, other = service.connect(takes=0), service.connect(takes=0)
+        greedy[0].arrive(frames(BIG, 3))
+        await wait_all_tasks_blocked()
+        other[0].arrive(frames(BIG, 1))
+        await wait_all_tasks_blocked()
+        assert (False, True) == (greedy[1].alive, other[1].alive)
+        assert (1, ANSWER_BYTES) == (load.outgoing.refused, load.outgoing.used // 1000 * 1000)
         nursery.cancel_scope.cancel()
