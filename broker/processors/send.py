@@ -21,7 +21,16 @@ from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.processors import send_header
-from understudy.broker.processors.send_admission import Admission, Batch, Count, TopicPlan
+from understudy.broker.processors.send_admission import (
+    LARGE_BATCH_BYTES,
+    LARGE_BATCH_LANE,
+    LARGE_BATCHES,
+    PIECE_MESSAGES,
+    Admission,
+    Batch,
+    Count,
+    TopicPlan,
+)
 from understudy.broker.processors.send_answers import AnswerForms, MessageIds, with_recall_handle
 from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
 from understudy.broker.replication import Replication
@@ -36,18 +45,12 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import framed, reply_head
-from understudy.remoting.limits import LaneLimits
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import AppendedBatch, PutRejected, PutStatus
 
-LARGE_BATCH_BYTES = 64 * 1024
-PIECE_MESSAGES = 1_000
-"""Of a batch that is stored without others having their turn; some milliseconds."""
-LARGE_BATCHES = "large batches"
-LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
 _LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
 _SMALL = send_header.SMALL
 

@@ -28,6 +28,7 @@ from understudy.format.unique_id import UniqueIds
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
+from understudy.remoting.limits import LaneLimits
 from understudy.store.status import PutRejected, PutStatus
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -73,6 +74,13 @@ def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
         ResponseCode.SYSTEM_BUSY,
         "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
     )
+
+
+LARGE_BATCH_BYTES = 64 * 1024
+PIECE_MESSAGES = 1_000
+"""Of a batch that is stored without others having their turn; some milliseconds."""
+LARGE_BATCHES = "large batches"
+LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
 
 
 @attrs.define

@@ -18,6 +18,7 @@ from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.programs.mqnamesrv import main
 from understudy.runtime.exposition import exposition
+from understudy.runtime.load import Load
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.ports import free_ports
@@ -56,6 +57,7 @@ async def test_groups_members_and_topics_are_shown() -> None:
         table = cluster.name_server.table
         text = exposition(collect(table, 0, Load())).decode()
     assert "rocketmq_namesrv_broker_groups 2.0\n" in text
+    assert 'rocketmq_waiting_bytes_limit{kind="outgoing"} 5.36870912e+08\n' in text
     assert "rocketmq_namesrv_broker_groups_without_master 0.0\n" in text
     assert 'rocketmq_namesrv_brokers{broker_set="broker-a",cluster="DefaultCluster"} 1.0\n' in text
     topics = re.search(r"^rocketmq_namesrv_topics (\d+)\.0$", text, re.MULTILINE)

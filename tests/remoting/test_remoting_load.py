@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from understudy.broker.netty_config import NettyServerConfig
 from understudy.controller.configuration import ControllerConfig
 from understudy.namesrv.config import NamesrvConfig
 from understudy.remoting import frame
@@ -22,6 +21,7 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.frame import FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits, LaneLimits
+from understudy.remoting.netty_config import NettyServerConfig
 from understudy.runtime.configuration import with_values
 from understudy.runtime.load import SMALL_BYTES, Budget, Load
 from understudy.runtime.memory_limit import memory_limit_bytes
