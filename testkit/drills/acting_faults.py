@@ -63,7 +63,7 @@ def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]
     """Draw one fault of *home* and, mostly, one or two of *others* that may overlap with it.
 
     Half of the further ones meet the host of the slave that acts first, and half of those while it acts: that is where
-    one failover meets another.
+    one failover meets another. Those are mostly silent and long, so that the slave acts on, alone, if nothing stops it.
 
     Args:
         source: what is drawn from.
@@ -72,15 +72,17 @@ def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]
         others: all hosts but *home*.
     """
 
-    def draw(host: str, begins_seconds: float, lasts: Sequence[float]) -> Fault:
+    def draw(host: str, begins_seconds: float, lasts: Sequence[float], kinds: Sequence[str] = FAULTS) -> Fault:
         jump_ms = source.choice((500, 3_000, 20_000, 60_000))
-        return Fault(source.choice(FAULTS), host, begins_seconds, source.choice(lasts), jump_ms)
+        return Fault(source.choice(kinds), host, begins_seconds, source.choice(lasts), jump_ms)
 
     plan = [draw(home, 0.0, (2.0, 5.0, 12.0, 20.0))]
     for _ in range(source.choice((0, 1, 1, 2))):
         host = heir if source.random() < 0.5 else source.choice(others)
-        acting = host == heir and source.random() < 0.5
-        plan.append(draw(host, source.uniform(*(_ACTING if acting else _AROUND)), (2.0, 5.0, 12.0, 20.0, 30.0)))
+        if host == heir and source.random() < 0.5:
+            plan.append(draw(host, source.uniform(*_ACTING), (5.0, 12.0, 20.0, 30.0), (*FAULTS, *SILENT)))
+        else:
+            plan.append(draw(host, source.uniform(*_AROUND), (2.0, 5.0, 12.0, 20.0, 30.0)))
     return plan
 
 

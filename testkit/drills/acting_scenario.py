@@ -26,6 +26,7 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.background import open_background
 from understudy.testkit.drills.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
 from understudy.testkit.drills.acting_repeats import Home, Met, judge
 from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
@@ -98,6 +99,7 @@ class Run:
         plan: draws faults instead, the first of which meets the watched master; called with *source*, the master's
             host, that of its first slave, and all hosts but the master's. Each lasts as long as it says.
         ring: its shape.
+        start_pause_seconds: between the starts of two containers.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -112,6 +114,7 @@ class Run:
         plan: Callable[[random.Random, str, str, Sequence[str]], list[Fault]] | None = None,
         ring: Ring = THREE,
         flush: str | None = None,
+        start_pause_seconds: float = 0.0,
     ) -> None:
         self._source = source
         self._seed = seed
@@ -126,6 +129,7 @@ class Run:
         power = any(each.kind == "power" for each in self._plan)
         self._flush = flush if flush is not None else "SYNC_FLUSH" if power else "ASYNC_FLUSH"
         self._quiet = quiet_seconds
+        self._start_pause_seconds = start_pause_seconds
         self._traffic = SimulatedTraffic(source, send_seconds)
         self._steps: list[Step] = []
         self._fault_at = 0.0
@@ -136,9 +140,11 @@ class Run:
 
     async def play(self) -> DrillResult:
         """Play it."""
-        async with SimCluster(self._source) as self._cluster:
+        async with SimCluster(self._source) as self._cluster, open_background() as watching:
             self._watch = RingWatch(self._cluster, self._ring, self._master_lost)
-            await self._ring.start(self._cluster, {"flushDiskType": self._flush})
+            watching.start_soon(self._watch.watch)
+            keys = {"flushDiskType": self._flush}
+            await self._ring.start(self._cluster, keys, pause_seconds=self._start_pause_seconds)
             servers = self._cluster.name_servers
             options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)
             async with (
@@ -159,7 +165,6 @@ class Run:
                 await self._make_topic()
                 await trio.sleep(4)  # slaves look at topics every three seconds
                 self._traffic.start(nursery, producer)
-                nursery.start_soon(self._watch.watch)
                 await trio.sleep(self._quiet)
                 async with trio.open_nursery() as accidents:
                     for fault in self._plan[1:]:

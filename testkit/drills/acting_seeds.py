@@ -4,7 +4,8 @@ One seed is one history: a ring of two to four containers and one to three name 
 synchronous flush, one fault of the watched master's host and mostly further ones of other hosts that overlap with it.
 Checked are the promises to clients and those between brokers. Nothing acknowledged is lost but what was not flushed
 when the power failed; nothing is invented; nothing is repeated outside the table of :mod:`acting_repeats`; order holds;
-no delayed message is early by more than clocks jumped. No two members of a group deliver at once for longer than a view
+no delayed message is early by more than clocks jumped. No slave acts before it knows its group's tables or after it
+has lost the name servers, no two members of a group deliver at once for longer than a view
 may be old, the ring completes again, and in the end all replicas hold the same bytes and offsets.
 """
 
@@ -25,6 +26,8 @@ SEND_SECONDS = 0.4
 REPLICAS = (2, 3, 3, 4)
 NAME_SERVERS = (1, 1, 2, 3)
 """What a ring's shape is drawn from."""
+START_PAUSES = (0.0, 0.0, 0.0, 2.0)
+"""Seconds between the starts of two containers: in a pause a slave is there whose master has never been."""
 
 
 def play(seed: int) -> DrillResult:
@@ -40,6 +43,7 @@ def play(seed: int) -> DrillResult:
             plan=draw_plan,
             ring=ring,
             flush=source.choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
+            start_pause_seconds=source.choice(START_PAUSES),
         )
         return await run.play()
 

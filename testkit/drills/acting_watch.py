@@ -91,13 +91,14 @@ class RingWatch:
         return True
 
     async def watch(self) -> None:
-        """Compare every two members of each group, the master among them, until cancelled."""
+        """Compare every two members of each group, the master among them, and look who acts, until cancelled."""
         pairs = [
             (group, one, other)
             for group in self._ring.groups
             for one, other in combinations(range(self._ring.replicas), 2)
         ]
         since: dict[tuple[str, int, int], float] = {}
+        wrong: set[tuple[str, int]] = set()
         told: set[tuple[str, int, int]] = set()
         while True:
             now = trio.current_time()
@@ -105,6 +106,12 @@ class RingWatch:
             delivering = {
                 (group, each) for group in self._ring.groups for each in members if self.delivers(group, each)
             }
+            for member in sorted(delivering - wrong):
+                broker = self.broker(*member)
+                why = "" if broker is None else _unfit_to_act(broker)
+                if why:
+                    wrong.add(member)
+                    self.problems.append(f"broker {member[1]} of {member[0]} acted {why}")
             for pair in pairs:
                 group, one, other = pair
                 if (group, one) not in delivering or (group, other) not in delivering:
@@ -118,6 +125,18 @@ class RingWatch:
                         f"brokers {one} and {other} of {group} both delivered for more than {BOTH_SECONDS:g} s"
                     )
             await trio.sleep(LOOK_SECONDS)
+
+
+def _unfit_to_act(broker: Broker) -> str:
+    """Return why a slave must not act, as far as it knows itself; ``""`` when it may, and for a master."""
+    heard_ms, now = broker.presence.state.contact_ms, broker.world.clock.monotonic()
+    if not broker.role.is_slave:
+        return ""
+    if not broker.slave_sync.synced:
+        return "before it had copied the tables of its group"
+    if heard_ms is None or now - heard_ms / 1000 > BOTH_SECONDS:
+        return f"and had heard no name server for more than {BOTH_SECONDS:g} s"
+    return ""
 
 
 def _refuses(broker: Broker) -> bool:

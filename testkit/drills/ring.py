@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+import trio
 
 from understudy.broker.broker import Broker
 from understudy.testkit.sim.cluster import SimCluster
@@ -70,11 +71,21 @@ class Ring:
         ]
         return [{"totalReplicas": str(self.replicas), **REPLICATED, **keys, **(extra or {})} for keys in (own, *slaves)]
 
-    async def start(self, cluster: SimCluster, extra: dict[str, str] | None = None) -> None:
-        """Start the name servers and the containers; *extra* are further keys of every broker."""
+    async def start(
+        self, cluster: SimCluster, extra: dict[str, str] | None = None, *, pause_seconds: float = 0.0
+    ) -> None:
+        """Start the name servers and the containers, one after the other.
+
+        Args:
+            cluster: where.
+            extra: further keys of every broker.
+            pause_seconds: virtual time between two containers.
+        """
         for name in self.servers:
             await cluster.start_name_server(name, scan_not_active_broker_interval=1_000)
         for name in self.containers:
+            if pause_seconds and name != self.containers[0]:
+                await trio.sleep(pause_seconds)
             await cluster.start_container(name, self.brokers_of(name, extra))
 
     def broker_of(self, cluster: SimCluster, group: str, broker_id: int) -> Broker | None:

@@ -38,12 +38,14 @@ class Mutation:
         name: what the product no longer does.
         file: the module, below the package.
         old, new: the text that is replaced, which stands there once, and what it becomes.
+        seed: one that noticed it when it was hunted last; played first.
     """
 
     name: str
     file: str
     old: str
     new: str
+    seed: int | None = None
 
     def apply(self, package: Path) -> None:
         """Plant it in the tree at *package*. Raises :class:`MutationError`."""
