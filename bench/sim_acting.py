@@ -2,6 +2,7 @@
 
 ./understudy bench sim-acting --seeds 1000
 ./understudy bench sim-acting --replay 1234
+./understudy bench sim-acting --allowed              prints which repeats are no violation, as docs/failover.md has it
 ./understudy bench sim-acting --mutations            plants the faults of acting_mutations.toml, one at a time
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from understudy.testkit.drills.acting_faults import FAULTS
+from understudy.testkit.drills.acting_repeats import allowed_table
 from understudy.testkit.drills.acting_scenario import DrillResult
 from understudy.testkit.drills.acting_seeds import play, tell
 from understudy.testkit.sim.mutations import hunt_listed
@@ -29,8 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=processors())
     parser.add_argument("--replay", type=int, metavar="SEED")
+    parser.add_argument("--allowed", action="store_true", help="print which repeats are allowed, as a table")
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     options = parser.parse_args(arguments)
+    if options.allowed:
+        print(allowed_table())
+        return 0
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
         return hunt_listed(MUTATIONS, options.mutations, play, seeds, options.processes)

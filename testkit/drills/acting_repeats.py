@@ -27,6 +27,8 @@ GROUP_TIMEOUT_SECONDS = 10.0
 """``brokerNotActiveTimeoutMillis``: after so long an acting slave that hears no name server stops."""
 NOTICE_SECONDS = 1.0
 """How long it takes to look at the clocks."""
+RETURN_SECONDS = GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS
+"""How long a slave may act after the fault that made it act is over."""
 FLUSH_SECONDS = 10.5
 """How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
 
@@ -88,6 +90,13 @@ class Repeat:
     met: tuple[Met, ...]
     hosts: frozenset[str] = frozenset()
 
+    def acted_for(self, lost: Met) -> bool:
+        """Return whether a slave may have acted when *lost* met it, or until it was over."""
+        return any(
+            met.home is not Home.SLAVE and met.begin <= lost.end and lost.begin <= met.end + RETURN_SECONDS
+            for met in self.met
+        )
+
     def alone_since(self, lost: Met) -> float:
         """Return since when the master had been away when *lost* took the only member that was not.
 
@@ -116,6 +125,7 @@ class Allowance:
         most: how often it may come at most.
         unflushed: only where the fault took bytes that had not been flushed.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
+        acting: only where a slave may act at that time: the master or a name server had met a fault as well.
     """
 
     name: str
@@ -127,6 +137,7 @@ class Allowance:
     most: int = 2
     unflushed: bool = False
     alone: bool = False
+    acting: bool = False
 
     def covers(self, repeat: Repeat) -> bool:
         """Return whether *repeat* is one of these."""
@@ -134,6 +145,7 @@ class Allowance:
             met.kind in self.faults
             and met.home is self.home
             and not (self.unflushed and met.flushed)
+            and (not self.acting or repeat.acted_for(met))
             and (repeat.alone_since(met) if self.alone else met.begin) - self.before
             <= repeat.due
             <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
@@ -165,6 +177,7 @@ ALLOWED = (
         Home.SLAVE,
         before=SYNC_SECONDS,
         after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        acting=True,
     ),
     Allowance(
         "last member lost",
@@ -185,6 +198,21 @@ ALLOWED = (
         unflushed=True,
     ),
 )
+
+
+def allowed_table() -> str:
+    """Return :data:`ALLOWED` as a table in Markdown; ``docs/failover.md`` holds it."""
+    lines = ["| repeated | why | after which fault | when it was due |", "|---|---|---|---|"]
+    for row in ALLOWED:
+        faults = ", ".join(row.faults) + f" at the {row.home.value}'s host"
+        if row.acting:
+            faults += ", after or during one at the host of the master or of a name server"
+        if row.unflushed:
+            faults += ", with `ASYNC_FLUSH`"
+        begin = "the master was away" if row.alone else "the fault"
+        end = f"{row.after:g} s after the fault" if row.after else "the fault"
+        lines.append(f"| {row.name} | {row.why} | {faults} | from {row.before:g} s before {begin} to {end} |")
+    return "\n".join(lines)
 
 
 def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:

@@ -5,8 +5,8 @@ synchronous flush, one fault of the watched master's host and mostly further one
 Checked are the promises to clients and those between brokers. Nothing acknowledged is lost but what was not flushed
 when the power failed; nothing is invented; nothing is repeated outside the table of :mod:`acting_repeats`; order holds;
 no delayed message is early by more than clocks jumped. No slave acts before it knows its group's tables or after it
-has lost the name servers, no two members of a group deliver at once for longer than a view
-may be old, the ring completes again, and in the end all replicas hold the same bytes and offsets.
+has lost the name servers, no two members of a group deliver at once for longer than a view may be old, the ring
+completes again, and in the end all replicas hold the same bytes and offsets.
 """
 
 from __future__ import annotations

@@ -91,14 +91,17 @@ def hunt_listed(
     if unknown:
         print(f"no such mutation: {', '.join(sorted(unknown))}; {path} lists them", file=sys.stderr)
         return 2
-    missed = 0
+    missed = played = 0
     for mutation in known:
         if names and mutation.name not in names:
             continue
-        found = hunt(mutation, play, seeds, processes)
+        others = [each for each in seeds if each != mutation.seed]
+        found = hunt(mutation, play, others if mutation.seed is None else [mutation.seed, *others], processes)
         missed += found is None
         told = f"NOT FOUND within {len(seeds)} seeds" if found is None else f"seed {found[0]}: {found[1]}"
-        print(f"  {mutation.name:60} {told[:200]}", flush=True)
+        print(f"  {mutation.name:76} {told[:200]}", flush=True)
+        played += 1
+    print(f"{played} mutations, {missed} not found")
     return int(missed > 0)
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import attrs
 import pytest
 
-from understudy.testkit.drills.acting_repeats import ALLOWED, FLUSH_SECONDS, Home, Met, Repeat, judge, may_be_lost
+from understudy.testkit.drills.acting_repeats import (
+    ALLOWED,
+    FLUSH_SECONDS,
+    Home,
+    Met,
+    Repeat,
+    allowed_table,
+    judge,
+    may_be_lost,
+)
 
 CUT = Met("cut", Home.MASTER, 100.0, 120.0)
 POWER = Met("power", Home.MASTER, 100.0, 102.0, flushed=False)
@@ -21,13 +32,28 @@ def repeat(due: float, *met: Met, came: int = 2, delayed: bool = True) -> Repeat
         (Met("kill", Home.MASTER, 100.0, 110.0), 99.5, "sudden death"),
         (CUT, 99.5, "silence"),
         (CUT, 103.5, "silence"),
-        (Met("pause", Home.SLAVE, 100.0, 120.0), 110.5, "acting slave lost"),
         (POWER, 90.0, "not flushed"),
     ],
 )
 def test_a_row_covers_what_was_due_in_its_window(met: Met, due: float, row: str) -> None:
     counts, violations = judge([repeat(due, met)])
     assert (dict(counts), violations) == ({row: 1}, [])
+
+
+@pytest.mark.parametrize(
+    ("other", "allowed"),
+    [
+        pytest.param(None, False, id="no slave acts"),
+        pytest.param(Met("cut", Home.MASTER, 70.0, 95.0), True, id="the master is not back yet"),
+        pytest.param(Met("cut", Home.MASTER, 60.0, 85.0), False, id="the master was back"),
+        pytest.param(Met("kill", Home.SERVER, 105.0, 110.0), True, id="a name server lost the master"),
+        pytest.param(Met("kill", Home.SLAVE, 95.0, 130.0), False, id="another slave"),
+    ],
+)
+def test_a_lost_slave_repeats_only_where_it_may_have_acted(other: Met | None, allowed: bool) -> None:
+    met = Met("pause", Home.SLAVE, 100.0, 120.0)
+    counts, violations = judge([repeat(110.5, *([met] if other is None else [met, other]))])
+    assert (dict(counts), bool(violations)) == ({"acting slave lost": 1} if allowed else {}, not allowed)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +109,11 @@ def test_what_only_the_last_member_knew_may_come_again(
 def test_every_row_says_why_and_is_told_apart_by_its_name() -> None:
     assert len({row.name for row in ALLOWED}) == len(ALLOWED)
     assert all(row.why and row.most == 2 for row in ALLOWED)
+
+
+def test_the_page_about_failovers_shows_the_table_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "failover.md").read_text(encoding="utf-8")
+    assert allowed_table() in page, "docs/failover.md: put the lines of ./understudy bench sim-acting --allowed there"
 
 
 @pytest.mark.parametrize(
