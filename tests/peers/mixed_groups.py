@@ -101,21 +101,28 @@ def ask(address: str, code: int, ext: dict[str, str] | None = None, body: bytes 
     return answer
 
 
+class RefusedError(AssertionError):
+    """An answer is no success: for good, or because the broker is busy or has not begun."""
+
+
 def table(address: str, code: int) -> Any:
     """Return the JSON body of an answer."""
     answer = ask(address, code)
-    assert answer.code == 0, answer
+    if answer.code != 0:
+        raise RefusedError(str(answer))
     return loads(answer.body)
 
 
 def await_true(condition: Callable[[], bool], limit_s: float, what: str) -> float:
-    """Poll until the condition holds, also while nobody answers; return the seconds it took."""
-    began = time.monotonic()
+    """Poll until the condition holds, also while nobody answers or refuses; return the seconds it took."""
+    began, why = time.monotonic(), ""
     while True:
-        with contextlib.suppress(RemotingError):
+        try:
             if condition():
                 return time.monotonic() - began
-        assert time.monotonic() - began < limit_s, f"not within {limit_s} s: {what}"
+        except (RemotingError, RefusedError) as error:
+            why = f"; refused last: {error}"
+        assert time.monotonic() - began < limit_s, f"not within {limit_s} s: {what}{why}"
         time.sleep(0.1)
 
 
@@ -131,7 +138,9 @@ def is_routed(namesrv: str, topic: str) -> bool:
 def send(group: MixedGroup, topic: str, count: int, **properties: str) -> list[str]:
     """Make the topic on the master and send messages to it; return the status of each."""
     ext = {**topic_fields(topic), "topicSysFlag": "0"}
-    assert ask(group.master, RequestCode.UPDATE_AND_CREATE_TOPIC, ext).code == 0
+    # A Java broker says that it has booted before it takes every request.
+    create = functools.partial(ask, group.master, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+    await_true(lambda: create().code == 0, 30, f"the master makes {topic}")
     await_true(functools.partial(routed, group, topic), 30, f"the name server knows {topic}")
 
     async def run() -> list[str]:
@@ -169,7 +178,8 @@ def pulled(address: str, topic: str, queue_id: int) -> bytes:
 def make_group(group: MixedGroup, topic: str, offset: int) -> None:
     """Create a consumer group on the master and commit an offset."""
     body = b'{"groupName":"readers","consumeEnable":true,"retryQueueNums":1,"retryMaxTimes":7}'
-    assert ask(group.master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body).code == 0
+    create = functools.partial(ask, group.master, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+    await_true(lambda: create().code == 0, 30, "the master makes the group")
     commit(group.master, topic, offset)
 
 

@@ -55,5 +55,29 @@ def test_the_report_groups_tests_and_lists_what_is_missing_or_unknown() -> None:
         "Rows that tests name but nobody knows:",
         "  R9  c",
         "",
+        "Tests in quarantine, which the gate leaves out:",
+        "  none",
+        "",
         "1 of 2 rows are shown by a test",
     ] == lines
+
+
+def test_a_test_in_quarantine_is_listed_with_its_reason_and_shows_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given two tests of one row, of which one fails now and then
+    settings = ["-c", str(TESTS.parent / "pyproject.toml")]
+    path = tmp_path / "test_doubtful_and_sure.py"
+    doubtful = '@pytest.mark.quarantine("a race of two")\n@pytest.mark.covers("R2")\ndef test_doubtful():\n    pass\n'
+    path.write_text(f'import pytest\n\n{doubtful}\n@pytest.mark.covers("R1")\ndef test_sure():\n    pass\n')
+    # then the matrix names it with the reason, and its row is not shown
+    assert coverage_matrix.main(["--missing", *settings, str(path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    listed = lines[lines.index("Tests in quarantine, which the gate leaves out:") + 1]
+    assert listed.endswith("::test_doubtful: a race of two")
+    assert any(line.startswith("  R2  ") for line in lines)
+    assert not any(line.startswith("  R1  ") for line in lines)
+    # and one without a reason is refused
+    path.write_text(path.read_text().replace('quarantine("a race of two")', "quarantine()"))
+    assert coverage_matrix.main([*settings, str(path)]) == 1
+    assert "without a reason" in capsys.readouterr().err
