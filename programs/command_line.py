@@ -6,16 +6,47 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
 
+import attrs
+
+from understudy.remoting.netty_config import NettyServerConfig
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure
-from understudy.runtime.program import UsageError, booted
-from understudy.runtime.properties import Properties, printable
+from understudy.runtime.program import EXIT_FAILED, UsageError, booted
+from understudy.runtime.properties import ConfigError, Properties, printable
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import World, real_world
 
 _IDLE_POLL_MOST_US = 10_000
+
+
+class Options(Protocol):
+    """What a configuration file says, of a broker or of a container."""
+
+    path: str | None
+    server: NettyServerConfig
+
+    def properties(self) -> dict[str, str]:
+        """Return every key with its value."""
+        ...
+
+
+T = TypeVar("T", bound=Options)
+
+
+@attrs.frozen
+class Start(Generic[T]):
+    """What a program begins with.
+
+    Attributes:
+        options: as its file and its command line say.
+        world: the machine's own.
+    """
+
+    options: T
+    world: World
 
 
 def parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -27,6 +58,44 @@ def parser(program: str, description: str) -> argparse.ArgumentParser:
     result.add_argument("-m", "--printImportantConfig", action="store_true", help="print the important keys and end")
     result.add_argument("-h", "--help", action="help", help="print this and end")
     return result
+
+
+def begin(
+    program: str,
+    arguments: argparse.Namespace,
+    read: Callable[[Properties], tuple[T, list[str]]],
+    important: Collection[str],
+    more: Mapping[str, Mapping[str, str]] | None = None,
+) -> Start[T] | int:
+    """Read the configuration of a program and begin to log, or print keys, as its options say.
+
+    Args:
+        program: its name, before what is wrong.
+        arguments: what its :func:`parser` made.
+        read: makes its options of the keys of a file, and warnings.
+        important: the keys that ``-m`` prints.
+        more: an option of its own, such as ``-b``, to the keys and values that it gives.
+
+    Returns:
+        What it begins with; its exit code when it ends at once, with one line on standard error if that is a failure.
+    """
+    try:
+        values = read_properties(arguments.configFile, arguments.namesrvAddr)
+        for option, changes in (more or {}).items():
+            values = values.changed(changes, f"option {option}")
+        options, warnings = read(values)
+        options.path = values.source if arguments.configFile else None
+        if arguments.printConfigItem or arguments.printImportantConfig:
+            print_keys(options.properties(), None if arguments.printConfigItem else important)
+            return 0
+        start_logging()
+        world = server_world()
+        world.load.limit(options.server)
+    except (UsageError, ConfigError) as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    warn(warnings)
+    return Start(options, world)
 
 
 def read_properties(path: str | None, name_servers: str | None) -> Properties:

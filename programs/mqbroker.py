@@ -15,7 +15,7 @@ from understudy.programs import command_line
 from understudy.remoting.client import open_client
 from understudy.runtime.disk import DiskLockedError
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
+from understudy.runtime.program import run_program
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World
@@ -66,21 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 after a clean stop, 1 after one line on standard error, 2 for unknown options.
     """
     arguments = command_line.parser("mqbroker", "Runs one broker.").parse_args(argv)
-    try:
-        properties = command_line.read_properties(arguments.configFile, arguments.namesrvAddr)
-        options, warnings = BrokerOptions.from_properties(properties)
-        options.path = properties.source if arguments.configFile else None
-        if arguments.printConfigItem or arguments.printImportantConfig:
-            only = None if arguments.printConfigItem else IMPORTANT_KEYS
-            command_line.print_keys(options.properties(), only)
-            return 0
-        command_line.start_logging()
-        world = command_line.server_world()
-        world.load.limit(options.server)
-    except (UsageError, ConfigError) as error:
-        print(f"mqbroker: {error}", file=sys.stderr)
-        return EXIT_FAILED
-    command_line.warn(warnings)
+    start = command_line.begin("mqbroker", arguments, BrokerOptions.from_properties, IMPORTANT_KEYS)
+    if isinstance(start, int):
+        return start
+    options, world = start.options, start.world
     return run_program(
         "mqbroker",
         lambda: serve(world, options),

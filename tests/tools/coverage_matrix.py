@@ -70,7 +70,7 @@ def report(
     only_missing: bool,
     quarantine: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Returns the lines of the matrix: rows with their tests, rows without any, rows nobody knows, quarantine, a sum."""
+    """Returns the lines of the matrix: rows with their tests, rows without any, unknown rows, quarantine, a sum."""
     missing = [row for row in titles if row not in tests_by_row]
     unknown = sorted(row for row in tests_by_row if row not in titles)
     lines: list[str] = []
