@@ -11,13 +11,14 @@ from typing import Any
 
 import trio
 
+from understudy.format.json_dialect import dumps
 from understudy.format.names import retry_topic
 from understudy.mqclient.allocation import Strategy, change
-from understudy.mqclient.errors import ClientError, RouteNotFoundError
+from understudy.mqclient.errors import ClientError, NotConnectedError, RouteNotFoundError
 from understudy.mqclient.heartbeat import ConsumeFrom, ConsumeType, MessageModel, consumer_data
 from understudy.mqclient.queue import MessageQueue, check_group, check_topic
 from understudy.mqclient.session import Session, json_body
-from understudy.mqclient.subscription import Subscription, subscription
+from understudy.mqclient.subscription import TAG, Subscription, subscription
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -83,6 +84,30 @@ class Membership:
             self.subscribe(topic, expression)
         if self.model is MessageModel.CLUSTERING and self.consume_type is ConsumeType.PASSIVELY:
             self.subscribe(retry_topic(self.group), "*")
+
+    async def check(self, topic: str, expression: str, expression_type: str) -> None:
+        """Ask a broker of *topic* whether it can serve a subscription by a condition; tags need no asking.
+
+        Brokers are asked before it counts: in heartbeats they take it without a word, and refuse each pull.
+
+        Raises:
+            BrokerError: it cannot; says what is wrong with the condition, and where.
+            ClientError: no broker answers.
+        """
+        if expression_type == TAG:
+            return
+        route = await self.session.route(topic)
+        wanted = subscription(topic, expression, self._last_version, expression_type)
+        body = {"clientId": self.session.client_id, "group": self.group, "subscriptionData": wanted.body()}
+        last: ClientError | None = None
+        for address in [address for group in route.brokers.values() if (address := group.any_address())]:
+            try:
+                await self.session.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=dumps(body))
+            except NotConnectedError as error:
+                last = error
+                continue
+            return
+        raise last or ClientError(f"topic {topic} has no broker that could check the subscription")
 
     def heartbeat_entry(self) -> dict[str, Any]:
         """Return what heartbeats say about this consumer."""

@@ -77,7 +77,13 @@ class PushConsumer:
         return self._held
 
     async def subscribe(self, topic: str, expression: str = "*", expression_type: str = "TAG") -> None:
-        """Add or replace a subscription while running. Raises :class:`InvalidMessageError`."""
+        """Add or replace a subscription while running.
+
+        Raises:
+            InvalidMessageError: it names no topic, or no tag.
+            BrokerError: a broker of the topic cannot serve the condition (``SQL92``); the subscription is as it was.
+        """
+        await self.membership.check(topic, expression, expression_type)
         self.membership.subscribe(topic, expression, expression_type)
         await self.session.send_heartbeats()
         self.membership.rebalance_soon()

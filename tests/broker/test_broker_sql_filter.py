@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from broker_rig import Rig, open_rig, pull_header
+from trio.testing import wait_all_tasks_blocked
 
 from understudy.broker.topics import TopicConfig
 from understudy.format.record import decode_records
@@ -153,6 +154,7 @@ async def test_a_waiting_pull_is_woken_by_a_message_it_wants(tmp_path: Path, reg
         other = rig.tell(11, pull_header("T", 0, 10, subscription="TagZ", sysFlag="6", suspendTimeoutMillis="15000"))
         for number in (1, 2, 3):
             rig.send("T", b"new", f"a\x01{number}\x02")
+        await wait_all_tasks_blocked()
         assert len(rig.broker.hold) == 2
         rig.send("T", b"wanted", "a\x016\x02")
         answer = await rig.wait(held)

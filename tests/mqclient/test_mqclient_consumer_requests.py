@@ -10,6 +10,7 @@ import trio
 from mqclient_fake import FakeBroker, open_fake
 
 from understudy.format.json_dialect import dumps
+from understudy.mqclient.errors import BrokerError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage
@@ -161,3 +162,26 @@ async def test_a_lost_lock_stops_the_queue() -> None:
             )
             await until(lambda: all(held.locked_at is None for held in consumer.held.values()))
         assert all(held.locked_at is None for held in consumer.held.values())
+
+
+async def test_a_condition_is_checked_by_a_broker_before_it_counts() -> None:
+    broker = ConsumedBroker()
+    refusal = "Invalid MessageSelector. a value must follow (at line 1, column 4)"
+    broker.answers[RequestCode.CHECK_CLIENT_CONFIG] = lambda command: response(command, 23, refusal)
+    async with (
+        open_fake(broker) as cluster,
+        open_push_consumer(real_world(), cluster.name_server, "g", {"T": "*"}, nothing) as consumer,
+    ):
+        with pytest.raises(BrokerError, match=r"23: .* line 1, column 4"):
+            await consumer.subscribe("T", "a >", "SQL92")
+        assert consumer.membership.subscriptions["T"].expression == "*"
+        (asked,) = [command for command in broker.requests if command.code == RequestCode.CHECK_CLIENT_CONFIG]
+        body = json.loads(asked.body)
+        assert body["group"] == "g"
+        wanted = body["subscriptionData"]
+        assert (wanted["subString"], wanted["expressionType"]) == ("a >", "SQL92")
+        broker.answers[RequestCode.CHECK_CLIENT_CONFIG] = lambda command: response(command)
+        await consumer.subscribe("T", "a > 1", "SQL92")
+        assert consumer.membership.subscriptions["T"].expression == "a > 1"
+        await consumer.subscribe("T", "TagA")
+        assert len([command for command in broker.requests if command.code == RequestCode.CHECK_CLIENT_CONFIG]) == 2

@@ -16,11 +16,13 @@ pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 from pyarrow import parquet
 
 from understudy.spark_tools import exits, rules
 from understudy.spark_tools.commands import evidence_place, worst_first
-from understudy.spark_tools.evidence import proposed_changes, worst_rows
+from understudy.spark_tools.evidence import KEY, merged, proposed_changes, worst_rows
 from understudy.spark_tools.jobs.judging import EVIDENCE
 from understudy.spark_tools.plan import load_plan, write_plan
 from understudy.spark_tools.report import Report, Table, as_json, render
@@ -97,6 +99,22 @@ def test_differing_keys_are_merged_into_the_plan_in_order_without_being_held(tmp
     changes = load_plan(str(tmp_path / "plan.json")).changes()
     assert all(change.group == f"group-{number:08d}" for number, change in enumerate(changes))
     assert highest < whole_bytes / 3
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 5)), max_size=30), st.data())
+def test_sources_in_order_are_merged_in_order(keys: list[tuple[str, str, int]], data: st.DataObject) -> None:
+    sources: list[list[tuple[str, str, int]]] = [[], [], []]
+    for key in keys:
+        data.draw(st.sampled_from(sources)).append(key)
+
+    def batches(rows: list[tuple[str, str, int]]) -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(rows), 3):
+            columns = zip(*sorted(rows)[at : at + 3], strict=True)
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=KEY)
+
+    found = [tuple(row.values()) for batch in merged(map(batches, sources)) for row in batch.to_pylist()]
+
+    assert found == sorted(keys)
 
 
 def test_only_keys_with_a_proposal_that_some_replica_lacks_are_changes(tmp_path: Path) -> None:
