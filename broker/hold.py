@@ -170,13 +170,21 @@ class _Waiting:
             taken += passed
         return taken
 
-    def take_one(self, tags_code: int | None) -> ParkedPull | None:
-        """Remove and return the pull that waits longest among those that want a message with *tags_code* (any code)."""
+    def take_one(self, tags_code: int | None, properties: bytes | None) -> ParkedPull | None:
+        """Remove and return the pull that waits longest among those that want a message.
+
+        Args:
+            tags_code: of the message; ``None``: whatever they want.
+            properties: of the message; ``None`` when they are not at hand, conditions are left to who answers then.
+        """
         wanted = [next(iter(self.all), None)]
         if tags_code is not None:
             wanted.append(next(iter(self.by_code.get(tags_code, ())), None))
         else:
             wanted += [next(iter(pulls)) for pulls in self.by_code.values()]
+        few = properties is not None and len(self.by_condition) <= AT_ONCE
+        conditions = self.by_condition.items()
+        wanted.append(next((each for each, wants in conditions if not few or wants.passes(properties or b"")), None))
         found = min((each for each in wanted if each is not None), key=lambda each: each.number, default=None)
         if found is not None:
             self.remove(found)
@@ -185,7 +193,11 @@ class _Waiting:
     @property
     def count(self) -> int:
         """How many pulls wait here."""
-        return len(self.all) + len(dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls))
+        return (
+            len(self.all)
+            + len(self.by_condition)
+            + len(dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls))
+        )
 
     def take_all(self) -> list[ParkedPull]:
         """Remove and return every pull."""

@@ -88,6 +88,7 @@ class Pops:
             log=self.log,
             moving=self.moving,
             hold=self.hold,
+            conditions=broker.conditions,
             stats=broker.stats,
             taker=Taker(store, broker.offsets, self.orders, self.moving, config, set()),
         )

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import attrs
 
 from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.hold import Wanted
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop import choice
 from understudy.broker.pop.choice import Queue
@@ -20,6 +21,7 @@ from understudy.broker.pop.handles import RECEIPT, Receipt, retry_mark
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.pop.revive_log import CheckPoint
+from understudy.broker.property_filter import PropertyFilter
 from understudy.format.properties import format_properties
 from understudy.format.record import decode_records, encode_record
 from understudy.store.message_store import MessageStore
@@ -49,7 +51,7 @@ class Wish:
         most: messages at most.
         invisible_ms: how long they belong to the consumer.
         from_min: a new group begins with the oldest message.
-        codes: tags codes that are wanted; ``None`` is every message.
+        wanted: tags codes that are wanted, or a condition; ``None`` is every message.
         in_order: one pop at a time for each queue.
         attempt_id: the client's name for its attempt.
     """
@@ -60,7 +62,7 @@ class Wish:
     most: int
     invisible_ms: int
     from_min: bool
-    codes: frozenset[int] | None
+    wanted: Wanted
     in_order: bool
     attempt_id: str | None
 
@@ -184,9 +186,13 @@ class Taker:
 
     def _read(self, wish: Wish, queue: Queue, start: int, most: int) -> tuple[int, GetResult]:
         """Read once, and again when the group was outside of what the queue holds; return where it began, and what."""
-        accept = None if wish.codes is None else wish.codes.__contains__
+        wanted = wish.wanted
         for _ in range(2):
-            found = self._store.get(queue.topic, queue.queue_id, start, most, MOST_BYTES, accept)
+            if isinstance(wanted, PropertyFilter):
+                found = self._store.get(queue.topic, queue.queue_id, start, most, MOST_BYTES, None, wanted.accepts)
+            else:
+                accept = None if wanted is None else wanted.__contains__
+                found = self._store.get(queue.topic, queue.queue_id, start, most, MOST_BYTES, accept)
             if found.count or found.status not in _CORRECTED or found.next_begin_offset == start:
                 break
             start = found.next_begin_offset

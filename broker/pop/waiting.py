@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from understudy.broker.hold import ParkedPull, PullHold
+from understudy.broker.hold import ParkedPull, PullHold, Wanted
 from understudy.format import names
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
@@ -30,7 +30,7 @@ class WaitingPop(ParkedPull):
 
     Args:
         connection, command: whom and what to answer.
-        codes: tags codes of the messages it wants; ``None`` is every message.
+        wanted: tags codes of the messages it wants, or a condition on them; ``None`` is every message.
         topic, group, queue_id: what it waits for; :data:`ANY_QUEUE` for every queue.
         kind: waiters of different kinds do not take messages from each other.
         header_bytes: what the command keeps.
@@ -42,14 +42,14 @@ class WaitingPop(ParkedPull):
         self,
         connection: Connection,
         command: Command,
-        codes: frozenset[int] | None,
+        wanted: Wanted,
         topic: str,
         group: str,
         queue_id: int,
         kind: str,
         header_bytes: int = 0,
     ) -> None:
-        super().__init__(connection, command, codes, header_bytes)
+        super().__init__(connection, command, wanted, header_bytes)
         self.topic = topic
         self.group = group
         self.queue_id = queue_id
@@ -114,13 +114,13 @@ class PopHold(PullHold):
         if waiters is None:
             return
         for kind, wanted, group in list(waiters):
-            self._wake_one(self._place(kind, wanted, group, ANY_QUEUE), tags_code)
+            self._wake_one(self._place(kind, wanted, group, ANY_QUEUE), tags_code, properties)
             if wanted == topic:
-                self._wake_one(self._place(kind, wanted, group, queue_id), tags_code)
+                self._wake_one(self._place(kind, wanted, group, queue_id), tags_code, properties)
 
     def wake(self, topic: str, group: str, queue_id: int, kind: str) -> bool:
         """Wake one waiter, whatever it wants; return whether there was one."""
-        return self._wake_one(self._place(kind, topic, group, queue_id), None)
+        return self._wake_one(self._place(kind, topic, group, queue_id), None, None)
 
     def wake_topic(self, topic: str) -> None:
         """Answer those who wait for *topic* now (it was deleted)."""
@@ -129,11 +129,11 @@ class PopHold(PullHold):
             for place in [place for place in self._parked if place[0] == prefix]:
                 self._make_ready(self._parked.pop(place).take_all())
 
-    def _wake_one(self, place: tuple[str, int], tags_code: int | None) -> bool:
+    def _wake_one(self, place: tuple[str, int], tags_code: int | None, properties: bytes | None) -> bool:
         waiting = self._parked.get(place)
         if waiting is None:
             return False
-        taken = waiting.take_one(tags_code)
+        taken = waiting.take_one(tags_code, properties)
         if not waiting:
             del self._parked[place]
         if taken is None:

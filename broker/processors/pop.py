@@ -11,8 +11,10 @@ from random import Random
 import attrs
 
 from understudy.broker import filters
+from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.config import BrokerOptions
 from understudy.broker.groups import GroupTable
+from understudy.broker.hold import Wanted
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop import choice
@@ -25,6 +27,8 @@ from understudy.broker.pop.revive_log import MOST_MESSAGES
 from understudy.broker.pop.taking import Taken, Taker, Taking, Wish, as_asked, check_point_of
 from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
 from understudy.broker.processors.send_admission import FAQ
+from understudy.broker.property_filter import PropertyFilter
+from understudy.broker.sql_filter.lexer import SqlError
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
@@ -65,6 +69,7 @@ class PopParts:
         log: check points and acknowledgements.
         moving: notes what went out.
         hold: pops that wait.
+        conditions: subscriptions that are no set of tags.
         stats: counts.
         taker: reads queues.
     """
@@ -81,6 +86,7 @@ class PopParts:
     log: ReviveLog
     moving: Moving
     hold: PopHold
+    conditions: Conditions
     stats: BrokerStatistics
     taker: Taker
 
@@ -176,7 +182,7 @@ class PopProcessor:
             most,
             invisible_ms,
             init_mode != FROM_MAX,
-            _codes(command),
+            _wanted(command, parts.conditions),
             bool(optional_bool(command, "order")),
             optional(command, "attemptId"),
         )
@@ -286,7 +292,7 @@ class PopProcessor:
             if wish.in_order and self._config.enable_notify_after_pop_order_lock_release:
                 wait_ms = min(wait_ms, parts.orders.opens_in(wish.topic, wish.group, wish.queue_id, wait_ms))
             waiting = WaitingPop(
-                connection, command, wish.codes, wish.topic, wish.group, wish.queue_id, KIND, held_bytes(command)
+                connection, command, wish.wanted, wish.topic, wish.group, wish.queue_id, KIND, held_bytes(command)
             )
             if not parts.hold.full(waiting):
                 # Nothing can arrive between the read above and here: neither yields.
@@ -325,17 +331,17 @@ def _fields(wish: Wish, pop_ms: int, revive_queue: int, rest: int, starts: str, 
     ).encode()
 
 
-def _codes(command: Command) -> frozenset[int] | None:
+def _wanted(command: Command, conditions: Conditions) -> Wanted:
     kind, expression = optional(command, "expType"), optional(command, "exp")
+    if not expression:
+        return None
     try:
-        if not expression:
-            return None
         if filters.is_tag_type(kind):
             return filters.tag_codes(expression)
-        remark = f": this broker filters by tags only, not by {kind[:32] if kind else kind}"
-    except filters.SubscriptionError:
-        remark = ": no tag between the separators"
-    raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed{remark}")
+        return PropertyFilter(conditions.get(str(kind), expression))
+    except (filters.SubscriptionError, SqlError, UnsupportedFilterError) as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
 
 
 def _refused(code: ResponseCode, remark: str) -> CommandError:

@@ -190,6 +190,21 @@ class TestPop:
             assert rig.ask(POP, pop_header(exp="B")).code == 210
             assert rig.broker.offsets.query("g", "T", 0) == 9
 
+    async def test_only_what_a_condition_wants(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path), {"enablePropertyFilter": "true"}) as rig:
+            prepare(rig, queues=1)
+            for number in range(6):
+                rig.send("T", b"%d" % number, properties(size=str(number)))
+            condition = {"exp": "size > 3", "expType": "SQL92"}
+            assert bodies(rig.ask(POP, pop_header(**condition))) == [b"4", b"5"]
+            waiting = rig.tell(POP, pop_header(pollTime="20000", **condition))
+            rig.send("T", b"small", properties(size="1"))
+            await wait_all_tasks_blocked()
+            assert waiting.opaque not in rig.peer.replies
+            assert rig.ask(200055, pop_header()).ext == {"pollingNum": "1"}
+            rig.send("T", b"large", properties(size="9"))
+            assert bodies(await rig.wait(waiting)) == [b"large"]
+
     async def test_a_waiting_pop_gets_what_arrives(self, tmp_path: Path) -> None:
         async with open_rig(str(tmp_path)) as rig:
             prepare(rig)

@@ -19,7 +19,7 @@ DATA = Path(__file__).parent.parent / "data" / "broker_pop"
 UNSET = "not set any response code"
 OURS = {
     "the receipt handle has 3 parts": "getBrokerName fail",
-    "parse the consumer's subscription failed: this broker filters by tags": "parse the consumer's subscription failed",
+    "parse the consumer's subscription failed: ": "parse the consumer's subscription failed",
     "the batch holds no acknowledgement": "",
     "queue 0 of PopRaw holds no message at 99": UNSET,
 }
