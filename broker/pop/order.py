@@ -211,7 +211,7 @@ class OrderTable:
             for key, queues in self.rows.items()
             if queues
         }
-        return {"table": table}
+        return {"orderedConsumptionLevel": "QUEUE", "table": table}
 
     def merge_json(self, value: Mapping[str, Any]) -> None:
         """Put a saved table over what is there. Raises ``ValueError`` naming an entry that is none."""

@@ -1,0 +1,100 @@
+"""The real Java broker finishes pops of ours: what was not acknowledged comes back there, once, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import trio
+from peer_processes import JAVA, running, server
+from test_peers_java_opens_store import Connection, configuration, pull_all, split
+
+from understudy.broker.config import BrokerOptions, Machine
+from understudy.broker.pop.handles import Receipt
+from understudy.container.hosted import host_broker
+from understudy.format.record import decode_record, decode_records
+from understudy.remoting.client import open_client
+from understudy.remoting.command import Command, request
+from understudy.runtime.world import real_world
+from understudy.testkit.port_blocks import PortBlocks
+
+TOPIC, GROUP, RETRY = "Popped", "g_pop", "%RETRY%g_pop_Popped"
+MESSAGES = 24
+LONGEST_WAIT_S = 90
+
+
+async def write(folder: Path, port: int, killed: bool) -> set[str]:
+    """Have a broker of ours hand out messages for different times and take some acknowledgements; return the others."""
+    keys = dict(line.split("=", 1) for line in configuration(folder, port).split() if not line.startswith("namesrv"))
+    keys |= {"timerWheelEnable": "true", "reviveQueueNum": "2"}
+    options, _ = BrokerOptions.from_properties(keys, machine=Machine("vm", "127.0.0.1", str(folder)))
+    left: set[str] = set()
+    async with trio.open_nursery() as nursery, open_client(real_world()) as client:
+        broker = await nursery.start(host_broker, real_world(), options)
+
+        async def ask(code: int, header: dict[str, str], body: bytes = b"") -> Command:
+            answer = await client.invoke(broker.identity.address, request(code, header, body), 5_000)
+            assert answer.code == 0, answer.remark
+            return answer
+
+        for number in range(MESSAGES):
+            text = f"UNIQ_KEY\x01u{number}\x02TAGS\x01TagA\x02"
+            header = {"a": "pg", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": text}
+            await ask(310, header, f"popped {number}".encode())
+        for invisible_ms in (2_000, 15_000, 25_000):  # in the retry topic, in the revive log, in the timer
+            header = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "maxMsgNums": str(MESSAGES // 3)}
+            times = {"invisibleTime": str(invisible_ms), "pollTime": "0", "bornTime": "0", "initMode": "0"}
+            answer = await ask(200050, header | times)
+            ext = answer.ext or {}
+            start = int(ext["startOffsetInfo"].split(" ")[2])
+            for record in decode_records(answer.body):
+                if record.queue_offset % 2:
+                    left.add(record.body.decode())
+                    continue
+                place = int(ext["popTime"]), invisible_ms, int(ext["reviveQid"]), "0", "broker-a", 0
+                receipt = Receipt(start, *place, record.queue_offset)
+                fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "offset": str(record.queue_offset)}
+                await ask(200051, {**fields, "extraInfo": receipt.text})
+        await trio.sleep(9)
+        if killed:
+            shutil.copytree(folder, folder.with_name("left"))  # the files as a killed process leaves them
+        nursery.cancel_scope.cancel()
+    if killed:
+        shutil.rmtree(folder)
+        folder.with_name("left").rename(folder)
+    return left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
+@pytest.mark.covers("SC-06")
+def test_a_java_broker_finishes_our_pops(
+    killed: bool, java_home: Path, port_blocks: PortBlocks, tmp_path: Path
+) -> None:
+    # Given a store in which ours has handed out messages, and holds check points and acknowledgements of them
+    folder, port = tmp_path / "store", port_blocks.take()
+    left = trio.run(write, folder, port, killed)
+    began_s = time.time()
+    text = configuration(folder, port).replace("timerWheelEnable=false", "timerWheelEnable=true")
+
+    # When the real broker starts on it, and their times are over
+    with running(server(JAVA, "broker", "broker", tmp_path / "java", text + "reviveQueueNum=2\n")):
+        connection = Connection(port)
+        found: Counter[str] = Counter()
+        try:
+            while time.time() < began_s + LONGEST_WAIT_S and len(found) < len(left):
+                time.sleep(0.5)
+                records = [decode_record(each) for each in split(pull_all(connection, RETRY, 0))]
+                found = Counter(record.body.decode() for record in records)
+            time.sleep(4)
+            records = [decode_record(each) for each in split(pull_all(connection, RETRY, 0))]
+            found = Counter(record.body.decode() for record in records)
+        finally:
+            connection.close()
+
+    # Then everything that was not acknowledged came back once, and nothing else
+    assert found == Counter(left)
+    assert {record.reconsume_times for record in records} == {1}
