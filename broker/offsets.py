@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Generator, Iterator, Mapping
 from typing import Any
 
+from understudy.broker.doubts import Doubts
 from understudy.broker.removals import Removals
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
@@ -35,6 +36,7 @@ class OffsetTable:
             offsets of a replica that does not know of it belong to a former topic or group of that name.
         reset: offsets an administrator set that the next pull must learn; saved.
         pulled: where the next pull will begin; memory only.
+        doubts: of consumers that may remember more than is there.
         version: grows once every ``version_step`` commits, and with each reset.
         revision: grows with every change, since the start.
         touched: the revision at which each key last changed; a removed key is not in it.
@@ -50,6 +52,7 @@ class OffsetTable:
         self.removed_topics, self.removed_groups = Removals(), Removals()
         self.reset: dict[str, dict[int, int]] = {}
         self.pulled: dict[str, dict[int, int]] = {}
+        self.doubts = Doubts(now_ms)
         self.version = DataVersion(timestamp=now_ms())
         self.on_change: list[Callable[[], None]] = []
         self.revision = 0
@@ -74,6 +77,8 @@ class OffsetTable:
     def commit_unless_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Commit unless an administrator's reset of this queue still waits for its pull; return whether it did."""
         if self.reset and self.pending_reset(group, topic, queue_id) is not None:
+            return False
+        if self.doubts.ends and self.doubts.refuses(f"{topic}@{group}", queue_id, offset):
             return False
         self.commit(group, topic, queue_id, offset)
         return True
@@ -134,6 +139,12 @@ class OffsetTable:
         if offset is not None:
             self._changed(key)
         return offset
+
+    def correction(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
+        """Return where a consumer that asks for *offset* has to go on instead, ``None``: there. It knows it then."""
+        pending = self.take_reset(group, topic, queue_id) if not self.following else None
+        end = self.doubts.settle(f"{topic}@{group}", queue_id, offset) if self.doubts.ends else None
+        return end if pending is None else pending
 
     def learn_resets(self, stamps: Mapping[str, Mapping[int, int]], pending: Mapping[str, Mapping[int, int]]) -> None:
         """Learn which resets of another replica still wait for their pull. Call it before :meth:`take`.

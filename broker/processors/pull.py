@@ -188,7 +188,9 @@ class PullProcessor:
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
         offsets = parts.offsets
-        pending = offsets.take_reset(group, topic, queue_id) if offsets.reset and not offsets.following else None
+        pending = None
+        if offsets.reset or offsets.doubts.ends:
+            pending = offsets.correction(group, topic, queue_id, offset)
         if pending is not None:
             low = self._store.min_queue_offset(topic, queue_id)
             high = self._store.max_queue_offset(topic, queue_id)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.broker.clients import ClientChannel, ConsumerTable, ProducerTable
+from understudy.broker.doubts import DOUBT_MS
 from understudy.broker.filters import Subscription, SubscriptionError, tag_codes
 from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.locks import LOCK_LIFETIME_MS, QueueLocks
@@ -233,6 +234,32 @@ class TestOffsets:
         assert table.take_reset("cg", "T", 0) is None
         assert table.commit_unless_reset("cg", "T", 0, 8) is True
         assert table.query("cg", "T", 0) == 8
+
+    def test_a_group_whose_messages_were_lost_is_set_right_once(self) -> None:
+        table = OffsetTable(now_ms)
+        for queue_id in (0, 1):
+            table.commit("cg", "T", queue_id, 5)
+        table.doubts.begin(table.committed, lambda topic, queue_id: 7)
+        # what it holds in memory is no offset of this log
+        assert table.commit_unless_reset("cg", "T", 0, 9) is False
+        assert table.commit_unless_reset("cg", "T", 0, 7) is True
+        assert table.correction("cg", "T", 0, 9) == 7
+        # from then on it is believed, and whoever asks for what is there at once
+        assert table.correction("cg", "T", 0, 9) is None
+        assert table.commit_unless_reset("cg", "T", 0, 9) is True
+        assert table.correction("cg", "T", 1, 7) is None
+        assert table.correction("other", "T", 0, 9) is None
+        assert not table.doubts.ends
+
+    def test_doubts_end_with_time(self) -> None:
+        clock = [now_ms()]
+        table = OffsetTable(lambda: clock[0])
+        table.commit("cg", "T", 0, 5)
+        table.doubts.begin(table.committed, lambda topic, queue_id: 7)
+        clock[0] += DOUBT_MS + 1
+        # who reads at a slave commits here all the same
+        assert table.commit_unless_reset("cg", "T", 0, 9) is True
+        assert not table.doubts.ends
 
     def test_topics_and_groups(self) -> None:
         table = OffsetTable(now_ms)

@@ -23,8 +23,9 @@ from understudy.container.preonline.handshake import Member
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
-from understudy.remoting.codes import RequestCode
+from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.errors import RemotingError
+from understudy.testkit.first_pull import first_pull
 from understudy.testkit.waiting import until
 
 sys.path.append(str(Path(__file__).parent.parent / "broker_slave"))
@@ -109,6 +110,27 @@ def test_a_master_that_lost_messages_goes_on_before_the_new_ones() -> None:
     run(scenario)
 
 
+def test_a_consumer_that_remembers_more_than_the_master_skips_nothing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            lost_from = await lose_tail(pair)
+            # when a consumer that has gone on to 105 in its memory commits and asks there
+            await pair.commit(105)
+            assert at(pair.master) == lost_from
+            pull = first_pull("orders") | {"queueOffset": "105"}
+            moved = await pair.ask(pair.master, RequestCode.PULL_MESSAGE, pull)
+            # then it is told where the messages begin that it does not know
+            assert (moved.code, (moved.ext or {})["nextBeginOffset"]) == (
+                ResponseCode.PULL_OFFSET_MOVED,
+                str(lost_from),
+            )
+            # once: after that the group is believed
+            found = await pair.ask(pair.master, RequestCode.PULL_MESSAGE, pull)
+            assert found.code == ResponseCode.SUCCESS
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("knows_history", [True, False])
 def test_a_slave_whose_log_has_parted_does_not_move_the_group_beyond_the_common_point(knows_history: bool) -> None:
     async def scenario(source: random.Random) -> None:
@@ -142,6 +164,8 @@ def test_a_slave_whose_log_has_parted_forgets_what_was_made_in_the_lost_messages
             assert at(pair.slave) == 105
             await until(lambda: at(pair.slave) == lost_from, 10)
             # it goes on with what its master says, under the history that it had, for its log is still another one
+            here = first_pull("orders") | {"queueOffset": str(lost_from)}
+            await pair.ask(pair.master, RequestCode.PULL_MESSAGE, here)
             await pair.commit(lost_from + 3)
             await until(lambda: at(pair.slave) == lost_from + 3, 5)
             assert len(pair.slave.history.value.lives) == 1

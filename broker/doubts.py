@@ -1,0 +1,53 @@
+"""Which consumers may remember more than their master still has, and where they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+DOUBT_MS = 120_000
+"""Longer than a consumer takes to ask a master that is back, after its next look at the routes."""
+
+
+class Doubts:
+    """Ends of queues whose last messages this master has lost, for each group that may have read them.
+
+    A consumer that did holds a larger offset in memory, of messages that are others now. Memory only, and no longer
+    than :data:`DOUBT_MS`: who reads at a slave never asks here, and must be believed when it commits.
+
+    Args:
+        now_ms: wall time.
+
+    Attributes:
+        ends: by ``topic@group``, then queue id; empty nearly always.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._until_ms = 0
+        self.ends: dict[str, dict[int, int]] = {}
+
+    def begin(self, committed: Mapping[str, Mapping[int, int]], end_of: Callable[[str, int], int]) -> None:
+        """Doubt the groups that have *committed* something, behind what *end_of* returns for topic and queue."""
+        self._until_ms = self._now_ms() + DOUBT_MS
+        self.ends = {
+            key: {queue_id: end_of(key.partition("@")[0], queue_id) for queue_id in queues}
+            for key, queues in committed.items()
+        }
+
+    def refuses(self, key: str, queue_id: int, offset: int) -> bool:
+        """Return whether a commit of *offset* must not count yet."""
+        self._expire()
+        return offset > self.ends.get(key, {}).get(queue_id, offset)
+
+    def settle(self, key: str, queue_id: int, offset: int) -> int | None:
+        """Return where a consumer that asks for *offset* has to go on, ``None``: there. It is believed from now on."""
+        self._expire()
+        ends = self.ends.get(key, {})
+        end = ends.pop(queue_id, offset)
+        if not ends:
+            self.ends.pop(key, None)
+        return end if offset > end else None
+
+    def _expire(self) -> None:
+        if self._now_ms() > self._until_ms:
+            self.ends = {}
