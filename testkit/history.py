@@ -1,8 +1,9 @@
 """What clients did and saw, and whether a messaging system may behave like that.
 
 The rules checked are the promises users rely on: what was acknowledged is delivered; nothing is delivered that was not
-sent; within one queue a group sees messages in the order of their offsets, and messages of one sequential sender in the
-order it sent them. Repeated deliveries are counted, and are a violation only where the caller says so.
+sent; an offset of a queue is one message, and what was acknowledged in a queue comes from it; within one queue a group
+sees messages in the order of their offsets, and messages of one sequential sender in the order it sent them. Repeated
+deliveries are counted, and are a violation only where the caller says so.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class History:
         ordered: bool | Collection[str] = True,
         allow_repeats: bool = True,
         may_be_lost: Collection[str] = (),
+        may_move: bool = False,
     ) -> Verdict:
         """Judge the run.
 
@@ -119,7 +121,14 @@ class History:
             allow_repeats: a message may be delivered more than once to a group.
             may_be_lost: keys of acknowledged messages that need not be delivered, such as those that a machine without
                 synchronous flush lost with its power.
+            may_move: messages may come from another queue of their topic than the one that was acknowledged, as delayed
+                ones do that escaped to another broker. Retries come from topics of their own and never count.
+
+        Raises:
+            ValueError: no group is named, or two sends have one key.
         """
+        if not groups:
+            raise ValueError("name the groups that were subscribed: without one nothing is judged")
         violations: list[Violation] = []
         known = {sent.key for sent in self.sends}
         acknowledged = {sent.key for sent in self.sends if sent.acknowledged}
@@ -142,16 +151,46 @@ class History:
                 for key, count in sorted(delivered_to[group].items()):
                     if count > 1:
                         violations.append(Violation("repeated", f"{key} was delivered {count} times to {group}"))
+        violations.extend(self._wrong_offsets(may_be_lost, may_move=may_move))
         if ordered:
-            violations.extend(self._disorder(None if ordered is True else ordered))
+            violations.extend(self._disorder(None if ordered is True else ordered, may_be_lost))
         delivered = sum(len(counter) for counter in delivered_to.values())
         repeated = sum(counter.total() - len(counter) for counter in delivered_to.values())
         return Verdict(len(acknowledged), delivered, repeated, tuple(violations))
 
-    def _disorder(self, groups: Collection[str] | None) -> list[Violation]:
+    def _wrong_offsets(self, may_be_lost: Collection[str], *, may_move: bool) -> list[Violation]:
+        """Return what two messages at one offset, or another queue than the acknowledged one, say.
+
+        Where a machine lost the end of its log, other messages stand at the offsets of the lost ones later.
+        """
+        found = []
+        acknowledged = {sent.key: sent.queue for sent in self.sends if sent.acknowledged and sent.queue is not None}
+        standing: dict[tuple[tuple[str, str, int], int], str] = {}
+        told: set[tuple[str, tuple[str, str, int]]] = set()
+        for delivery in self.deliveries:
+            first = delivery.key
+            if delivery.key not in may_be_lost:
+                first = standing.setdefault((delivery.queue, delivery.offset), delivery.key)
+            if first != delivery.key and (delivery.key, delivery.queue) not in told:
+                told.add((delivery.key, delivery.queue))
+                detail = (
+                    f"{first} and {delivery.key} were both delivered from offset {delivery.offset} of {delivery.queue}"
+                )
+                found.append(Violation("offset", detail))
+            queue = acknowledged.get(delivery.key)
+            if may_move or queue is None or queue == delivery.queue or queue[0] != delivery.queue[0]:
+                continue
+            if (delivery.key, delivery.queue) not in told:
+                told.add((delivery.key, delivery.queue))
+                detail = f"{delivery.key} was acknowledged in {queue} and delivered from {delivery.queue}"
+                found.append(Violation("queue", detail))
+        return found
+
+    def _disorder(self, groups: Collection[str] | None, may_be_lost: Collection[str]) -> list[Violation]:
         position = {sent.key: index for index, sent in enumerate(self.sends)}
         sender = {sent.key: sent.sender for sent in self.sends}
         newest: dict[tuple[str, tuple[str, str, int], str], tuple[int, str]] = {}
+        highest: dict[tuple[str, tuple[str, str, int]], tuple[int, str]] = {}
         met: set[tuple[str, str]] = set()
         found = []
         for delivery in self.deliveries:
@@ -160,6 +199,14 @@ class History:
             if delivery.key not in position or (delivery.group, delivery.key) in met:
                 continue
             met.add((delivery.group, delivery.key))
+            place = (delivery.group, delivery.queue)
+            above = highest.get(place)
+            if above is not None and above[0] > delivery.offset:
+                detail = f"{delivery.key} at offset {delivery.offset} came after {above[1]} at {above[0]}"
+                found.append(Violation("order", f"{detail}, to {delivery.group} from {delivery.queue}"))
+                continue
+            if delivery.key not in may_be_lost:
+                highest[place] = (delivery.offset, delivery.key)
             lane = (delivery.group, delivery.queue, sender[delivery.key])
             before = newest.get(lane)
             if before is not None and before[0] > position[delivery.key]:

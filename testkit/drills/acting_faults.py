@@ -128,9 +128,7 @@ class Accident:
         elif kind == "slow":
             self._set_links(SLOW)
         elif kind in ("pause", "suspend"):
-            clock.stop()
-            # Nothing that arrives is read, not even from the same host.
-            self._cut([(name, host) for name in (*self._others, host, "writer", "reader", "watcher")])
+            cluster.freeze(host)
         elif kind == "clock-forward":
             clock.jump(self.fault.jump_ms)
         elif kind == "clock-back":
@@ -144,7 +142,7 @@ class Accident:
             cluster.network.mend(source, target)
         self._cuts.clear()
         if kind in ("pause", "suspend"):
-            clock.go_on(counted=kind == "pause")
+            cluster.unfreeze(host, suspended=kind == "suspend")
         elif kind in ENDS_PROCESS and cluster.host(host).process is None:
             await cluster.restart(host)
         elif kind == "slow":

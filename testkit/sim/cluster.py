@@ -15,6 +15,7 @@ Host names resolve to addresses of their own; a broker's default ports are those
 
 from __future__ import annotations
 
+import difflib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -198,7 +199,7 @@ class SimCluster:
 
     async def kill(self, name: str, *, power: bool = False) -> None:
         """End the process of host *name* as SIGKILL does; with *power*, take the power of the host away too."""
-        host = self.host(name)
+        host = self._met(name)
         process = host.process
         if process is None:
             return
@@ -215,7 +216,7 @@ class SimCluster:
 
     async def restart(self, name: str) -> None:
         """Start the process of host *name* again, with what its disk has kept."""
-        host = self.host(name)
+        host = self._met(name)
         if host.boot is None:
             raise ValueError(f"nothing was ever started on {name}")
         if host.process is not None:
@@ -225,7 +226,7 @@ class SimCluster:
 
     async def stop(self, name: str) -> None:
         """End the process of host *name* as SIGTERM does."""
-        host = self.host(name)
+        host = self._met(name)
         if host.process is not None:
             await host.process.stop()
             host.process = None
@@ -233,8 +234,50 @@ class SimCluster:
 
     def partition(self, *groups: Sequence[str]) -> None:
         """Let hosts of different groups not hear each other; see :meth:`SimNetwork.heal`."""
-        self.network.partition(*[[self.address(name) for name in group] for group in groups])
+        self.network.partition(*[[self._met(name).address for name in group] for group in groups])
 
     def heal(self) -> None:
         """End every partition."""
         self.network.heal()
+
+    def freeze(self, name: str) -> None:
+        """Let host *name* stand still as SIGSTOP or a suspended machine does: no time passes there, nothing is read."""
+        host = self._met(name)
+        host.clock.stop()
+        self.network.freeze(host.address)
+
+    def unfreeze(self, name: str, *, suspended: bool = False) -> None:
+        """Let host *name* go on.
+
+        Args:
+            suspended: the time that it stood still did not count for its clocks, as after the sleep of a machine;
+                otherwise they have gone on, as after SIGCONT.
+        """
+        host = self._met(name)
+        self.network.unfreeze(host.address)
+        host.clock.go_on(counted=not suspended)
+
+    def slow(self, name: str, quality: LinkQuality | None = None) -> None:
+        """Give the links from host *name* to all others another quality; without one they are as good as any again."""
+        host = self._met(name)
+        for other in self._hosts.values():
+            if other is not host:
+                self.network.set_link(host.address, other.address, quality or self.network.default_quality)
+
+    def jump(self, name: str, milliseconds: int) -> None:
+        """Let the wall clock of host *name* jump; below zero it goes back."""
+        self._met(name).clock.jump(milliseconds)
+
+    def disk_full(self, name: str, full: bool = True) -> None:
+        """Let the disk of host *name* have no space left, or (False) space again."""
+        disk = self._met(name).disk
+        disk.used_bytes = disk.total_bytes if full else None
+
+    def _met(self, name: str) -> SimHost:
+        """Return host *name*. Raises ``ValueError`` for one that the test has never used: an accident must meet one."""
+        if name not in self._hosts:
+            known = ", ".join(self._hosts) or "none yet"
+            close = difflib.get_close_matches(name, self._hosts, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise ValueError(f"there is no host {name!r} in this cluster{hint} Hosts: {known}")
+        return self._hosts[name]

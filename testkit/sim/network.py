@@ -79,6 +79,7 @@ class SimHost:
         self.listeners: dict[int, SimListener] = {}
         self.streams: dict[int, SimStream] = {}
         self.powered = True
+        self.frozen = False
         self._next_port = 40_000
 
     def _free_port(self) -> int:
@@ -194,7 +195,17 @@ class SimNetwork:
 
     def is_cut(self, source: str, target: str) -> bool:
         host = self.hosts.get(target)
-        return (source, target) in self._cuts or host is None or not host.powered
+        return (source, target) in self._cuts or host is None or not host.powered or host.frozen
+
+    def freeze(self, name: str) -> None:
+        """Let host *name* read nothing that arrives, not even from itself."""
+        self.host(name).frozen = True
+        self._wake_all()
+
+    def unfreeze(self, name: str) -> None:
+        """Let host *name* read again; what waited arrives."""
+        self.host(name).frozen = False
+        self._wake_all()
 
     def kill(self, name: str) -> None:
         """End the process of host *name*: its listeners close, its peers see resets."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from understudy.testkit.history import History
 
 QUEUE = ("t", "b", 0)
+OTHER = ("t", "b", 1)
 
 
 def right_run(count: int) -> History:
@@ -43,6 +45,8 @@ def test_an_unanswered_send_may_or_may_not_be_delivered() -> None:
         ("invented", lambda history: history.delivered("ghost", "g", QUEUE, 10)),
         ("repeated", lambda history: history.delivered("m3", "g", QUEUE, 3)),
         ("order", lambda history: history.deliveries.insert(1, history.deliveries.pop(7))),
+        ("offset", lambda history: history.deliveries.append(attrs.evolve(history.deliveries.pop(), offset=8))),
+        ("queue", lambda history: history.deliveries.append(attrs.evolve(history.deliveries.pop(), queue=OTHER))),
     ],
 )
 def test_each_broken_promise_is_found(rule: str, spoil: object) -> None:
@@ -61,7 +65,35 @@ def test_keys_must_be_unique() -> None:
     history = right_run(1)
     history.sent("m0", "s", QUEUE, acknowledged=True)
     with pytest.raises(ValueError, match="m0"):
-        history.check([])
+        history.check(["g"])
+
+
+def test_a_group_must_be_named() -> None:
+    with pytest.raises(ValueError, match="name the groups"):
+        right_run(5).check([])
+
+
+def test_one_offset_for_all_deliveries_and_offsets_that_descend_are_found() -> None:
+    same, descending = right_run(5), right_run(0)
+    same.deliveries = [attrs.evolve(each, offset=0) for each in same.deliveries]
+    assert {"offset"} == {violation.rule for violation in same.check(["g"]).violations}
+    for number in range(5):
+        descending.sent(f"m{number}", f"s{number}", QUEUE, acknowledged=True)
+        descending.delivered(f"m{number}", "g", QUEUE, 9 - number)
+    assert ["order"] * 4 == [violation.rule for violation in descending.check(["g"]).violations]
+    assert descending.check(["g"], ordered=False).ok
+
+
+def test_what_escaped_or_was_lost_and_replaced_may_stand_elsewhere() -> None:
+    history = right_run(3)
+    history.sent("escaped", "s", QUEUE, acknowledged=True)
+    history.delivered("escaped", "g", OTHER, 0)
+    history.sent("lost", "s", QUEUE, acknowledged=True)
+    history.delivered("lost", "g", QUEUE, 4)
+    history.sent("instead", "s", QUEUE, acknowledged=True)
+    history.delivered("instead", "g", QUEUE, 4)
+    assert history.check(["g"], may_be_lost={"lost"}, may_move=True).ok
+    assert {"offset", "queue"} == {violation.rule for violation in history.check(["g"]).violations}
 
 
 @given(st.integers(1, 30), st.integers(0, 1000))
