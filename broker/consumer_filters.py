@@ -9,7 +9,7 @@ Source: ConsumerFilterManager.java, ConsumerFilterData.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -40,6 +40,7 @@ class ConsumerFilter:
         group, topic, expression, kind: what was asked for; *kind* is its expression type.
         version: the client's, milliseconds of its clock.
         born_ms: when this expression came.
+        bits: positions of group and topic in the Bloom filter, and its length; None without a filter.
         dead_ms: since when nobody asks for it; 0 while somebody does.
     """
 
@@ -49,6 +50,7 @@ class ConsumerFilter:
     kind: str
     version: int
     born_ms: int
+    bits: tuple[list[int], int] | None = None
     dead_ms: int = 0
 
     @property
@@ -97,14 +99,13 @@ class ConsumerFilters:
         """Return the row of *group* and *topic*."""
         return self._rows.get((topic, group))
 
-    def take(self, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """Note the conditions of a heartbeat."""
-        changed = False
+    def take(self, group: str, subscriptions: Iterable[Subscription]) -> Generator[None, None, None]:
+        """Note the conditions of a heartbeat, one in each step: each may have to be compiled."""
         for wanted in subscriptions:
             if not is_tag_type(wanted.expression_type) and wanted.expression:
-                changed |= self._take(group, wanted)
-        if changed:
-            self._tell()
+                if self._take(group, wanted):
+                    self._tell()
+                yield
 
     def _take(self, group: str, wanted: Subscription) -> bool:
         key, now_ms = (wanted.topic, group), self._now_ms()
@@ -119,7 +120,15 @@ class ConsumerFilters:
             return True
         if not self._compiles(wanted.expression_type, wanted.expression):
             return self._put(key, None)
-        row = ConsumerFilter(group, wanted.topic, wanted.expression, wanted.expression_type, wanted.version, now_ms)
+        row = ConsumerFilter(
+            group,
+            wanted.topic,
+            wanted.expression,
+            wanted.expression_type,
+            wanted.version,
+            now_ms,
+            self._bits(group, wanted.topic),
+        )
         if self._characters + row.characters > MOST_CHARACTERS:
             log.warning("too many conditions, one is not noted", group=group, topic=wanted.topic)
             return self._put(key, None)
@@ -152,9 +161,8 @@ class ConsumerFilters:
                 "expressionType": row.kind,
                 "topic": topic,
             }
-            bits = self._bits(group, topic)
-            if bits is not None:
-                entry["bloomFilterData"] = {"bitNum": bits[1], "bitPos": bits[0]}
+            if row.bits is not None:
+                entry["bloomFilterData"] = {"bitNum": row.bits[1], "bitPos": list(row.bits[0])}
             topics.setdefault(topic, {"groupFilterData": {}, "topic": topic})["groupFilterData"][group] = entry
         return {"filterDataByTopic": topics}
 
@@ -179,13 +187,16 @@ class ConsumerFilters:
         fields = dict(_members(value, what))
         born_ms = whole_number(fields.get("bornTime") or 0, f"{what}: bornTime")
         dead_ms = whole_number(fields.get("deadTime") or 0, f"{what}: deadTime")
+        group = name_of(fields.get("consumerGroup") or "", f"{what}: consumerGroup")
+        topic = name_of(fields.get("topic") or "", f"{what}: topic")
         return ConsumerFilter(
-            name_of(fields.get("consumerGroup") or "", f"{what}: consumerGroup"),
-            name_of(fields.get("topic") or "", f"{what}: topic"),
+            group,
+            topic,
             name_of(fields.get("expression") or "", f"{what}: expression"),
             name_of(fields.get("expressionType") or SQL92, f"{what}: expressionType"),
             whole_number(fields.get("clientVersion") or 0, f"{what}: clientVersion"),
             born_ms,
+            self._bits(group, topic),
             dead_ms or max(self._now_ms() - AWAY_MS, born_ms),
         )
 

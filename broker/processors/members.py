@@ -37,7 +37,19 @@ from understudy.runtime.world import World
 
 HOUSEKEEPING_SECONDS = 10.0
 GROUPS_AT_ONCE = 64
-"""A heartbeat with more groups is taken in pieces."""
+CONDITIONS_AT_ONCE = 4096
+"""A heartbeat with more groups, or with more characters of conditions, is taken in pieces."""
+
+
+def in_pieces(beat: Heartbeat) -> bool:
+    """Whether to enter *beat* takes so long that others must get their turn meanwhile."""
+    conditions = sum(
+        len(wanted.expression)
+        for consumer in beat.consumers
+        for wanted in consumer.subscriptions
+        if not filters.is_tag_type(wanted.expression_type)
+    )
+    return len(beat.consumers) + len(beat.producers) > GROUPS_AT_ONCE or conditions > CONDITIONS_AT_ONCE
 
 
 @attrs.frozen
@@ -89,7 +101,7 @@ class MemberProcessor:
             beat: Heartbeat = body_of(command, heartbeat.parse_heartbeat)
         except HeartbeatError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-        if len(beat.consumers) + len(beat.producers) > GROUPS_AT_ONCE:
+        if in_pieces(beat):
 
             async def enter(connection: Connection, command: Command) -> Command:
                 async with Pace(self._parts.world) as pace:
@@ -99,7 +111,7 @@ class MemberProcessor:
         return run_steps(self._enter(connection, command, beat))
 
     def _enter(self, connection: Connection, command: Command, beat: Heartbeat) -> Generator[None, None, Command]:
-        """Enter the groups of a heartbeat, one in each step."""
+        """Enter the groups of a heartbeat, one in each step, and each of their conditions in one."""
         now_ms = self._clock.wall_ms()
         second_form = beat.fingerprint != 0
         changed = not second_form
@@ -109,6 +121,8 @@ class MemberProcessor:
             ):
                 changed = True
             entered = self._parts.consumers.get(consumer.group) is not None
+            if entered and not beat.without_subscriptions:
+                yield from self._parts.consumer_filters.take(consumer.group, consumer.subscriptions)
             if second_form and entered and self._parts.consumers.swap_fingerprint(consumer.group, beat.fingerprint):
                 changed = True
             yield
@@ -157,8 +171,6 @@ class MemberProcessor:
             None if without_subscriptions else beat.subscriptions,
             now_ms,
         )
-        if not without_subscriptions:
-            parts.consumer_filters.take(beat.group, beat.subscriptions)
         if changed:
             self.tell_members(beat.group)
         # Differs because the reference lets a client go on without subscriptions after the broker was restarted.

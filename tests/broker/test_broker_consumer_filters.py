@@ -13,7 +13,11 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config import _bloom_bits
 from understudy.broker.consumer_filters import AWAY_MS, MOST_CHARACTERS, ConsumerFilters
 from understudy.broker.filters import Subscription
+from understudy.broker.heartbeat import parse_heartbeat
+from understudy.broker.processors.members import in_pieces
 from understudy.broker.sql_filter.bloom import positions
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
 
 CAPTURED = Path(__file__).parents[1] / "data" / "sql_filter" / "consumerFilter.json"
 DAY_MS = 86_400_000
@@ -40,7 +44,8 @@ class Table:
 
     def take(self, text: str, version: int, group: str = "g", topic: str = "T", kind: str = "SQL92") -> None:
         self.live.add((group, topic))
-        self.rows.take(group, [Subscription(topic, text, kind, version)])
+        for _ in self.rows.take(group, [Subscription(topic, text, kind, version)]):
+            pass
 
     def row(self, group: str = "g", topic: str = "T") -> dict[str, Any] | None:
         topics = self.rows.snapshot()["filterDataByTopic"]
@@ -153,14 +158,22 @@ def test_what_is_recorded_is_bounded() -> None:
     assert table.row() is not None
 
 
-def beat(topic: str, text: str, version: int = 7) -> bytes:
-    subscription = {"expressionType": "SQL92", "subString": text, "subVersion": version, "topic": topic}
+def beat(topic: str, text: str, version: int = 7, count: int = 1) -> bytes:
+    subscriptions = [
+        {
+            "expressionType": "SQL92",
+            "subString": text.replace("#", str(number)),
+            "subVersion": version,
+            "topic": f"{topic}{number or ''}",
+        }
+        for number in range(count)
+    ]
     group = {
         "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
         "consumeType": "CONSUME_PASSIVELY",
         "groupName": "cg",
         "messageModel": "CLUSTERING",
-        "subscriptionDataSet": [subscription],
+        "subscriptionDataSet": subscriptions,
     }
     return json.dumps({"clientID": "c@1", "consumerDataSet": [group]}).encode()
 
@@ -188,3 +201,21 @@ async def test_a_damaged_record_keeps_no_broker_from_starting(tmp_path: Path) ->
     async with open_rig(str(tmp_path)) as rig:
         rig.ask(34, None, beat("T", "a > 5"))
         assert rig.broker.consumer_filters.get("T", "cg") is not None
+
+
+async def test_a_heartbeat_with_many_long_conditions_is_taken_in_pieces(tmp_path: Path) -> None:
+    text = " OR ".join(f"a = 1{number}#" for number in range(200))
+    for count, expected in ((1, False), (3, True)):
+        assert in_pieces(parse_heartbeat(request(RequestCode.HEART_BEAT, {}, beat("T", text, count=count)))) is expected
+    async with open_rig(str(tmp_path)) as rig:
+        asked = rig.tell(34, None, beat("T", text, count=60))
+        assert (await rig.wait(asked)).code == 0
+        assert rig.broker.consumer_filters.get("T59", "cg") is not None
+
+
+def test_each_condition_is_a_step() -> None:
+    table = Table()
+    steps = table.rows.take("g", [Subscription(f"T{number}", "a > 1", "SQL92", 5) for number in range(3)])
+    for number, _ in enumerate(steps):
+        assert (table.rows.get(f"T{number}", "g") is None, table.rows.get(f"T{number + 1}", "g")) == (False, None)
+    assert table.changes == 3
