@@ -15,7 +15,7 @@ from understudy.broker import member_view
 from understudy.broker.config import BrokerOptions
 from understudy.broker.group_memory import GroupMemory
 from understudy.broker.identity import Identity
-from understudy.broker.member_view import (
+from understudy.broker.member_events import (
     Action,
     Answered,
     Arrived,
@@ -35,7 +35,6 @@ from understudy.broker.member_view import (
     Notice,
     Noticed,
     Opinions,
-    Own,
     Registered,
     Remember,
     SettingsOf,
@@ -45,6 +44,7 @@ from understudy.broker.member_view import (
     View,
     Warn,
 )
+from understudy.broker.member_view import Own
 from understudy.broker.presence import Presence
 from understudy.broker.registration import Registration
 from understudy.broker.replication import Replication

@@ -20,18 +20,16 @@ A start never fails because of what is in the files:
 from __future__ import annotations
 
 import os.path
-import zlib
 
-from understudy.format.record import BLANK, BLANK_MAGIC, CRC_MASK, FIXED, FLAG_TRANSACTION_ROLLBACK, HEAD, MAGIC_V1
 from understudy.runtime.log import get_logger
 from understudy.store.batch_topics import declare_batch_topics
 from understudy.store.checkpoint import Checkpoint, load_checkpoint
-from understudy.store.consume_queue import FILLER, UNIT, UNIT_BYTES, ConsumeQueue
+from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
+from understudy.store.damage import keep_damaged_tail, void
 from understudy.store.deletions import FILE_NAME as DELETIONS_FILE
 from understudy.store.deletions import Deletion, LivingTopics, load_deletions
 from understudy.store.dispatch import MULTI_DISPATCH, Dispatcher
-from understudy.store.flush import sync_files
 from understudy.store.holes import FILE_NAME as HOLE_FILE
 from understudy.store.holes import first_hole, load_hole
 from understudy.store.mark import Mark
@@ -40,7 +38,7 @@ from understudy.store.queue_repair import fill_gaps, gap_around
 from understudy.store.segments import Segment
 from understudy.store.topic_deletion import drop_deleted_queues, is_system
 from understudy.store.truncation import finish_truncation
-from understudy.store.walk import VOID_TOPIC, RecordHead, Walk, parse
+from understudy.store.walk import RecordHead, Walk, parse
 
 log = get_logger("store.recovery")
 
@@ -48,8 +46,6 @@ log = get_logger("store.recovery")
 #: checkpoint names, but never further than this (commitLogRecoverMaxNum): older bytes that a loss of power took are
 #: served there.
 FILES_WALKED = 10
-_KEEP_BYTES = 8 << 20
-_SMALLEST_RECORD_BYTES = 92
 #: A process that dies leaves at most one record half written.
 _TORN_BYTES = 5 << 20
 _WIPE_BYTES = 1 << 16
@@ -259,7 +255,7 @@ class Recovery:
         core.last_dispatched_ms = walk.dispatched_ms or core.checkpoint.logics_ms or core.last_store_ms
         core.set_hole(first_hole(core.hole, walk.holes, core.segments.min_offset, end))
         for hole in walk.holes:
-            self._void(*hole)
+            void(core, *hole)
         if unclean or mark is None or walk.count or walk.holes:
             self._end_log(end, intact)
         core.log.continue_at(end)
@@ -306,7 +302,7 @@ class Recovery:
         core = self._core
         segment = core.segments.find(end)
         if segment is not None:
-            self._keep_damaged_tail(end)
+            keep_damaged_tail(core, end)
         if not intact or segment is None or segment is not core.segments.items[-1]:
             core.segments.cut(end)
             return
@@ -339,100 +335,3 @@ class Recovery:
             return True
         raw = self._core.consume_queues.units(queue, queue.next_offset, 1)
         return bytes(raw).count(0) != len(raw)
-
-    # Damage
-
-    def _void(self, start: int, end: int) -> None:
-        """Replace the damage in [start, end) by something whole that nobody sees."""
-        core = self._core
-        log.error(
-            "damaged bytes in the log; the messages in them are lost, those after them are kept",
-            folder=core.config.folder,
-            first=start,
-            after=end,
-        )
-        # Durably before the damage is void: a later start sees a whole record there and bends nothing.
-        bent: set[str] = set()
-        for queue in core.consume_queues:
-            bent |= self._bend_units(queue, start, end)
-        sync_files(core.disk, sorted(bent), [])
-        segment = core.segments.find(start)
-        while segment is not None and start < end:
-            view = core.segments.view(segment)
-            at = start - segment.start
-            stop = min(end, segment.end)
-            self._keep(start, bytes(view[at : min(stop - segment.start, at + _KEEP_BYTES)]))
-            if stop == segment.end:
-                BLANK.pack_into(view, at, segment.end - start, BLANK_MAGIC)
-            else:
-                self._write_void_record(view, at, start, stop - start)
-            sync_files(core.disk, [segment.path], [])
-            start = stop
-            segment = core.segments.find(start)
-
-    def _write_void_record(self, view: memoryview, at: int, physical: int, size: int) -> None:
-        fixed = FIXED[8, 8]
-        topic = VOID_TOPIC[: max(1, size - fixed.size - 3)]
-        body_length = size - fixed.size - 1 - len(topic) - 2
-        body_at = at + fixed.size
-        tail = bytes([len(topic)]) + topic + b"\0\0"
-        view[body_at + body_length : at + size] = tail
-        store_ms = self._core.last_store_ms
-        crc = zlib.crc32(view[body_at : body_at + body_length]) & CRC_MASK if body_length else 0
-        host = self._core.store_host if len(self._core.store_host) == 8 else bytes(8)
-        fixed.pack_into(
-            view, at, size, MAGIC_V1, crc, 0, 0, 0, physical, FLAG_TRANSACTION_ROLLBACK,
-            store_ms, host, store_ms, host, 0, 0, body_length,
-        )  # fmt: skip
-
-    def _bend_units(self, queue: ConsumeQueue, first: int, end: int) -> set[str]:
-        """Let units that point into [first, end) point to the next message of their queue, or else the one before.
-
-        Returns:
-            The files that were changed.
-        """
-        queues = self._core.consume_queues
-        low = queues.first_at_or_after(queue, first)
-        high = queues.first_at_or_after(queue, end)
-        if low == high:
-            return set()
-        replacement = FILLER
-        for neighbour in (high, low - 1):
-            unit = queues.unit(queue, neighbour) if 0 <= neighbour < queue.next_offset else None
-            if unit is not None:
-                replacement = UNIT.pack(*unit)
-                break
-        for offset in range(low, high):
-            queues.units(queue, offset, 1)[:UNIT_BYTES] = replacement
-        queue.min_checked_for = -2
-        paths = {queue.path(start) for start in {queue.start_of(offset) for offset in range(low, high)}}
-        queues.dirty_paths |= paths
-        return paths
-
-    def _keep_damaged_tail(self, end: int) -> None:
-        core = self._core
-        segment = core.segments.find(end)
-        if segment is None:
-            return
-        view = core.segments.view(segment)
-        at = end - segment.start
-        head = bytes(view[at : at + HEAD.size])
-        if not head.strip(b"\0"):
-            return
-        size = min(max(int.from_bytes(head[:4], "big", signed=True), _SMALLEST_RECORD_BYTES), _KEEP_BYTES)
-        log.warning("the log ends in a damaged record, which is cut off", folder=core.config.folder, at=end)
-        self._keep(end, bytes(view[at : at + size]))
-
-    def _keep(self, physical: int, data: bytes) -> None:
-        core = self._core
-        folder = core.path("damaged")
-        core.disk.make_folder(folder)
-        path = os.path.join(folder, f"{physical:020d}")
-        file = core.disk.open(path)
-        try:
-            file.truncate(0)
-            file.write_at(0, data)
-            file.sync()
-        finally:
-            file.close()
-        log.info("kept the damaged bytes", path=path, bytes=len(data))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.admin.answers import json_answer, long_json_answer
 from understudy.broker.announcement import STAND_BACK_SECONDS, Claim, Patience, refusal, successor_refusal
 from understudy.broker.log_history import LOG_HISTORY
-from understudy.broker.member_view import MASTER_ID, Notice
+from understudy.broker.member_events import Notice
+from understudy.broker.member_view import MASTER_ID
 from understudy.broker.replicated.orders import KNOWN
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.broker.replicated.timer import READ_PHYSICAL, metrics_of

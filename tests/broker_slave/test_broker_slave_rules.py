@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.acknowledgement import Acknowledgements
+from understudy.broker.member_events import Notice
 from understudy.broker.member_group import members_of_group, members_of_route
-from understudy.broker.member_view import Notice, after_notice
+from understudy.broker.member_view import after_notice
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.rules import (
     OffsetsAnswer,

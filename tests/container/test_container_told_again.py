@@ -7,18 +7,8 @@ import random
 import trio
 from container_ring import acting, open_ring, run
 
-from understudy.broker.member_view import (
-    Answered,
-    Arrived,
-    Follow,
-    Following,
-    LoseMaster,
-    Notice,
-    Noticed,
-    Own,
-    State,
-    step,
-)
+from understudy.broker.member_events import Answered, Arrived, Follow, Following, LoseMaster, Notice, Noticed
+from understudy.broker.member_view import Own, State, step
 from understudy.container.preonline.handshake import Done, Member, Members, begin
 from understudy.container.preonline.handshake import step as handshake
 from understudy.testkit.drills.acting_watch import RingWatch

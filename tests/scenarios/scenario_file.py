@@ -25,7 +25,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from scenario_group import Broker, Group, NameServer
+from scenario_group import Group
+from scenario_members import Broker, NameServer
 
 
 class ScenarioError(Exception):
@@ -100,7 +101,7 @@ class Player:
             self._group.second()
 
     def _commit(self, words: Sequence[str]) -> None:
-        self._broker(words[0]).place = int(words[1])
+        self._broker(words[0]).commit_offset = int(words[1])
 
 
 def played(text: str) -> str:
@@ -126,13 +127,13 @@ def played(text: str) -> str:
             if not expected.strip():
                 break
         output = []
-        for place, command in commands.items():
+        for number, command in commands.items():
             try:
                 output += player.play(command)
             except ScenarioError as error:
-                raise ScenarioError(f"line {place}: {error}") from None
+                raise ScenarioError(f"line {number}: {error}") from None
             except (ValueError, IndexError):
-                raise ScenarioError(f"line {place}: cannot do: {command}") from None
+                raise ScenarioError(f"line {number}: cannot do: {command}") from None
         result += [*commands.values(), "----", *(output or ["ok"]), ""]
     while result and not result[-1]:
         result.pop()

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import attrs
+from scenario_members import Broker, NameServer, Transcript
 
-from understudy.broker import absence, lock_quorum, member_view, registering
+from understudy.broker import absence, lock_quorum, member_events, member_view, registering
 from understudy.broker.absence import Moment
-from understudy.broker.group_memory import GroupMemory
-from understudy.broker.member_view import Following, Notice, Own
+from understudy.broker.member_events import Following, Notice
+from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
 from understudy.broker.services import Service
 from understudy.container.acting import Situation, acts, services
@@ -30,59 +30,14 @@ SETTINGS = registering.Settings(timeout_seconds=TIMEOUT_SECONDS)
 LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
 
 
-@attrs.define
-class NameServer:
-    """Who is listed, and when each of them was heard last."""
-
-    name: str
-    up: bool = True
-    members: dict[int, str] = attrs.field(factory=dict)
-    heard: dict[int, float] = attrs.field(factory=dict)
-
-
-@attrs.define
-class Broker:
-    """One member: what survives its process, and what lives in it."""
-
-    broker_id: int
-    acting_enabled: bool = True
-    place: int = 0
-    memory: GroupMemory = attrs.field(factory=GroupMemory)
-    alive: bool = False
-    frozen: bool = False
-    stuck: bool = False
-    view: member_view.State = attrs.field(init=False)
-    presence: absence.State = attrs.field(init=False)
-    registration: registering.State = attrs.field(init=False)
-    returning: handshake.State | None = None
-    late: tuple[Member, ...] = ()
-    announced_at: float = -math.inf
-    follows: str | None = None
-    locks: dict[str, str] = attrs.field(factory=dict)
-    said: dict[str, str] = attrs.field(factory=dict)
-
-    @property
-    def name(self) -> str:
-        return str(self.broker_id)
-
-    @property
-    def address(self) -> str:
-        return f"b{self.broker_id}"
-
-    @property
-    def runs(self) -> bool:
-        return self.alive and not self.frozen
-
-
-class Group:
+class Group(Transcript):
     """The members 0 to n and their name servers, in virtual time."""
 
     def __init__(self, members: int, servers: int, *, without_acting: frozenset[int] = frozenset()) -> None:
-        self.now = 0.0
+        super().__init__()
         self.brokers = [Broker(number, number not in without_acting) for number in range(members)]
         self.servers = [NameServer(f"n{number + 1}") for number in range(servers)]
         self.cuts: set[frozenset[str]] = set()
-        self.lines: list[str] = []
 
     # --- links -----------------------------------------------------------------------------------------------------
 
@@ -158,7 +113,7 @@ class Group:
         """A slave copies the progress of the master that it follows."""
         master = self._reachable(broker, broker.follows) if broker.follows is not None else None
         if master is not None:
-            broker.place = max(broker.place, master.place)
+            broker.commit_offset = max(broker.commit_offset, master.commit_offset)
 
     # --- registration ----------------------------------------------------------------------------------------------
 
@@ -187,18 +142,18 @@ class Group:
                     result = TellResult.MISSED if server is None else TellResult.TOOK
                     if server is not None:
                         self._list(server, broker)
-                        self._viewing(broker, member_view.Registered())
+                        self._viewing(broker, member_events.Registered())
                         told.append(name)
                     self._registering(broker, registering.Answered(name, result))
                 if told:
-                    self._say(broker, f"registers at {' '.join(told)}")
+                    self.say(broker, f"registers at {' '.join(told)}")
                 self._registering(broker, registering.Told(action.regular))
 
     def _registering(self, broker: Broker, event: registering.Event) -> tuple[registering.Action, ...]:
         broker.registration, actions = registering.step(broker.registration, event, self.now, SETTINGS)
         for action in actions:
             if isinstance(action, registering.StayAway):
-                self._say(broker, f"heartbeats do not arrive: stays away for {action.seconds:g} s")
+                self.say(broker, f"heartbeats do not arrive: stays away for {action.seconds:g} s")
         return actions
 
     def _list(self, server: NameServer, broker: Broker) -> None:
@@ -216,7 +171,7 @@ class Group:
         was_smallest = broker_id == min(server.members)
         address = server.members.pop(broker_id)
         server.heard.pop(broker_id, None)
-        self._note(f"{server.name}: drops {broker_id}")
+        self.note(f"{server.name}: drops {broker_id}")
         if was_smallest and server.members:
             smallest = min(server.members)
             self._notify(server, Notice(smallest, server.members[smallest], address, None))
@@ -225,64 +180,66 @@ class Group:
         for broker_id in list(server.members):
             broker = self.brokers[broker_id]
             if broker.runs and self.linked(broker.name, server.name) and broker_id != notice.min_broker_id:
-                self._viewing(broker, member_view.Noticed(notice, len(self.servers), following=self._following(broker)))
+                self._viewing(
+                    broker, member_events.Noticed(notice, len(self.servers), following=self._following(broker))
+                )
         if notice.offline_address is not None and notice.min_broker_id is not None:
             smallest = self.brokers[notice.min_broker_id]
             if smallest.runs and self.linked(smallest.name, server.name):
                 self._viewing(
-                    smallest, member_view.Noticed(notice, len(self.servers), following=self._following(smallest))
+                    smallest, member_events.Noticed(notice, len(self.servers), following=self._following(smallest))
                 )
 
     # --- the view of the group -------------------------------------------------------------------------------------
 
     def _look_at_group(self, broker: Broker) -> None:
         if broker.acting_enabled:
-            self._viewing(broker, member_view.Due(self._names()))
+            self._viewing(broker, member_events.Due(self._names()))
 
     def _following(self, broker: Broker) -> Following:
         if not broker.broker_id:
             return Following()
         return Following(broker.follows, self.now - broker.announced_at < RETURN_SECONDS, broker.follows is not None)
 
-    def _viewing(self, broker: Broker, event: member_view.Event) -> None:
+    def _viewing(self, broker: Broker, event: member_events.Event) -> None:
         broker.view, actions = member_view.step(broker.view, event, self.now)
         for action in actions:
             following = self._following(broker)
-            if isinstance(action, member_view.Ask):
+            if isinstance(action, member_events.Ask):
                 server = self._server(broker, action.server)
                 if server is None:
-                    self._viewing(broker, member_view.NoAnswer(action.server, following))
+                    self._viewing(broker, member_events.NoAnswer(action.server, following))
                 else:
                     found = dict(server.members)
-                    self._viewing(broker, member_view.Answered(action.server, found, self._names(), following))
-            elif isinstance(action, member_view.AskOthers):
+                    self._viewing(broker, member_events.Answered(action.server, found, self._names(), following))
+            elif isinstance(action, member_events.AskOthers):
                 answers = [self._server(broker, name) for name in action.servers]
                 views = tuple(dict(each.members) for each in answers if each is not None)
-                self._viewing(broker, member_view.Opinions(views, following))
-            elif isinstance(action, member_view.AskAgain):
+                self._viewing(broker, member_events.Opinions(views, following))
+            elif isinstance(action, member_events.AskAgain):
                 self._look_at_group(broker)
-            elif isinstance(action, member_view.Contact):
+            elif isinstance(action, member_events.Contact):
                 self._presence(broker, absence.Contact(action.found, action.before))
-            elif isinstance(action, member_view.Lost):
+            elif isinstance(action, member_events.Lost):
                 self._registering(broker, registering.FoundLost())
-            elif isinstance(action, member_view.TellServers):
+            elif isinstance(action, member_events.TellServers):
                 self._registering(broker, registering.Everything())
-            elif isinstance(action, member_view.Remember):
+            elif isinstance(action, member_events.Remember):
                 broker.memory = broker.view.memory
-            elif isinstance(action, member_view.Follow | member_view.FindLog):
+            elif isinstance(action, member_events.Follow | member_events.FindLog):
                 broker.follows = action.address
-            elif isinstance(action, member_view.Arrived):
+            elif isinstance(action, member_events.Arrived):
                 broker.announced_at = -math.inf
-            elif isinstance(action, member_view.LoseMaster):
+            elif isinstance(action, member_events.LoseMaster):
                 broker.follows = None
-            elif isinstance(action, member_view.AskSettings):
+            elif isinstance(action, member_events.AskSettings):
                 member = self._reachable(broker, action.address)
                 said = None if member is None else member.acting_enabled
-                self._viewing(broker, member_view.SettingsOf(action.broker_id, action.address, said))
-            elif isinstance(action, member_view.Warn):
-                self._say(broker, f"warning: {action.text}")
-            elif isinstance(action, member_view.Twin):
-                self._say(broker, f"another broker has this name and id, at {action.address}")
+                self._viewing(broker, member_events.SettingsOf(action.broker_id, action.address, said))
+            elif isinstance(action, member_events.Warn):
+                self.say(broker, f"warning: {action.text}")
+            elif isinstance(action, member_events.Twin):
+                self.say(broker, f"another broker has this name and id, at {action.address}")
 
     # --- presence and pre-online -----------------------------------------------------------------------------------
 
@@ -290,7 +247,7 @@ class Group:
         broker.presence, actions = absence.step(broker.presence, event, self._moment(), LIMITS)
         for action in actions:
             if isinstance(action, absence.Isolated):
-                self._say(broker, f"isolated: {action.cause}")
+                self.say(broker, f"isolated: {action.cause}")
             elif isinstance(action, absence.Register):
                 self._registering(broker, registering.Everything())
 
@@ -313,7 +270,7 @@ class Group:
             event = self._phase(broker, state)
             broker.returning = state = handshake.step(state, event, self.now)
             if isinstance(event, handshake.Failed):
-                self._say_once(broker, "pre-online", f"pre-online: {state.trouble}")
+                self.say_once(broker, "pre-online", f"pre-online: {state.trouble}")
             if state.phase is Phase.ONLINE:
                 self._online(broker, state)
             elif state.phase is Phase.PAUSE:
@@ -328,7 +285,7 @@ class Group:
 
     def _online(self, broker: Broker, state: handshake.State) -> None:
         left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
-        self._say(broker, f"online{left}")
+        self.say(broker, f"online{left}")
         broker.late, broker.returning = state.given_up, None
         self._presence(broker, absence.Online())
 
@@ -347,7 +304,7 @@ class Group:
             return handshake.Failed("no answer")
         if state.phase is Phase.ANNOUNCE:
             word = "acts from now on" if broker.broker_id else "comes back"
-            self._say(broker, f"tells {other.name} that it {word}")
+            self.say(broker, f"tells {other.name} that it {word}")
             other.announced_at = self.now
             other.follows = other.follows if broker.broker_id else broker.address
             self._decide(other)
@@ -358,9 +315,9 @@ class Group:
         return handshake.Done()
 
     def _take_over(self, broker: Broker, other: Broker) -> None:
-        if other.place > broker.place:
-            broker.place = other.place
-            self._say(broker, f"takes over {other.place} from {other.name}")
+        if other.commit_offset > broker.commit_offset:
+            broker.commit_offset = other.commit_offset
+            self.say(broker, f"takes over {other.commit_offset} from {other.name}")
 
     def _take_over_late(self, broker: Broker) -> None:
         for member in broker.late if not broker.presence.isolated else ():
@@ -396,13 +353,11 @@ class Group:
         situation = self._situation(broker)
         decision = acts(situation) if broker.broker_id else services(situation)[Service.SCHEDULE]
         verb = "acts" if broker.broker_id else "delivers"
-        if self._changed(broker, "delivers", str(decision.run)):
+        if self.changed(broker, "delivers", str(decision.run)):
             first = decision.run or broker.said.get("spoke") == "yes"
             if first:
-                self._say(broker, f"{verb if decision.run else f'no longer {verb}'}: {decision.reason}")
+                self.say(broker, f"{verb if decision.run else f'no longer {verb}'}: {decision.reason}")
             broker.said["spoke"] = "yes"
-
-    # --- words -----------------------------------------------------------------------------------------------------
 
     def lock(self, client: str, queue: str, broker: Broker) -> None:
         """Ask *broker* for a lock that a majority must grant."""
@@ -419,22 +374,7 @@ class Group:
             for name in grants:
                 del self.brokers[int(name)].locks[queue]
         verdict = "granted" if result.granted else "refused"
-        self._note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
-
-    def _note(self, text: str) -> None:
-        self.lines.append(f"{self.now:>3.0f}s  {text}")
-
-    def _say(self, broker: Broker, text: str) -> None:
-        self._note(f"{broker.name}: {text}")
-
-    def _say_once(self, broker: Broker, topic: str, text: str) -> None:
-        if self._changed(broker, topic, text):
-            self._say(broker, text)
-
-    def _changed(self, broker: Broker, topic: str, text: str) -> bool:
-        before = broker.said.get(topic)
-        broker.said[topic] = text
-        return before != text
+        self.note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
 
     def know(self) -> list[str]:
         """Return what everyone knows, a line each."""
@@ -455,5 +395,5 @@ class Group:
             seen = " ".join(map(str, broker.view.members or ())) if broker.alive else ""
             remembers = " ".join(map(str, broker.memory.members or ())) or "nobody"
             sees = f", sees {seen or 'nobody'}" if broker.alive else ""
-            lines.append(f"{broker.name}: {state}{sees}, remembers {remembers}, place {broker.place}")
+            lines.append(f"{broker.name}: {state}{sees}, remembers {remembers}, commit offset {broker.commit_offset}")
         return lines

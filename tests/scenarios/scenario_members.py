@@ -1,0 +1,80 @@
+"""What a scenario is played by, members and name servers as values, and the transcript of what they do."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from understudy.broker import absence, member_view, registering
+from understudy.broker.group_memory import GroupMemory
+from understudy.container.preonline import handshake
+from understudy.container.preonline.handshake import Member
+
+
+@attrs.define
+class NameServer:
+    """Who is listed, and when each of them was heard last."""
+
+    name: str
+    up: bool = True
+    members: dict[int, str] = attrs.field(factory=dict)
+    heard: dict[int, float] = attrs.field(factory=dict)
+
+
+@attrs.define
+class Broker:
+    """One member: what survives its process, and what lives in it."""
+
+    broker_id: int
+    acting_enabled: bool = True
+    commit_offset: int = 0
+    memory: GroupMemory = attrs.field(factory=GroupMemory)
+    alive: bool = False
+    frozen: bool = False
+    stuck: bool = False
+    view: member_view.State = attrs.field(init=False)
+    presence: absence.State = attrs.field(init=False)
+    registration: registering.State = attrs.field(init=False)
+    returning: handshake.State | None = None
+    late: tuple[Member, ...] = ()
+    announced_at: float = -math.inf
+    follows: str | None = None
+    locks: dict[str, str] = attrs.field(factory=dict)
+    said: dict[str, str] = attrs.field(factory=dict)
+
+    @property
+    def name(self) -> str:
+        return str(self.broker_id)
+
+    @property
+    def address(self) -> str:
+        return f"b{self.broker_id}"
+
+    @property
+    def runs(self) -> bool:
+        return self.alive and not self.frozen
+
+
+class Transcript:
+    """What happened, a line each, in virtual seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.lines.append(f"{self.now:>3.0f}s  {text}")
+
+    def say(self, broker: Broker, text: str) -> None:
+        self.note(f"{broker.name}: {text}")
+
+    def say_once(self, broker: Broker, topic: str, text: str) -> None:
+        """Say *text* unless it is what was said of *topic* last."""
+        if self.changed(broker, topic, text):
+            self.say(broker, text)
+
+    def changed(self, broker: Broker, topic: str, text: str) -> bool:
+        before = broker.said.get(topic)
+        broker.said[topic] = text
+        return before != text
