@@ -29,6 +29,7 @@ class ConsumeType(StrEnum):
 
     ACTIVELY = "CONSUME_ACTIVELY"
     PASSIVELY = "CONSUME_PASSIVELY"
+    POP = "CONSUME_POP"
 
 
 def consumer_data(

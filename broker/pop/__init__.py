@@ -3,7 +3,7 @@
 The story of a popped message:
 
 1. A pop reads a queue from where the group is (:mod:`choice` says which queues, in which order) and answers with the
-   records and a *receipt handle* for each (:mod:`handles`).
+   records and a *receipt handle* for each (:mod:`understudy.format.receipts`).
 2. Before that it writes a *check point* (:mod:`revive_log`): which messages went out, when, for how long. It is a timer
    message that comes into the revive topic when the invisible time is nearly over. The group's offset moves behind it.
 3. An acknowledgement is a message of the same kind and finds its check point in the same queue of the revive topic.

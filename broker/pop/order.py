@@ -17,9 +17,9 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.pop.handles import LONGEST_MS
 from understudy.format.json_values import list_of
 from understudy.format.numbers import LONG_MAX, LONG_MIN, whole_number
+from understudy.format.receipts import LONGEST_MS
 
 FORGOTTEN_MS = 24 * 3600 * 1000
 """A queue that nobody popped for so long is forgotten."""

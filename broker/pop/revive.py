@@ -20,7 +20,6 @@ from understudy.broker.groups import GroupTable
 from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage, copy_of
 from understudy.broker.offsets import OffsetTable
-from understudy.broker.pop.handles import FIRST_POP
 from understudy.broker.pop.inflight import InFlight
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.returned import Returned
@@ -31,6 +30,7 @@ from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.format.properties import format_properties
+from understudy.format.receipts import FIRST_POP
 from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, Record, RecordError, decode_records
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger

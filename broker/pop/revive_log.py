@@ -15,11 +15,11 @@ import attrs
 
 from understudy.broker.delay import TIMER_DELIVER
 from understudy.broker.inner import InnerMessage
-from understudy.broker.pop.handles import LONGEST_MS
 from understudy.format import json_dialect
 from understudy.format.json_values import list_of
 from understudy.format.numbers import whole_number
 from understudy.format.properties import format_properties
+from understudy.format.receipts import LONGEST_MS
 
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
 """Tags."""

@@ -17,12 +17,12 @@ from understudy.broker.hold import Wanted
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop import choice
 from understudy.broker.pop.choice import Queue
-from understudy.broker.pop.handles import RECEIPT, Receipt, retry_mark
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.pop.revive_log import CheckPoint
 from understudy.broker.property_filter import PropertyFilter
 from understudy.format.properties import format_properties
+from understudy.format.receipts import RECEIPT, Receipt, retry_mark
 from understudy.format.record import decode_records, encode_record
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetResult, GetStatus

@@ -15,17 +15,6 @@ import attrs
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
-from understudy.broker.pop.handles import (
-    LONGEST_MS,
-    NORMAL,
-    ORDER_QUEUE,
-    RETRY_V1,
-    RETRY_V2,
-    Receipt,
-    ReceiptError,
-    read_receipt,
-    topic_of,
-)
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import UNKNOWN, OrderTable
@@ -39,6 +28,17 @@ from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect
 from understudy.format.json_values import list_of, name_of
 from understudy.format.numbers import whole_number
+from understudy.format.receipts import (
+    LONGEST_MS,
+    NORMAL,
+    ORDER_QUEUE,
+    RETRY_V1,
+    RETRY_V2,
+    Receipt,
+    ReceiptError,
+    read_receipt,
+    topic_of,
+)
 from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response

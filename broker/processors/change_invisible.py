@@ -8,9 +8,9 @@ Source: ChangeInvisibleTimeProcessor.java.
 
 from __future__ import annotations
 
-from understudy.broker.pop.handles import ORDER_QUEUE
 from understudy.broker.pop.revive_log import Ack, CheckPoint
 from understudy.broker.processors.ack import AckParts, receipt_of
+from understudy.format.receipts import ORDER_QUEUE
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection

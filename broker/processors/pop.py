@@ -19,7 +19,6 @@ from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop import choice
 from understudy.broker.pop.choice import Queue
-from understudy.broker.pop.handles import ORDER_QUEUE, count_info, offsets_info, retry_mark, start_info
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import OrderTable, next_record
@@ -32,6 +31,7 @@ from understudy.broker.sql_filter.lexer import SqlError
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
+from understudy.format.receipts import ORDER_QUEUE, count_info, offsets_info, retry_mark, start_info
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection

@@ -13,8 +13,8 @@ from broker_rig import NoNetwork, Peer, Rig, code_and_remark, open_rig, properti
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.groups import GroupConfig
-from understudy.broker.pop.handles import Receipt
 from understudy.broker.topics import TopicConfig
+from understudy.format.receipts import Receipt
 from understudy.format.record import Record, decode_records
 from understudy.remoting.command import Command
 from understudy.runtime.world import World

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.broker.pop import choice, handles, revive_log
+from understudy.broker.pop import choice, revive_log
 from understudy.broker.pop.choice import Queue
-from understudy.broker.pop.handles import Receipt, ReceiptError, read_receipt
 from understudy.broker.pop.order import STALE, UNKNOWN, OrderTable, next_record, read_order_table
 from understudy.broker.pop.revive_log import Ack, CheckPoint, ReviveLogError, read_entry
 from understudy.broker.pop.window import QUIET_MS, ReviveWindow
-from understudy.format import json_dialect, names
+from understudy.format import json_dialect, names, receipts
+from understudy.format.receipts import Receipt, ReceiptError, read_receipt
 
 DATA = Path(__file__).parent.parent / "data" / "broker_pop"
 TIMES = st.integers(0, 1 << 42)
@@ -55,9 +55,9 @@ class TestHandles:
             read_receipt(text)
 
     def test_kinds_of_topics(self) -> None:
-        assert handles.retry_mark("T") == "0"
-        assert handles.retry_mark(names.pop_retry_topic("g", "T")) == "1"
-        assert handles.retry_mark(names.pop_retry_topic("g", "T", second_form=True)) == "2"
+        assert receipts.retry_mark("T") == "0"
+        assert receipts.retry_mark(names.pop_retry_topic("g", "T")) == "1"
+        assert receipts.retry_mark(names.pop_retry_topic("g", "T", second_form=True)) == "2"
 
     @given(NAMES, NAMES, st.booleans())
     def test_the_topic_behind_a_retry_topic(self, group: str, topic: str, second: bool) -> None:
@@ -237,7 +237,7 @@ class TestOrder:
         clock.ms += 1_500
         assert not table.blocks("T", "g", 0, "at3")
         third = next_record(table.get("T", "g", 0), "at3", clock.ms, 6_000, [1], clock.ms)
-        assert handles.count_info("0", 0, dict(third.counts), third.least_count) == ["0 qo0%1 1", "0 0 1"]
+        assert receipts.count_info("0", 0, dict(third.counts), third.least_count) == ["0 qo0%1 1", "0 0 1"]
         table.put("T", "g", 0, third)
         assert table.ack("T", "g", 0, 1, clock.ms) == 2
         assert table.ack("T", "g", 0, 2, clock.ms) == UNKNOWN

@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from understudy.broker.pop.handles import Receipt
+from understudy.format.receipts import Receipt
 from understudy.format.record import decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import Command, request

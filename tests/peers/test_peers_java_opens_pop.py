@@ -13,8 +13,8 @@ from peer_processes import JAVA, running, server
 from test_peers_java_opens_store import Connection, configuration, pull_all, split
 
 from understudy.broker.config import BrokerOptions, Machine
-from understudy.broker.pop.handles import Receipt
 from understudy.container.hosted import host_broker
+from understudy.format.receipts import Receipt
 from understudy.format.record import decode_record, decode_records
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request

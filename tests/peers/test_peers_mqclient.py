@@ -22,6 +22,8 @@ from understudy.mqclient.admin.cluster import cluster_info
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
+from understudy.mqclient.pop import PoppedMessage
+from understudy.mqclient.pop_consumer import PopConsumerOptions, open_pop_consumer
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
 from understudy.mqclient.push_consumer import open_push_consumer
@@ -46,6 +48,32 @@ async def make_topic(producer: Producer, topic: str) -> None:
     with trio.fail_after(30):
         while not await topics.exists(producer.session, topic):
             await trio.lowlevel.checkpoint()
+
+
+async def test_what_we_pop_from_the_real_broker_comes_again_until_we_acknowledge_it(java_cluster: PeerCluster) -> None:
+    world, topic = real_world(), "OurPops"
+    # given a topic of the real broker; when our consumer pops all of it and acknowledges a part, alone and in a batch
+    async with open_producer(world, java_cluster.namesrv, "pg") as producer:
+        await make_topic(producer, topic)
+        for number in range(12):
+            await producer.send(message(topic, f"m{number}".encode(), tag="A"), timeout_ms=10_000)
+        options = PopConsumerOptions(invisible_ms=4_000)
+        async with open_pop_consumer(world, java_cluster.namesrv, "pops", {topic: "A"}, options) as consumer:
+            popped: list[PoppedMessage] = []
+            with trio.fail_after(60):
+                while len(popped) < 12:
+                    popped += await consumer.pop(topic, hold_ms=2_000)
+            left, longer = popped[0], await consumer.change_invisible(popped[1], 120_000)
+            await consumer.ack(popped[2])
+            await consumer.ack(longer, *popped[3:])
+            # then exactly the rest comes again
+            again: list[PoppedMessage] = []
+            with trio.fail_after(60):
+                while not again:
+                    again = await consumer.pop(topic, hold_ms=2_000)
+            assert [(each.message.body, each.message.reconsume_times) for each in again] == [(left.message.body, 1)]
+            await consumer.ack(*again)
+            assert await consumer.pop(topic, hold_ms=8_000) == []
 
 
 @pytest.mark.parametrize("ordered", [False, True])

@@ -112,6 +112,22 @@ def offsets_info(mark: str, queue_id: int, offsets: Sequence[int]) -> str:
     return f"{mark} {queue_id} {','.join(map(str, offsets))}"
 
 
+def starts_of(text: str) -> dict[tuple[str, int], int]:
+    """Read ``startOffsetInfo``.
+
+    Returns:
+        Start offsets by mark and queue id.
+
+    Raises:
+        ValueError: an entry is none.
+    """
+    found: dict[tuple[str, int], int] = {}
+    for each in filter(None, text.split(";")):
+        mark, queue_id, start = each.split(" ")
+        found[mark, int(queue_id)] = int(start)
+    return found
+
+
 def count_info(mark: str, queue_id: int, counts: dict[int, int], least: int) -> list[str]:
     """Return the entries of ``orderCountInfo`` for one queue.
 

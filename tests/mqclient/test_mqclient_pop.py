@@ -1,0 +1,104 @@
+"""Consumers that pop: what they acknowledge is done, what they do not comes again."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import trio
+from mqclient_rig import TOPIC, send_numbered
+
+from understudy.mqclient.errors import BrokerError, InvalidMessageError
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeResult
+from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.pop import PoppedMessage
+from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer, run_pop_listener
+from understudy.mqclient.producer import Producer
+from understudy.runtime.world import World
+from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.waiting import until
+
+
+async def pop_all(consumer: PopConsumer, count: int, seconds: float = 20) -> list[PoppedMessage]:
+    """Pop until there are *count* messages."""
+    got: list[PoppedMessage] = []
+    with trio.fail_after(seconds):
+        while len(got) < count:
+            got += await consumer.pop(TOPIC, hold_ms=1_000)
+    return got
+
+
+@pytest.mark.covers("PP-21")
+async def test_acknowledged_alone_and_in_batches(cluster: LocalCluster, producer: Producer, world: World) -> None:
+    bodies = await send_numbered(producer, 40)
+    options = PopConsumerOptions(invisible_ms=2_000)
+    async with open_pop_consumer(world, cluster.namesrv_address, "pops", {TOPIC: "*"}, options) as consumer:
+        popped = await pop_all(consumer, 40)
+        assert sorted(each.message.body.decode() for each in popped) == sorted(bodies)
+        left = popped.pop()
+        longer = await consumer.change_invisible(popped.pop(), 60_000)
+        await consumer.ack(popped[0])
+        await consumer.ack(*popped[1:])
+        (again,) = await pop_all(consumer, 1)
+        assert (again.message.body, again.message.reconsume_times) == (left.message.body, 1)
+        assert again.stored_topic == f"%RETRY%pops_{TOPIC}"
+        await consumer.ack(again, longer)
+        assert await consumer.pop(TOPIC, hold_ms=0) == []
+
+
+async def test_in_order(cluster: LocalCluster, producer: Producer, world: World) -> None:
+    await send_numbered(producer, 6, queue_id=1)
+    options = PopConsumerOptions(in_order=True, max_messages=2)
+    got: list[int] = []
+    async with open_pop_consumer(world, cluster.namesrv_address, "ordered", {TOPIC: "*"}, options) as consumer:
+        for _ in range(3):
+            popped = await pop_all(consumer, 2)
+            assert await consumer.pop(TOPIC, hold_ms=0) == []
+            got += [each.message.queue_offset for each in popped]
+            await consumer.ack(*popped)
+    assert got == list(range(6))
+
+
+async def test_a_listener_gets_everything_and_failures_again(
+    cluster: LocalCluster, producer: Producer, world: World
+) -> None:
+    bodies = await send_numbered(producer, 30)
+    tries: Counter[str] = Counter()
+    done: list[str] = []
+    options = PopConsumerOptions(invisible_ms=30_000, hold_ms=1_000, retry_ms=1_000, max_reconsume_times=1)
+
+    async def listener(message: ReceivedMessage) -> ConsumeResult | None:
+        body = message.body.decode()
+        tries[body] += 1
+        if body == bodies[0] and tries[body] == 1:
+            raise ValueError("not now")
+        if body == bodies[1]:
+            return ConsumeResult.LATER
+        done.append(body)
+        return None
+
+    async with (
+        open_pop_consumer(world, cluster.namesrv_address, "push", {TOPIC: "*"}, options) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(run_pop_listener, consumer, listener)
+        await until(lambda: len(done) == 29 and tries[bodies[1]] == 2, 40)
+        nursery.cancel_scope.cancel()
+    assert sorted(done) == sorted(set(bodies) - {bodies[1]})
+    async with open_pop_consumer(world, cluster.namesrv_address, "dead", {"%DLQ%push": "*"}) as consumer:
+        with trio.fail_after(20):
+            while not (dead := await consumer.pop("%DLQ%push", hold_ms=1_000)):
+                pass
+    assert [each.message.body.decode() for each in dead] == [bodies[1]]
+
+
+async def test_what_is_refused(cluster: LocalCluster, producer: Producer, world: World) -> None:
+    await send_numbered(producer, 1)
+    options = PopConsumerOptions(consume_from=ConsumeFrom.LAST_OFFSET)
+    async with open_pop_consumer(world, cluster.namesrv_address, "bad", {TOPIC: "*"}, options) as consumer:
+        with pytest.raises(InvalidMessageError, match="not subscribed"):
+            await consumer.pop("Other")
+        with pytest.raises(BrokerError, match="invisibleTime"):
+            (popped,) = await pop_all(consumer, 1)
+            await consumer.change_invisible(popped, -1)
