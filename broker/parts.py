@@ -46,6 +46,7 @@ def send_parts(broker: Broker) -> SendParts:
         acknowledgements=broker.acknowledgements,
         replication=broker.replication,
         count_half=broker.transactions.count_of,
+        taken_before=broker.transactions.taken_before,
     )
 
 
@@ -59,6 +60,8 @@ def end_transaction_parts(broker: Broker) -> EndTransactionParts:
         replication=broker.replication,
         sync_flush=broker.sync_flush,
         may_store=lambda: broker.session.rules.may_store,
+        acts=lambda: broker.session.rules.active,
+        decide_elsewhere=lambda decision: broker.session.rules.end_transaction(decision),
     )
 
 

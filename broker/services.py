@@ -136,7 +136,6 @@ def role_rows(broker: Broker, rules: RoleRules) -> tuple[ServiceRow, ...]:
         Service.HEARTBEAT: broker.heartbeats.run,
         Service.MEMBER_VIEW: broker.member_group.run,
         Service.SCHEDULE: broker.schedule.run,
-        Service.TRANSACTIONS: broker.transactions.run,
         Service.TIMER: broker.timing.deliver,
         Service.REVIVE: broker.pops.run,
         **rules.services(),

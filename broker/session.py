@@ -19,6 +19,7 @@ from understudy.broker.redelivery import Redelivery
 from understudy.broker.role import Role
 from understudy.broker.services import BrokerServices, Decisions, Run, Service, ServiceKeeper, role_rows
 from understudy.broker.topics import TopicConfig
+from understudy.broker.transactions import judgement
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.runtime.supervisor import open_supervisor
@@ -73,6 +74,10 @@ class RoleRules(Redelivery, Protocol):
 
     def decide(self) -> Decisions:
         """Return what must run now, and take note of it."""
+        ...
+
+    async def end_transaction(self, decision: judgement.Decision) -> judgement.Refusal | None:
+        """Have a decision about a half message carried out by a slave that acts; return why it cannot be now."""
         ...
 
     async def put_beside(self, topics: Sequence[TopicConfig], message: InnerMessage) -> PutStatus | None:

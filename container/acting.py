@@ -31,7 +31,7 @@ import attrs
 
 from understudy.broker.services import Decision, Service
 
-STORED = (Service.SCHEDULE, Service.TIMER, Service.REVIVE)
+STORED = (Service.SCHEDULE, Service.TIMER, Service.TRANSACTIONS, Service.REVIVE)
 """Services that look after messages already stored, those of a master and of a slave that acts. They have one decision,
 so that they switch on and off together, whichever there are."""
 
@@ -128,7 +128,6 @@ def services(situation: Situation) -> dict[Service, Decision]:
     enabled = f"enableSlaveActingMaster={str(watched).lower()}"
     return {
         **dict.fromkeys(STORED, stored),
-        Service.TRANSACTIONS: Decision(stored.run and not slave, role if slave else stored.reason),
         Service.REPLICATION_SERVER: Decision(not slave, role),
         Service.REPLICATION_CLIENT: copying,
         Service.METADATA_SYNC: copying,

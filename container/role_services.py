@@ -18,14 +18,17 @@ from understudy.broker.pop.revive import Popped
 from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
 from understudy.broker.topics import TopicConfig
+from understudy.broker.transactions import judgement
 from understudy.container.acting import Situation, acts, services
 from understudy.container.log_topics import LogTopics
+from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import load_table
 from understudy.store.status import PutStatus
 
 if TYPE_CHECKING:
     from understudy.container.escape.bridge import Bridge
+    from understudy.container.escape.halves import HalfEscapes
     from understudy.container.escape.neighbour import Beside
     from understudy.container.preonline.late import LateTakeOver
     from understudy.container.preonline.report import Report
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 log = get_logger("container.role")
 
-OF_A_FAILOVER = ("escape.bridge", "preonline.late", "preonline.report", "preonline.service")
+OF_A_FAILOVER = ("escape.bridge", "escape.halves", "preonline.late", "preonline.report", "preonline.service")
 """Modules that only a broker with ``enableSlaveActingMaster`` needs; a fifteenth of what the others import."""
 
 
@@ -56,6 +59,7 @@ class RoleServices:
         self._look = look
         self._beside = beside
         self._bridge: Bridge | None = None
+        self._halves: HalfEscapes | None = None
         self._log_topics = LogTopics(broker)
         self._topics_missing = False
         self._clock = broker.world.clock
@@ -78,6 +82,7 @@ class RoleServices:
             Service.PRE_ONLINE: self._go_online,
             Service.LATE_TAKE_OVER: self._take_over_late,
             Service.LOG_TOPICS: self._find_topics,
+            Service.TRANSACTIONS: self._run_transactions,
         }
 
     @contextmanager
@@ -292,9 +297,33 @@ class RoleServices:
         broker = self._broker
         if self.may_store:
             return await broker.own_log.put(messages)
-        if not self._away and acts(self.situation()).run:
+        if self._may_escape():
             return await self._escape().redeliver(messages, self.acting_since_ms)
         return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
+
+    def _may_escape(self) -> bool:
+        """Whether this broker is a slave that acts, and was not away."""
+        return not self._away and acts(self.situation()).run
+
+    async def _run_transactions(self) -> None:
+        broker = self._broker
+        if not broker.role.is_slave:
+            await broker.transactions.run()
+            return
+        from understudy.container.escape.halves import HalfEscapes
+
+        self._halves = HalfEscapes(broker, self._escape(), self._may_escape)
+        try:
+            await self._halves.run()
+        finally:
+            self._halves = None
+
+    async def end_transaction(self, decision: judgement.Decision) -> judgement.Refusal | None:
+        """Have a decision about a half message carried out by a slave that acts; return why it cannot be now."""
+        if self._halves is None:
+            remark = "this slave does not act; the check asks again"
+            return judgement.Refusal(ResponseCode.SLAVE_NOT_AVAILABLE, remark)
+        return await self._halves.decide(decision)
 
     async def put_beside(self, topics: Sequence[TopicConfig], message: InnerMessage) -> PutStatus | None:
         """Put *message* to a master that runs beside this broker and learns *topics*; ``None`` when there is none.

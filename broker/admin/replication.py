@@ -84,7 +84,7 @@ class ReplicationAdmin:
                 raise CommandError(ResponseCode.INVALID_PARAMETER, remark)
             await self._check_successor(successor, optional(command, SUCCESSOR_ADDRESS))
             broker.replication.stand_back()
-            for each in ("schedule", "timer"):
+            for each in ("schedule", "timer", "transactions"):
                 await broker.services.stop(each)
             return response(command, ext={})
         ha_address = optional(command, "masterHaAddress")

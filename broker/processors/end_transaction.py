@@ -5,7 +5,7 @@ Source: EndTransactionProcessor.java, AdminBrokerProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import attrs
 
@@ -44,6 +44,8 @@ class EndTransactionParts:
         replication: copies.
         sync_flush: whether answers wait for the disk.
         may_store: returns whether what is decided now belongs into the own log.
+        acts: returns whether the broker is a slave that acts.
+        decide_elsewhere: has another master carry out what is decided at a slave that acts.
     """
 
     identity: Identity
@@ -53,6 +55,8 @@ class EndTransactionParts:
     replication: Replication
     sync_flush: bool
     may_store: Callable[[], bool]
+    acts: Callable[[], bool]
+    decide_elsewhere: Callable[[Decision], Awaitable[Refusal | None]]
 
 
 class EndTransactionProcessor:
@@ -69,11 +73,13 @@ class EndTransactionProcessor:
 
     def end(self, connection: Connection, command: Command) -> Answer:
         """Carry the decision out; one that is none is not answered, as the reference does."""
-        if self._parts.identity.role.is_slave:
+        if self._parts.identity.role.is_slave and not self._parts.acts():
             return response(command, ResponseCode.SLAVE_NOT_AVAILABLE, UNSET_REMARK)
         decision = _decision_of(command)
         if decision is None:
             return None
+        if self._parts.identity.role.is_slave:
+            return self._lane.submit(connection, command, self._end_elsewhere)
         if not self._parts.may_store():
             raise _unavailable()
         if not self._parts.transactions.opened.is_set():
@@ -93,6 +99,14 @@ class EndTransactionProcessor:
             refused = self._parts.transactions.resume(physical_offset)
         except PutRejected as error:
             raise _not_put(error) from None
+        if refused is not None:
+            raise CommandError(refused.code, refused.remark)
+        return response(command)
+
+    async def _end_elsewhere(self, connection: Connection, command: Command) -> Answer:
+        """Have another master carry the decision out, which gets the half message of this slave that acts."""
+        decision = _decision_of(command)
+        refused = None if decision is None else await self._parts.decide_elsewhere(decision)
         if refused is not None:
             raise CommandError(refused.code, refused.remark)
         return response(command)
@@ -122,6 +136,7 @@ class EndTransactionProcessor:
             return response(command)
         parts.acknowledgements.add(outcome, connection, encode(response(command)), copies)
         parts.replication.log_grew()
+        parts.acknowledgements.settle()  # what was decided before is safe already, and nothing new is on its way
         return None
 
 

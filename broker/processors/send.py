@@ -9,7 +9,7 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
-from understudy.store.status import AppendedBatch, PutRejected, PutStatus
+from understudy.store.status import Appended, AppendedBatch, PutRejected, PutStatus
 
 _LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
 _SMALL = send_header.SMALL
@@ -68,6 +68,7 @@ class SendParts:
         acknowledgements: sends that wait for the disk or for copies.
         replication: copies.
         count_half: from the real topic of a half message to what counts it.
+        taken_before: from properties and birth of a half message to where it stands, when it was brought here before.
     """
 
     identity: Identity
@@ -78,6 +79,7 @@ class SendParts:
     acknowledgements: Acknowledgements
     replication: Replication
     count_half: Callable[[str], Count]
+    taken_before: Callable[[Mapping[str, str], int], Appended | None]
 
 
 class SendProcessor:
@@ -213,6 +215,9 @@ class SendProcessor:
             common, keys, unique = describe(pairs), pairs.get("KEYS"), pairs["UNIQ_KEY"]
             if stored_topic == names.HALF_TOPIC:
                 count = self._parts.count_half(topic)
+                before = self._parts.taken_before(pairs, born_ms)
+                if before is not None:
+                    return self._answer_before(before, layout, connection, command, queue_id, pairs, copies)
             elif stored_topic == names.TIMER_TOPIC != topic:
                 layout = with_recall_handle(layout, topic, self._identity.name, int(pairs[delay.TIMER_OUT]), unique)
         tags, tags_code, wants_wait = common
@@ -255,6 +260,25 @@ class SendProcessor:
         )
         if waits and wants_wait:
             return self._park(physical + size, connection, answer, copies)
+        return answer
+
+    def _answer_before(
+        self,
+        before: Appended,
+        layout: bytes,
+        connection: Connection,
+        command: Command,
+        queue_id: int,
+        pairs: Mapping[str, str],
+        copies: int,
+    ) -> Answer:
+        """Answer a message that was stored *before* as if it were now."""
+        if command.flag & 2:
+            return None
+        unique = json_dialect.dumps(pairs["UNIQ_KEY"])[1:-1]
+        answer = framed(layout % (queue_id, unique, before.physical_offset, before.queue_offset, command.opaque or 0))
+        if self._waits:
+            return self._park(before.physical_offset + before.size_bytes, connection, answer, copies)
         return answer
 
     def _begin_receive(self, now_ms: int) -> None:

@@ -211,15 +211,16 @@ class Admission:
         if half and config.reject_transaction_message:
             remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
             raise self.refused(ResponseCode.NO_PERMISSION, remark)
-        if half:
+        if half and level > 0:
             return *to_half(topic, queue_id, pairs, sys_flag), pairs
         if level <= 0:
+            kept = dict(pairs) if half else pairs  # once it is committed, it is asked again
             try:
-                place = request.redirect(topic, queue_id, pairs, sys_flag, now_ms, self._parts.timer_door)
+                place = request.redirect(topic, queue_id, kept, sys_flag, now_ms, self._parts.timer_door)
             except request.TimerRefusedError as error:
                 code = ResponseCode.MESSAGE_ILLEGAL if error.illegal else ResponseCode.SYSTEM_ERROR
                 raise self.refused(code, str(error)) from None
-            return *place, sys_flag, pairs
+            return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*place, sys_flag, pairs)
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delay_levels)
         return stored_topic, stored_queue, sys_flag, pairs
 

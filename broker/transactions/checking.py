@@ -14,7 +14,11 @@ from enum import Enum
 
 import attrs
 
+from understudy.broker.broker_config import BrokerConfig
+from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.transactions.half import IMMUNITY_SECONDS, Half
+
+_HOUR_MS = 3_600_000
 
 
 class Verdict(Enum):
@@ -40,6 +44,11 @@ class CheckRules:
     timeout_ms: int
     most_checks: int
     kept_ms: int
+
+
+def rules_of(config: BrokerConfig, keys: MessageStoreConfig) -> CheckRules:
+    """Return what the settings in force say."""
+    return CheckRules(config.transaction_time_out, config.transaction_check_max, keys.file_reserved_time * _HOUR_MS)
 
 
 def verdict(half: Half, rules: CheckRules, end: int, now_ms: int) -> Verdict:

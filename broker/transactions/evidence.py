@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from understudy.broker import delay
 from understudy.broker.timer.request import asks
-from understudy.broker.transactions.half import UNIQUE, Half, Identity
+from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, Identity
 from understudy.format import names
 from understudy.format.record import FLAG_TRANSACTION_COMMIT, FLAG_TRANSACTION_MASK, Record, decode_records
 from understudy.store.message_store import MessageStore
+from understudy.store.status import Appended
 
 _SAME_KEY_MOST = 32
 
@@ -27,7 +28,7 @@ def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
     topics = [half.topic]
     if delay.level_of(half.pairs) > 0:
         topics.append(names.SCHEDULE_TOPIC)
-    elif asks(half.pairs):
+    elif asks(half.pairs) or asks(half.pairs):
         topics.append(names.TIMER_TOPIC)
     return any(
         record.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_COMMIT
@@ -39,6 +40,21 @@ def was_committed(store: MessageStore, half: Half, now_ms: int) -> bool:
 def was_given_up(store: MessageStore, half: Half, now_ms: int) -> bool:
     """Return whether the log of *store* holds *half* among those that nobody decided; see :func:`was_committed`."""
     return bool(_same(store, names.CHECK_TIMES_TOPIC, half.identity, now_ms))
+
+
+def taken_before(store: MessageStore, identity: Identity, origin: str, now_ms: int) -> Appended | None:
+    """Return where a half message stands that escaped to this broker before; ``None`` when it has not.
+
+    Args:
+        store: see :func:`was_committed`.
+        identity: of the half message.
+        origin: which copy of which group it was made from, see ``ESCAPED_FROM``.
+        now_ms: wall time.
+    """
+    for record in _same(store, names.HALF_TOPIC, identity, now_ms):
+        if record.properties.get(ESCAPED_FROM) == origin:
+            return Appended(record.physical_offset, record.size_bytes, record.queue_offset)
+    return None
 
 
 def _same(store: MessageStore, topic: str, identity: Identity | None, now_ms: int) -> list[Record]:

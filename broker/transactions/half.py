@@ -19,6 +19,7 @@ from understudy.format.properties import format_properties
 from understudy.format.record import (
     FLAG_TRANSACTION_COMMIT,
     FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_PREPARED,
     Record,
     encode_record,
     offset_message_id,
@@ -34,6 +35,8 @@ FIRST_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 """In a copy that was made because its time for a check had not come: the queue offset of the first one."""
 IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 WAIT = "WAIT"
+ESCAPED_FROM = "ESCAPED_FROM"
+"""Of ours, in a half message that a slave took to the master of another group: group, queue and queue offset there."""
 
 Identity = tuple[str, int]
 """Unique key and birth (wall time in milliseconds): the same in all copies of one half message, and in no other."""
@@ -54,13 +57,14 @@ def to_half(topic: str, queue_id: int, pairs: dict[str, str], sys_flag: int) -> 
 
     Args:
         topic, queue_id: where it shall be once it is committed; noted in *pairs*.
-        pairs: its properties, which have a unique key.
+        pairs: its properties.
         sys_flag: its system flags.
 
     Returns:
         Topic and queue to store it in now, and its system flags there.
     """
-    pairs[TRANSACTION_ID] = pairs[UNIQUE]
+    if pairs.get(UNIQUE):
+        pairs[TRANSACTION_ID] = pairs[UNIQUE]
     pairs[delay.REAL_TOPIC] = topic
     pairs[delay.REAL_QUEUE] = str(queue_id)
     return names.HALF_TOPIC, 0, sys_flag & ~FLAG_TRANSACTION_MASK
@@ -154,6 +158,23 @@ class Half:
     def postponed(self) -> InnerMessage:
         """Return the copy that takes its place while it is immune; it tells where the first one stood."""
         return self._with({FIRST_OFFSET: str(self.offset), **self.pairs}).renewed()
+
+    def escaped(self, group: str) -> InnerMessage:
+        """Return it as the master of another group shall take it: a half message that comes in.
+
+        Args:
+            group: the broker name of the group in whose log it stands.
+        """
+        left = (delay.REAL_TOPIC, delay.REAL_QUEUE, FIRST_OFFSET)
+        pairs = {name: text for name, text in self.pairs.items() if name not in left}
+        pairs |= {PREPARED: "true", ESCAPED_FROM: self.origin(group)}
+        message = copy_of(self.record, self.topic, self.queue_id, b"", self.record.reconsume_times)
+        sys_flag = self.record.sys_flag & ~FLAG_TRANSACTION_MASK | FLAG_TRANSACTION_PREPARED
+        return attrs.evolve(message, sys_flag=sys_flag, properties=format_properties(pairs).encode())
+
+    def origin(self, group: str) -> str:
+        """Return what names this copy among all half messages of all groups."""
+        return f"{group}:{self.record.queue_id}:{self.offset}"
 
     def given_up(self) -> InnerMessage:
         """Return the copy that is kept when nobody decides."""

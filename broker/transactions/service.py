@@ -8,8 +8,7 @@ Source: TransactionalMessageServiceImpl.java, TransactionalMessageCheckService.j
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 import trio
@@ -23,16 +22,15 @@ from understudy.broker.redelivery import OwnLog
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer.request import Door, TimerRefusedError
 from understudy.broker.topics import TopicTable
-from understudy.broker.transactions.checking import CheckRules, Verdict, verdict
+from understudy.broker.transactions.checking import Verdict, rules_of, verdict
 from understudy.broker.transactions.counts import TransactionCounts
-from understudy.broker.transactions.evidence import was_committed, was_given_up
-from understudy.broker.transactions.half import Half
-from understudy.broker.transactions.half import Identity as HalfIdentity
+from understudy.broker.transactions.evidence import taken_before, was_committed, was_given_up
+from understudy.broker.transactions.half import ESCAPED_FROM, UNIQUE, Half, to_half
 from understudy.broker.transactions.judgement import Choice, Decision, Refusal, refusal
-from understudy.broker.transactions.ledger import HalfLedger
-from understudy.broker.transactions.ops import OpBatch, decided_of
+from understudy.broker.transactions.reading import HalfQueue, HalfReader, half_at
 from understudy.format import names
-from understudy.format.record import Record, RecordError, decode_record, decode_records
+from understudy.format.properties import format_properties, parse_properties
+from understudy.format.record import Record
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.connection import Connection
@@ -40,20 +38,16 @@ from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.store.message_store import MessageStore
-from understudy.store.status import Appended, GetStatus, PutRejected, PutStatus
+from understudy.store.status import Appended, PutRejected, PutStatus
 
 log = get_logger("broker.transactions")
 
-BATCH = 32
-"""Messages that are read at once, between two turns of the event loop."""
-BATCH_BYTES = 4 << 20
 ROUND_SECONDS = 60.0
 """Longest look at one half queue (MAX_PROCESS_TIME_LIMIT in TransactionalMessageServiceImpl.java)."""
 UNWRITTEN_MOST = 20_000
 """Decisions that may wait for an op message when none can be written; more are refused."""
 RETRY_SECONDS = 1.0
 _PERM = names.PERM_READ | names.PERM_WRITE
-_HOUR_MS = 3_600_000
 
 
 Count = Callable[[int, int, int], None]
@@ -92,23 +86,6 @@ class TransactionParts:
     may_store: Callable[[], bool]
 
 
-@attrs.define(eq=False)
-class HalfQueue:
-    """One half queue at work.
-
-    Attributes:
-        number: its queue id, and that of its op queue.
-        ledger: what is decided.
-        batch: decisions without an op message.
-        inherited: half messages before this queue offset were there when the service began.
-    """
-
-    number: int
-    ledger: HalfLedger
-    inherited: int = 0
-    batch: OpBatch = attrs.Factory(OpBatch)
-
-
 class Transactions:
     """See the module.
 
@@ -121,6 +98,7 @@ class Transactions:
         self._parts = parts
         self._config = parts.options.broker
         self._host = host_bytes(parts.identity.ip, parts.identity.port)
+        self._reader = HalfReader(parts.store, parts.offsets, parts.topics)
         self._queues: dict[int, HalfQueue] = {}
         self._wake = Signal()
         self.counts = TransactionCounts(parts.clock.wall_ms)
@@ -131,7 +109,10 @@ class Transactions:
     async def run(self) -> None:
         """Learn the queues, then write op messages and check, until cancelled; what is decided by then is written."""
         clock, began, handled = self._parts.clock, self._parts.clock.monotonic(), self._wake.count
-        await self._learn()
+        queues, found = await self._reader.learn()
+        self._queues = queues
+        self.counts.recount(found)
+        self.opened.set()
         try:
             while True:
                 checks_at = began + self._config.transaction_check_interval / 1000
@@ -162,89 +143,6 @@ class Transactions:
             left_seconds = RETRY_SECONDS
         return clock.monotonic() + min(left_seconds, interval_ms / 1000)
 
-    # --- beginning ---------------------------------------------------------------------------------------------
-
-    async def _learn(self) -> None:
-        """Read what is undone: the op messages that are still needed, then the half messages."""
-        row = self._parts.topics.rows.get(names.HALF_TOPIC)
-        queues, found = {}, Counter[str]()
-        for number in range(row.read_queue_nums if row is not None else 1):
-            op_done = self._progress(names.HALF_OPERATION_TOPIC, number)
-            ledger = HalfLedger(self._progress(names.HALF_TOPIC, number), op_done)
-            queues[number] = HalfQueue(number, ledger)
-            await self._learn_ops(ledger, number, op_done)
-        await self._learn_halves(queues, found)
-        self._queues = queues
-        self.counts.recount(found)
-        self.opened.set()
-
-    def _progress(self, topic: str, number: int) -> int:
-        """Return the progress in a queue, brought into what it holds."""
-        store = self._parts.store
-        low, high = store.min_queue_offset(topic, number), store.max_queue_offset(topic, number)
-        known = self._parts.offsets.query(names.TRANSACTION_GROUP, topic, number)
-        if known >= 0 and not low <= known <= high:
-            log.warning("progress of transactions corrected", topic=topic, was=known, now=min(max(known, low), high))
-        return min(max(known, low), high)
-
-    async def _learn_ops(self, ledger: HalfLedger, number: int, at: int) -> None:
-        while True:
-            records, following = self._read(names.HALF_OPERATION_TOPIC, number, at)
-            if not records and following <= at:
-                return
-            for record in records:
-                ledger.op_message(record.queue_offset, decided_of(record))
-            at = following
-            await trio.lowlevel.checkpoint()
-
-    async def _learn_halves(self, queues: dict[int, HalfQueue], found: Counter[str]) -> None:
-        """Find the copies of each half message, of which at most the newest is open, and count what is open."""
-        seen: dict[tuple[int, HalfIdentity], Half] = {}
-        at = {number: queue.ledger.done for number, queue in queues.items()}
-        while True:
-            count = 0
-            for number, queue in queues.items():
-                records, at[number] = self._read(names.HALF_TOPIC, number, at[number])
-                count += len(records)
-                for half in filter(None, map(Half.of, records)):
-                    before = None
-                    if half.identity is not None:
-                        before = seen.get((number, half.identity))
-                        seen[number, half.identity] = half
-                    was_open, is_open = self._enter(queue.ledger, half, before)
-                    found[half.topic] += is_open - was_open
-            if not count:
-                break  # in the same turn as the end of the queues was seen: no send was overlooked
-            await trio.lowlevel.checkpoint()
-        for number, queue in queues.items():
-            queue.inherited = at[number]
-
-    def _enter(self, ledger: HalfLedger, half: Half, before: Half | None) -> tuple[bool, bool]:
-        """Enter a half message that was found; return whether its copy *before* was open, and whether it is itself."""
-        was_open = before is not None and not ledger.is_decided(before.offset)
-        if before is not None and not was_open:
-            ledger.decide(half.offset)  # what was decided about one copy was decided about all
-        is_open = not ledger.is_decided(half.offset)
-        if before is not None and was_open:
-            ledger.renew(before, half.offset)
-        elif half.was_renewed:
-            ledger.copied(half, half.offset)
-        return was_open, is_open
-
-    def _read(self, topic: str, number: int, at: int, most: int = BATCH) -> tuple[list[Record], int]:
-        """Return messages of a queue from offset *at* on, and where those that follow begin."""
-        found = self._parts.store.get(topic, number, at, most, BATCH_BYTES)
-        if found.status is not GetStatus.FOUND:
-            return [], max(found.next_begin_offset, at)
-        try:
-            records = [record for part in found.parts for record in decode_records(part)]
-        except RecordError as error:
-            if most > 1:
-                return self._read(topic, number, at, 1)
-            log.error("damaged message of a transaction skipped", topic=topic, queue=number, offset=at, error=error)
-            return [], at + 1
-        return records, records[-1].queue_offset + 1
-
     # --- decisions ---------------------------------------------------------------------------------------------
 
     def count_of(self, topic: str) -> Count:
@@ -258,6 +156,35 @@ class Transactions:
             self.counts.add(topic, messages)
 
         return count
+
+    def taken_before(self, pairs: Mapping[str, str], born_ms: int) -> Appended | None:
+        """Return where a half message stands that a slave of another group brought before; ``None`` when it is new.
+
+        Args:
+            pairs: properties of the message that comes in.
+            born_ms: its birth.
+        """
+        origin = pairs.get(ESCAPED_FROM)
+        if origin is None:
+            return None
+        now_ms = self._parts.clock.wall_ms()
+        return taken_before(self._parts.store, (pairs.get(UNIQUE, ""), born_ms), origin, now_ms)
+
+    def take(self, message: InnerMessage) -> Appended:
+        """Store a half message that a slave of another group brings, once; return where it stands.
+
+        *Errors*: ``PutRejected``.
+        """
+        pairs = parse_properties(message.properties)
+        known = self.taken_before(pairs, message.born_ms)
+        if known is not None:
+            return known
+        topic, queue_id, sys_flag = to_half(message.topic, message.queue_id, pairs, message.sys_flag)
+        properties = format_properties(pairs).encode()
+        half = attrs.evolve(message, topic=topic, queue_id=queue_id, sys_flag=sys_flag, properties=properties)
+        put = append(self._parts.store, half)
+        self.count_of(message.topic)(queue_id, 1, put.size_bytes)
+        return put
 
     def decide(self, decision: Decision, *, at_once: bool) -> int | Refusal:
         """Carry a producer's decision out; call it while :attr:`opened` is set.
@@ -273,7 +200,7 @@ class Transactions:
             the committed message could not be stored, nothing is decided.
         """
         parts, now_ms = self._parts, self._parts.clock.wall_ms()
-        half = self._half_at(decision.physical_offset, names.HALF_TOPIC)
+        half = half_at(self._parts.store, decision.physical_offset, names.HALF_TOPIC)
         refused = refusal(decision, half, self._config.transaction_time_out, now_ms)
         if refused is not None or half is None:
             return refused or Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -282,6 +209,7 @@ class Transactions:
             return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if len(queue.batch.offsets) >= UNWRITTEN_MOST:
             return Refusal(ResponseCode.SYSTEM_BUSY, "no op message can be written; see the log of the broker")
+        self._reader.catch_up(queue)
         renewed = queue.ledger.newest(half.identity)
         newest = half.offset if renewed is None else renewed
         commits = decision.choice is Choice.COMMIT
@@ -309,7 +237,7 @@ class Transactions:
         Returns:
             Why it cannot be. *Errors*: ``PutRejected``: it could not be stored.
         """
-        half, queue = self._half_at(physical_offset, names.CHECK_TIMES_TOPIC), self._queues.get(0)
+        half, queue = half_at(self._parts.store, physical_offset, names.CHECK_TIMES_TOPIC), self._queues.get(0)
         if half is None or queue is None:
             remark = f"no message of {names.CHECK_TIMES_TOPIC} begins at byte {physical_offset} of the log"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
@@ -322,15 +250,6 @@ class Transactions:
         self.counts.add(half.topic)
         log.info("half message is checked again", topic=half.topic, half=put.queue_offset)
         return None
-
-    def _half_at(self, physical_offset: int, topic: str) -> Half | None:
-        """Return the half message that begins at byte *physical_offset* of the log and is kept in *topic*."""
-        raw = self._parts.store.read(physical_offset) if physical_offset >= 0 else None
-        try:
-            half = None if raw is None else Half.of(decode_record(raw))
-        except RecordError:
-            return None  # to its producer it is no message either way
-        return half if half is not None and half.record.topic == topic else None
 
     def _may_be_late(self, half: Half, now_ms: int) -> bool:
         """Return whether *half*, which is done, was given up only."""
@@ -393,6 +312,7 @@ class Transactions:
     async def _check(self, queue: HalfQueue) -> None:
         """Do what is due in *queue*, and move its progress once all of it is safe."""
         clock, ledger = self._parts.clock, queue.ledger
+        self._reader.catch_up(queue)
         end = self._parts.store.max_queue_offset(names.HALF_TOPIC, queue.number)
         ends_at = clock.monotonic() + ROUND_SECONDS
         at, waits = ledger.done, False
@@ -400,7 +320,7 @@ class Transactions:
             while not waits and clock.monotonic() < ends_at and self._parts.may_store():
                 while ledger.is_decided(at):
                     at += 1
-                records, following = self._read(names.HALF_TOPIC, queue.number, at)
+                records, following = self._reader.read(names.HALF_TOPIC, queue.number, at)
                 if not records and following <= at:
                     break
                 for record in records:
@@ -417,12 +337,7 @@ class Transactions:
             log_end = self._parts.store.max_physical_offset
             await self._parts.own_log.until_safe(log_end, log_end)
             ledger.advance(at)
-        self._move(names.HALF_TOPIC, queue.number, ledger.done)
-        self._move(names.HALF_OPERATION_TOPIC, queue.number, ledger.op_done)
-
-    def _move(self, topic: str, number: int, offset: int) -> None:
-        if self._parts.offsets.query(names.TRANSACTION_GROUP, topic, number) != offset:
-            self._parts.offsets.commit(names.TRANSACTION_GROUP, topic, number, offset)
+        self._reader.move(queue)
 
     def _look(self, queue: HalfQueue, record: Record, end: int) -> bool:
         """Do what is due about an undecided half message; return whether the next one may be looked at."""
@@ -432,10 +347,7 @@ class Transactions:
             log.error("no half message, skipped", queue=queue.number, offset=record.queue_offset)
             queue.ledger.decide(record.queue_offset)
             return True
-        keys = parts.options.store
-        rules = CheckRules(
-            self._config.transaction_time_out, self._config.transaction_check_max, keys.file_reserved_time * _HOUR_MS
-        )
+        rules = rules_of(self._config, parts.options.store)
         found = verdict(half, rules, end, now_ms)
         if found is Verdict.WAIT:
             return False

@@ -20,7 +20,7 @@ from understudy.broker.timer.rules import asking_again
 from understudy.container.escape import choice
 from understudy.container.escape.choice import NoTarget, Queue, Remote
 from understudy.container.escape.home import Home
-from understudy.container.escape.neighbour import Beside, Found, Neighbour
+from understudy.container.escape.neighbour import Beside, Found, Neighbour, Prepared
 from understudy.container.escape.recognition import delivered_before
 from understudy.container.escape.remote import RemoteNeighbour
 from understudy.container.escape.routes import Routes, masters_of
@@ -90,6 +90,38 @@ class Bridge:
                 log.debug("not escaped yet", topic=message.topic, status=status.value)
         return statuses
 
+    async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> tuple[Neighbour, Prepared] | None:
+        """Put a half message to the best place there is; the same one again as long as the cluster stays as it is.
+
+        Args:
+            half: as it comes in there.
+            may: asked right before it goes anywhere.
+
+        Returns:
+            The master that has it now, and where; ``None`` when it is not certain that one has.
+        """
+        for master in self._masters_beside():
+            queues = await master.write_queues(half.topic)
+            if queues:
+                moved = attrs.evolve(half, queue_id=choice.local_queue(queues, half.queue_id))
+                prepared = await master.prepare(moved, may)
+                if prepared is not None:
+                    return master, prepared
+        target = await self._elsewhere(half.topic, self._home.identity.name)
+        if isinstance(target, Remote):
+            remote = RemoteNeighbour(self._home, target.address)
+            prepared = await remote.prepare(attrs.evolve(half, queue_id=target.queue_id), may)
+            if prepared is not None:
+                return remote, prepared
+            self._routes.forget(half.topic)
+            return None
+        row = self._home.topics.rows.get(half.topic)
+        for master in self._masters_beside():
+            if row is not None and not await master.write_queues(row.name) and await master.learn(row):
+                return await self.prepare(half, may)
+        log.debug("no place for a half message", broker=self._home.identity.canonical_name, why=target.why)
+        return None
+
     def _masters_beside(self) -> list[Beside]:
         own_group = self._home.identity.name
         return [each for each in self._beside() if each.takes_messages and each.broker_name != own_group]
@@ -110,17 +142,21 @@ class Bridge:
         self, messages: Sequence[InnerMessage], statuses: list[PutStatus], specific: str | None
     ) -> None:
         """Put what is not stored yet to masters of other machines."""
-        settings = self._home.settings
-        allowed = settings.enable_slave_acting_master and settings.enable_remote_escape
         targets: dict[int, Remote | NoTarget] = {}
         for number in _left(statuses):
-            route = await self._routes.route(messages[number].topic) if allowed else None
-            queues = [] if route is None else [Queue(each.broker_name, each.queue_id) for each in route.write_queues]
-            self._turn += 1
-            targets[number] = choice.remote(
-                self._home.identity.name, queues, masters_of(route), self._turn, allowed=allowed, specific=specific
-            )
+            targets[number] = await self._elsewhere(messages[number].topic, specific)
         await self._send(messages, statuses, targets)
+
+    async def _elsewhere(self, topic: str, specific: str | None) -> Remote | NoTarget:
+        """Choose a master of another machine for a message of *topic*."""
+        settings = self._home.settings
+        allowed = settings.enable_slave_acting_master and settings.enable_remote_escape
+        route = await self._routes.route(topic) if allowed else None
+        queues = [] if route is None else [Queue(each.broker_name, each.queue_id) for each in route.write_queues]
+        self._turn += 1
+        return choice.remote(
+            self._home.identity.name, queues, masters_of(route), self._turn, allowed=allowed, specific=specific
+        )
 
     async def _teach_beside(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
         """Let a master of the container learn the topics that no master has, and put what is not stored yet."""

@@ -11,13 +11,19 @@ from understudy.broker.inner import InnerMessage, keep_if_asked
 from understudy.broker.redelivery import OwnLog
 from understudy.broker.timer.request import Door, TimerRefusedError
 from understudy.broker.topics import TopicConfig, TopicTable
-from understudy.container.escape.neighbour import Found, first_record
+from understudy.broker.transactions.half import Half
+from understudy.broker.transactions.judgement import Choice, Decision, Refusal
+from understudy.broker.transactions.service import Transactions
+from understudy.container.escape.neighbour import Found, Prepared, first_record
 from understudy.format import names
+from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
-from understudy.store.status import PutStatus
+from understudy.store.status import PutRejected, PutStatus
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+
+log = get_logger("container.escape.local")
 
 _READ_BYTES = 8 << 20
 
@@ -32,6 +38,7 @@ class LocalNeighbour:
         topics: its topics.
         store: its messages.
         log: puts messages into them.
+        transactions: its half messages.
         timer_door: lets timer messages in.
         now_ms: its wall time.
     """
@@ -41,6 +48,7 @@ class LocalNeighbour:
     topics: TopicTable
     store: MessageStore
     log: OwnLog
+    transactions: Transactions
     timer_door: Door
     now_ms: Callable[[], int]
 
@@ -72,6 +80,35 @@ class LocalNeighbour:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
         return first_record(self.store.get(topic, queue_id, offset, 1, _READ_BYTES).parts, "getMessageResult is null")
 
+    async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> Prepared | None:
+        """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
+        if not (may() and self.takes_messages and self.transactions.opened.is_set()):
+            return None
+        try:
+            put = self.transactions.take(half)
+        except PutRejected as error:
+            log.warning("half message refused", topic=half.topic, why=error)
+            return None
+        end = put.physical_offset + put.size_bytes
+        await self.log.until_safe(end, end)
+        return Prepared(put.queue_offset, put.physical_offset)
+
+    async def decide(self, half: Half, prepared: Prepared, choice: Choice) -> bool:
+        """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
+        if not (self.takes_messages and self.transactions.opened.is_set()):
+            return False
+        decision = Decision(choice, half.group or "", prepared.queue_offset, prepared.physical_offset, True)
+        try:
+            result = self.transactions.decide(decision, at_once=True)
+        except PutRejected as error:
+            log.warning("decision refused", topic=half.topic, why=error)
+            return False
+        if isinstance(result, Refusal):
+            log.warning("decision refused", topic=half.topic, why=result.remark)
+            return False
+        await self.log.until_safe(result, result)
+        return True
+
 
 def neighbour_of(broker: Broker) -> LocalNeighbour:
     """Return *broker*, which has started, as its neighbours see it."""
@@ -81,6 +118,7 @@ def neighbour_of(broker: Broker) -> LocalNeighbour:
         broker.topics,
         broker.store,
         broker.own_log,
+        broker.transactions,
         broker.timer.door,
         broker.world.clock.wall_ms,
     )

@@ -6,13 +6,15 @@ container, in another process, or on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
 
 from understudy.broker.inner import InnerMessage
 from understudy.broker.topics import TopicConfig
+from understudy.broker.transactions.half import Half
+from understudy.broker.transactions.judgement import Choice
 from understudy.format.record import Record, RecordError, decode_records
 from understudy.store.status import PutStatus
 
@@ -32,6 +34,18 @@ class Found:
     retry: bool
 
 
+@attrs.frozen
+class Prepared:
+    """Where a half message stands at another broker.
+
+    Attributes:
+        queue_offset, physical_offset: its queue offset, and where it begins in the log.
+    """
+
+    queue_offset: int
+    physical_offset: int
+
+
 class Neighbour(Protocol):
     """Another broker."""
 
@@ -45,6 +59,22 @@ class Neighbour(Protocol):
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """Return the message at queue offset *offset*."""
+        ...
+
+    async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> Prepared | None:
+        """Store *half* as a half message, once however often it is asked to.
+
+        Args:
+            half: as :meth:`~understudy.broker.transactions.half.Half.escaped` makes it.
+            may: asked right before it goes; nothing is done when it says no.
+
+        Returns:
+            Where it stands once it is as safe as an acknowledged send there, or late; ``None``: it may be tried again.
+        """
+        ...
+
+    async def decide(self, half: Half, prepared: Prepared, choice: Choice) -> bool:
+        """Carry a producer's decision about *half*, which was prepared there, out; return whether that is certain."""
         ...
 
 

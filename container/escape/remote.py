@@ -5,7 +5,7 @@ Source: BrokerOuterAPI.java.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -13,12 +13,14 @@ from understudy.broker import delay
 from understudy.broker.inner import InnerMessage
 from understudy.broker.redelivery import STORED
 from understudy.broker.timer import request as request_rules
+from understudy.broker.transactions.half import UNIQUE, Half
+from understudy.broker.transactions.judgement import Choice
 from understudy.container.escape import choice
 from understudy.container.escape.home import Home
-from understudy.container.escape.neighbour import Found, first_record
+from understudy.container.escape.neighbour import Found, Prepared, first_record
 from understudy.format import names
 from understudy.format.properties import format_properties, parse_properties
-from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6
+from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, decode_offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
@@ -53,10 +55,8 @@ class RemoteNeighbour:
         settings of the own group.
         """
         statuses = [PutStatus.PUT_TO_REMOTE_BROKER_FAIL] * len(messages)
-        try:
-            connection = await self._home.client.connection(self._address, SEND_TIMEOUT_MS)
-        except RemotingError as error:
-            log.warning("not put to a remote master", address=self._address, why=error)
+        connection = await self._connect()
+        if connection is None:
             return statuses
 
         async def send(number: int, *, task_status: trio.TaskStatus[None]) -> None:
@@ -70,17 +70,8 @@ class RemoteNeighbour:
         return statuses
 
     async def _send(self, connection: Connection, command: Command) -> PutStatus:
-        keys = self._home.store_settings
-        timeout_ms = SEND_TIMEOUT_MS + max(keys.sync_flush_timeout, keys.slave_timeout)
-        try:
-            answer = await connection.invoke(command, timeout_ms)
-        except RemotingError as error:
-            log.warning("not put to a remote master", address=self._address, why=error)
-            return PutStatus.PUT_TO_REMOTE_BROKER_FAIL
-        status = choice.put_status(answer.code)
-        if status not in STORED:
-            log.warning("refused by a remote master", address=self._address, code=answer.code, why=answer.remark)
-        return status
+        answer = await self._ask(connection, command)
+        return PutStatus.PUT_TO_REMOTE_BROKER_FAIL if answer is None else choice.put_status(answer.code)
 
     async def read(self, topic: str, queue_id: int, offset: int) -> Found:
         """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
@@ -107,6 +98,61 @@ class RemoteNeighbour:
         why, retry = choice.read_result(answer.code)
         return Found(None, why, retry)
 
+    async def prepare(self, half: InnerMessage, may: Callable[[], bool]) -> Prepared | None:
+        """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
+        connection = await self._connect()
+        if connection is None or not may():
+            return None
+        answer = await self._ask(connection, _request(self._home, half, parse_properties(half.properties)))
+        if answer is None or choice.put_status(answer.code) not in STORED:
+            return None
+        ext = answer.ext or {}
+        try:
+            _, _, physical_offset = decode_offset_message_id(ext.get("msgId", ""))
+            return Prepared(int(ext.get("queueOffset", "")), physical_offset)
+        except ValueError as error:
+            log.error("a remote master does not say where it put a half message", address=self._address, error=error)
+            return None
+
+    async def decide(self, half: Half, prepared: Prepared, decided: Choice) -> bool:
+        """See :class:`~understudy.container.escape.neighbour.Neighbour`."""
+        unique = half.pairs.get(UNIQUE, "")
+        ext = {
+            "topic": half.topic,
+            "producerGroup": half.group or "",
+            "tranStateTableOffset": str(prepared.queue_offset),
+            "commitLogOffset": str(prepared.physical_offset),
+            "commitOrRollback": str(int(decided)),
+            "fromTransactionCheck": "true",
+            "msgId": unique,
+            "transactionId": unique,
+        }
+        connection = await self._connect()
+        if connection is None:
+            return False
+        answer = await self._ask(connection, request(RequestCode.END_TRANSACTION, ext))
+        return answer is not None and answer.code == ResponseCode.SUCCESS
+
+    async def _connect(self) -> Connection | None:
+        try:
+            return await self._home.client.connection(self._address, SEND_TIMEOUT_MS)
+        except RemotingError as error:
+            log.warning("not put to a remote master", address=self._address, why=error)
+            return None
+
+    async def _ask(self, connection: Connection, command: Command) -> Command | None:
+        """Return what a remote master answers to what it shall store; ``None`` when it does not."""
+        keys = self._home.store_settings
+        timeout_ms = SEND_TIMEOUT_MS + max(keys.sync_flush_timeout, keys.slave_timeout)
+        try:
+            answer = await connection.invoke(command, timeout_ms)
+        except RemotingError as error:
+            log.warning("not put to a remote master", address=self._address, why=error)
+            return None
+        if choice.put_status(answer.code) not in STORED:
+            log.warning("refused by a remote master", address=self._address, code=answer.code, why=answer.remark)
+        return answer
+
 
 def send_request(home: Home, message: InnerMessage) -> Command:
     """Return the request that stores *message* in the queue it names.
@@ -121,6 +167,10 @@ def send_request(home: Home, message: InnerMessage) -> Command:
             pairs.pop(name, None)  # it is due now
     if message.reconsume_times:
         pairs.pop(_WAIT, None)
+    return _request(home, message, pairs)
+
+
+def _request(home: Home, message: InnerMessage, pairs: dict[str, str]) -> Command:
     header = {
         "a": pairs.get(_PRODUCER_GROUP, f"InnerProducerGroup_{home.identity.name}_{home.identity.broker_id}"),
         "b": message.topic,

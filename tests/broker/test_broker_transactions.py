@@ -238,6 +238,19 @@ class TestDecisions:
             assert code_and_remark(answer) == (16, "the broker[127.0.0.1] sending transaction message is forbidden")
 
 
+async def test_what_a_slave_took_to_another_master_is_done(disk: SimDisk, autojump_clock: MockClock) -> None:
+    async with open_producer(disk) as producer:
+        halves = [producer.prepare(key) for key in "ABC"]
+        # When progress that a slave made meanwhile is taken over from it
+        producer.rig.broker.offsets.commit("CID_RMQ_SYS_TRANS", HALF, 0, 2)
+        # Then decisions about what is done change nothing
+        assert [producer.decide(each, COMMIT).code for each in halves[:2]] == [0, 0]
+        await trio.sleep(40)
+        assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["C"]
+        assert producer.delivered() == []
+        assert producer.rig.broker.offsets.query("CID_RMQ_SYS_TRANS", HALF, 0) == 3
+
+
 class TestOpMessages:
     async def test_they_name_the_decisions_of_an_interval(self, disk: SimDisk, autojump_clock: MockClock) -> None:
         async with open_producer(disk) as producer:

@@ -19,7 +19,8 @@ RECORD = encode_record("orders", 0, 0, 0, b"body", b"UNIQ_KEY\x01key\x02", born_
 
 async def read_with(status: GetStatus, parts: list[memoryview]) -> Found:
     store = SimpleNamespace(get=lambda *_: GetResult(status, 0, 0, 0, parts, 0, len(parts)))
-    neighbour = LocalNeighbour("g0", lambda: True, cast(Any, None), cast(Any, store), cast(Any, None))
+    nothing = cast(Any, None)
+    neighbour = LocalNeighbour("g0", lambda: True, nothing, cast(Any, store), nothing, nothing, nothing, nothing)
     return await neighbour.read("orders", 0, 0)
 
 

@@ -1,0 +1,165 @@
+"""Reads what is undone in the half queues of a log: by the master that kept it, or by the slave that acts for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import attrs
+import trio
+
+from understudy.broker.offsets import OffsetTable
+from understudy.broker.topics import TopicTable
+from understudy.broker.transactions.half import Half, Identity
+from understudy.broker.transactions.ledger import HalfLedger
+from understudy.broker.transactions.ops import OpBatch, decided_of
+from understudy.format import names
+from understudy.format.record import Record, RecordError, decode_record, decode_records
+from understudy.runtime.log import get_logger
+from understudy.store.message_store import MessageStore
+from understudy.store.status import GetStatus
+
+log = get_logger("broker.transactions")
+
+BATCH = 32
+"""Messages that are read at once, between two turns of the event loop."""
+BATCH_BYTES = 4 << 20
+
+
+@attrs.define(eq=False)
+class HalfQueue:
+    """One half queue at work.
+
+    Attributes:
+        number: its queue id, and that of its op queue.
+        ledger: what is decided.
+        batch: decisions without an op message.
+        inherited: half messages before this queue offset were there when they were read.
+    """
+
+    number: int
+    ledger: HalfLedger
+    inherited: int = 0
+    batch: OpBatch = attrs.Factory(OpBatch)
+
+
+class HalfReader:
+    """Reads the half queues and op queues of one broker.
+
+    Args:
+        store: the messages.
+        offsets: how far they are done, as offsets of ``CID_RMQ_SYS_TRANS``.
+        topics: how many half queues there are.
+    """
+
+    def __init__(self, store: MessageStore, offsets: OffsetTable, topics: TopicTable) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._topics = topics
+
+    async def learn(self) -> tuple[dict[int, HalfQueue], Counter[str]]:
+        """Return every half queue with what is decided in it, and how many half messages of each topic are open.
+
+        Returns in the same turn of the event loop in which it saw the end of all queues.
+        """
+        row = self._topics.rows.get(names.HALF_TOPIC)
+        queues, found = {}, Counter[str]()
+        for number in range(row.read_queue_nums if row is not None else 1):
+            op_done = self._progress(names.HALF_OPERATION_TOPIC, number)
+            ledger = HalfLedger(self._progress(names.HALF_TOPIC, number), op_done)
+            queues[number] = HalfQueue(number, ledger)
+            await self._learn_ops(ledger, number, op_done)
+        await self._learn_halves(queues, found)
+        return queues, found
+
+    def read(self, topic: str, number: int, at: int, most: int = BATCH) -> tuple[list[Record], int]:
+        """Return messages of a queue from offset *at* on, and where those that follow begin."""
+        found = self._store.get(topic, number, at, most, BATCH_BYTES)
+        if found.status is not GetStatus.FOUND:
+            return [], max(found.next_begin_offset, at)
+        try:
+            records = [record for part in found.parts for record in decode_records(part)]
+        except RecordError as error:
+            if most > 1:
+                return self.read(topic, number, at, 1)
+            log.error("damaged message of a transaction skipped", topic=topic, queue=number, offset=at, error=error)
+            return [], at + 1
+        return records, records[-1].queue_offset + 1
+
+    def catch_up(self, queue: HalfQueue) -> None:
+        """Take progress over that *queue* has made elsewhere: what a slave took to another master is done here."""
+        known = self._offsets.query(names.TRANSACTION_GROUP, names.HALF_TOPIC, queue.number)
+        if known > queue.ledger.done:
+            queue.ledger.advance(min(known, self._store.max_queue_offset(names.HALF_TOPIC, queue.number)))
+
+    def move(self, queue: HalfQueue) -> None:
+        """Note the progress of *queue* in the table of offsets; it never goes back."""
+        self.catch_up(queue)
+        for topic, offset in (
+            (names.HALF_TOPIC, queue.ledger.done),
+            (names.HALF_OPERATION_TOPIC, queue.ledger.op_done),
+        ):
+            if self._offsets.query(names.TRANSACTION_GROUP, topic, queue.number) != offset:
+                self._offsets.commit(names.TRANSACTION_GROUP, topic, queue.number, offset)
+
+    def _progress(self, topic: str, number: int) -> int:
+        """Return the progress in a queue, brought into what it holds."""
+        store = self._store
+        low, high = store.min_queue_offset(topic, number), store.max_queue_offset(topic, number)
+        known = self._offsets.query(names.TRANSACTION_GROUP, topic, number)
+        if known >= 0 and not low <= known <= high:
+            log.warning("progress of transactions corrected", topic=topic, was=known, now=min(max(known, low), high))
+        return min(max(known, low), high)
+
+    async def _learn_ops(self, ledger: HalfLedger, number: int, at: int) -> None:
+        while True:
+            records, following = self.read(names.HALF_OPERATION_TOPIC, number, at)
+            if not records and following <= at:
+                return
+            for record in records:
+                ledger.op_message(record.queue_offset, decided_of(record))
+            at = following
+            await trio.lowlevel.checkpoint()
+
+    async def _learn_halves(self, queues: dict[int, HalfQueue], found: Counter[str]) -> None:
+        """Find the copies of each half message, of which at most the newest is open, and count what is open."""
+        seen: dict[tuple[int, Identity], Half] = {}
+        at = {number: queue.ledger.done for number, queue in queues.items()}
+        while True:
+            count = 0
+            for number, queue in queues.items():
+                records, at[number] = self.read(names.HALF_TOPIC, number, at[number])
+                count += len(records)
+                for half in filter(None, map(Half.of, records)):
+                    before = None
+                    if half.identity is not None:
+                        before = seen.get((number, half.identity))
+                        seen[number, half.identity] = half
+                    was_open, is_open = self._enter(queue.ledger, half, before)
+                    found[half.topic] += is_open - was_open
+            if not count:
+                break  # in the same turn as the end of the queues was seen: no send was overlooked
+            await trio.lowlevel.checkpoint()
+        for number, queue in queues.items():
+            queue.inherited = at[number]
+
+    def _enter(self, ledger: HalfLedger, half: Half, before: Half | None) -> tuple[bool, bool]:
+        """Enter a half message that was found; return whether its copy *before* was open, and whether it is itself."""
+        was_open = before is not None and not ledger.is_decided(before.offset)
+        if before is not None and not was_open:
+            ledger.decide(half.offset)  # what was decided about one copy was decided about all
+        is_open = not ledger.is_decided(half.offset)
+        if before is not None and was_open:
+            ledger.renew(before, half.offset)
+        elif half.was_renewed:
+            ledger.copied(half, half.offset)
+        return was_open, is_open
+
+
+def half_at(store: MessageStore, physical_offset: int, topic: str) -> Half | None:
+    """Return the half message that begins at byte *physical_offset* of the log, if there is one in *topic*."""
+    raw = store.read(physical_offset) if physical_offset >= 0 else None
+    try:
+        half = None if raw is None else Half.of(decode_record(raw))
+    except RecordError:
+        return None  # to its producer it is no message either way
+    return half if half is not None and half.record.topic == topic else None
