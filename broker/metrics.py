@@ -15,6 +15,7 @@ import attrs
 
 from understudy.broker.lag import lags
 from understudy.broker.storage import BrokerStartError
+from understudy.broker.timer.figures import families as timer_families
 from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.log import get_logger
@@ -65,6 +66,8 @@ def collect(broker: Broker) -> list[Family]:
         families += _lag(broker)
     if config.enable_message_store_metrics:
         families += _storage(broker)
+        if broker.options.store.timer_wheel_enable:
+            families += timer_families(broker.timer, broker.world.clock.wall_ms(), _LOCAL)
     if config.enable_transaction_metrics:
         families += _transactions(broker)
     return families

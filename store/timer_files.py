@@ -14,7 +14,8 @@ topic again.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import attrs
 
@@ -104,11 +105,18 @@ class TimerFiles:
             self._point_from(self.log.begin, from_tick)
         elif not exact:
             self._point_from(self.log.file_before(check.log_position), from_tick)
+            if any(slot.last >= self.log.end for slot in self.wheel.slots()):
+                log.warning("the timer wheel points behind its log, made anew from the log", end=self.log.end)
+                self._remove_wheel()
+                self._point_from(self.log.begin, from_tick)
         self._count(from_tick)
         return Opened(check, False, exact)
 
     def _begin_anew(self) -> None:
         self.log.remove()
+        self._remove_wheel()
+
+    def _remove_wheel(self) -> None:
         if self.wheel.exists:
             self.wheel.close()
             self._disk.remove(self.wheel.path)
@@ -116,7 +124,7 @@ class TimerFiles:
         self.wheel = TimerWheel(self._disk, self.wheel.path, self.slots)
 
     def _take_back(self, position: int) -> None:
-        """Cut the log at *position*, and lead the slots that point behind it back."""
+        """Lead the slots that point behind *position* back, durably, and cut the log there."""
         for _, unit in self.log.units(position):
             slot = self.wheel.get(unit.due_ms // self._precision_ms)
             while slot is not None and slot.last >= position:
@@ -125,6 +133,9 @@ class TimerFiles:
                     break
                 slot = _without(slot, newest)
                 self.wheel.put(slot)
+        if self.wheel.changed:  # first: once the log is cut, nobody can tell which slots pointed behind it
+            self.wheel.write(self.wheel.take_changed())
+            self.wheel.written()
         self.log.continue_at(position)
 
     def _point_from(self, start: int, from_tick: int) -> None:
@@ -162,6 +173,12 @@ class TimerFiles:
             self.wheel.clear(tick)
             tick = self.wheel.next_occupied(tick + 1, end_ms // self._precision_ms)
         return None if tick is None else tick * self._precision_ms
+
+    def waiting_within(self, from_ms: int, bounds: Sequence[int]) -> list[int]:
+        """Return how many messages wait for the seconds from *from_ms* on, in ranges that end after so many seconds."""
+        ticks = [bound * 1000 // self._precision_ms for bound in bounds]
+        numbers = self.wheel.numbers(from_ms // self._precision_ms, ticks[-1])
+        return [sum(numbers[start:end]) for start, end in pairwise((0, *ticks))]
 
     def add(
         self,
@@ -218,7 +235,7 @@ class TimerFiles:
             due_ms = self.next_due_ms(due_ms, to_ms)
 
     def drop_tail(self, is_true: Callable[[Unit], bool]) -> bool:
-        """Take units back from the end until one *is_true*; return whether any was. Blocking."""
+        """Take units back from the end until one *is_true*; return whether any was. :meth:`cut` must follow."""
         end = self.log.end
         while (last := self.log.last()) is not None and not is_true(last[1]):
             position, unit = last
@@ -227,10 +244,18 @@ class TimerFiles:
                 self.wheel.put(_without(slot, unit))
                 self.waiting -= _weight(unit)
             self.log.end = position
-        if self.log.end == end:
-            return False
+        return self.log.end != end
+
+    def cut(self, check: TimerCheck) -> None:
+        """Make what :meth:`drop_tail` left and *check* durable, then forget what it took back. Blocking."""
+        flush = self.begin_flush(check)
+        done = False
+        try:
+            self.flush(flush)
+            done = True
+        finally:
+            self.end_flush(flush, done)
         self.log.continue_at(self.log.end)
-        return True
 
     # --- durability --------------------------------------------------------------------------------------------
 

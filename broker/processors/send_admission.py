@@ -61,7 +61,7 @@ class TopicPlan:
         self.sys_flag = MULTI_TAGS_FLAG if row.filter_type == MULTI_TAG else 0
         retry = row.name.startswith(names.RETRY_PREFIX)
         compaction = row.attributes.get("cleanup.policy") == "COMPACTION"
-        self.ordinary = not retry and not row.order and not compaction
+        self.ordinary = not (retry or row.order or compaction or row.name == names.TIMER_TOPIC)
 
 
 def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
@@ -211,6 +211,8 @@ class Admission:
         if half and config.reject_transaction_message:
             remark = f"the broker[{config.broker_ip1}] sending transaction message is forbidden"
             raise self.refused(ResponseCode.NO_PERMISSION, remark)
+        if topic == names.TIMER_TOPIC:
+            self._settle_kept(pairs)
         if half and level > 0:
             return *to_half(topic, queue_id, pairs, sys_flag), pairs
         if level <= 0:
@@ -223,6 +225,25 @@ class Admission:
             return (*to_half(topic, queue_id, pairs, sys_flag), pairs) if half else (*place, sys_flag, pairs)
         stored_topic, stored_queue = delay.redirect(topic, queue_id, pairs, sys_flag, self._parts.delay_levels)
         return stored_topic, stored_queue, sys_flag, pairs
+
+    def _settle_kept(self, pairs: dict[str, str]) -> None:
+        """Give a message for the timer topic itself a queue that is here; refuse one that says no place or no time.
+
+        Slaves that act send such messages to hand on what they may not keep.
+        """
+        texts = pairs.get(delay.REAL_QUEUE, ""), pairs.get(delay.TIMER_OUT, "")
+        if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in texts):
+            remark = f"{names.TIMER_TOPIC} takes whole numbers as {delay.REAL_QUEUE} and {delay.TIMER_OUT}"
+            raise self.refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"{remark}; send to the topic itself, with a delivery time"
+            )
+        topic, rows = pairs.get(delay.REAL_TOPIC, ""), self._parts.topics
+        row = rows.get(topic)
+        if row is None and names.topic_name_error(topic) is None:
+            row = rows.create_on_send(topic, names.DEFAULT_TOPIC, 8, False, self._config.auto_create_topic_enable)
+        if row is None or row.name == names.TIMER_TOPIC:
+            raise self.refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        pairs[delay.REAL_QUEUE] = str(int(texts[0]) % max(row.write_queue_nums, 1))
 
     def _dead_letter(
         self, command: Command, topic: str, queue_id: int, pairs: dict[str, str], reconsume_times: int, now_ms: int

@@ -102,7 +102,7 @@ class ReplicatedTimer(ProgressTable):
         theirs, settled = merged.answer
         progress = self.timer.progress
         if theirs > progress.read:
-            self.timer.take_over(theirs, again(progress.read, progress.enqueued, theirs, settled))
+            self.timer.take_over(theirs, settled, again(progress.read, progress.enqueued, theirs, settled))
         progress.version = max(progress.version, merged.version)
 
 

@@ -12,7 +12,7 @@ import attrs
 
 from understudy.broker import delay
 from understudy.broker.inner import InnerMessage, copy_of
-from understudy.format.names import TIMER_TOPIC
+from understudy.format.names import TIMER_TOPIC, topic_name_error
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import MAX_PROPERTIES_BYTES, Record
 from understudy.store.timer_wheel import WINDOW_SLOTS
@@ -130,9 +130,14 @@ def delivered(record: Record, enqueued_ms: int, now_ms: int) -> InnerMessage | N
     topic, queue_text = pairs.get(delay.REAL_TOPIC), pairs.get(delay.REAL_QUEUE, "")
     if topic is None or delay.TIMER_DELETE in pairs:
         return None
-    if not queue_text.isascii() or not queue_text.isdigit() or len(queue_text) > 9:
+    if not queue_text.isascii() or not queue_text.isdigit() or len(queue_text) > 9 or not _may_be_a_topic(topic):
         return None
     return _renewed(record, topic, int(queue_text), {}, enqueued_ms, now_ms)
+
+
+def _may_be_a_topic(topic: str) -> bool:
+    """Whether *topic* can be one; retry topics of pop have a plus sign."""
+    return topic_name_error(topic.replace("+", "_")) is None and topic != TIMER_TOPIC
 
 
 def asking_again(message: InnerMessage) -> InnerMessage:

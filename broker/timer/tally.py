@@ -7,6 +7,8 @@ from collections import Counter, deque
 from understudy.runtime.clock import Clock
 
 SECONDS = 10
+MOST_TOPICS = 100_000
+"""Messages of any more topics are not counted by topic."""
 
 
 class Tally:
@@ -26,7 +28,8 @@ class Tally:
 
     def add(self, topic: str) -> None:
         """Count one message of *topic*."""
-        self.of[topic] += 1
+        if topic in self.of or len(self.of) < MOST_TOPICS:
+            self.of[topic] += 1
         second = int(self._clock.monotonic())
         before = self._seconds.pop()[1] if self._seconds and self._seconds[-1][0] == second else 0
         self._seconds.append((second, before + 1))

@@ -13,17 +13,16 @@ import attrs
 
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.timer.progress import Again, Read, TimerProgress
-from understudy.broker.timer.request import TIMER_QUEUE, TimerDoor
-from understudy.broker.timer.rules import Waits, slot_length_ms, waits, window_slots
-from understudy.broker.timer.tally import Tally
+from understudy.broker.timer.request import TimerDoor
+from understudy.broker.timer.rules import Waits, slot_length_ms, window_slots
+from understudy.broker.timer.tally import MOST_TOPICS, Tally
+from understudy.broker.timer.topic import TimerTopic
 from understudy.format.data_version import DataVersion
 from understudy.format.java_hash import java_hash
-from understudy.format.names import TIMER_TOPIC
-from understudy.format.record import Record, RecordError, decode_record, decode_records
+from understudy.format.record import Record
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
-from understudy.store.status import GetStatus
 from understudy.store.timer_check import TimerCheck
 from understudy.store.timer_files import Flush, Opened, TimerFiles
 from understudy.store.timer_log import Unit
@@ -31,9 +30,6 @@ from understudy.store.timer_wheel import SLOTS
 
 log = get_logger("broker.timer")
 
-READ_MESSAGES = 128
-"""Most messages that are put into slots in one call."""
-READ_BYTES = 4 << 20
 KEPT_MS = 3_600_000
 MOST_CHANGED_SLOTS = 65_536
 """From so many slots on that are not in the file yet, a flush is due at once."""
@@ -62,7 +58,7 @@ class Timer:
         self._store = store
         self._keys = keys
         self.precision_ms = slot_length_ms(keys.timer_precision_ms)
-        self._window = window_slots(keys.timer_roll_window_slot)
+        self._topic = TimerTopic(store, self.precision_ms, window_slots(keys.timer_roll_window_slot))
         self._files = TimerFiles(
             world.disk, keys.store_path_root_dir, keys.mapped_file_size_timer_log, self.precision_ms
         )
@@ -86,16 +82,14 @@ class Timer:
         self._again = progress.todo
         opened = self._files.open(progress.read.second_ms)
         self._take(opened)
-        dropped = self._files.drop_tail(self._is_true)
-        if dropped:
-            log.warning("the end of the timer log is not in the commit log, taken back")
-        if dropped or not opened.exact or progress.enqueued > self._end:
-            self._go_back(self._behind_last())
+        cut = self._files.drop_tail(self._topic.is_true)
+        if cut or not opened.exact or progress.enqueued > self._topic.end:
+            self._go_back(cut=cut)
         log.info(
             "timer opened",
             next_second_ms=progress.read.second_ms,
             enqueued=progress.enqueued,
-            of=self._end,
+            of=self._topic.end,
             waiting=self._files.waiting,
         )
 
@@ -105,7 +99,7 @@ class Timer:
         self.master_enqueued = check.master_queue_offset
         second_ms = check.read_ms // self.precision_ms * self.precision_ms
         if not second_ms:  # there was no timer here; what is in the topic is all to be done
-            first_ms = self._store.earliest_store_time(TIMER_TOPIC, TIMER_QUEUE) if self._end else -1
+            first_ms = self._topic.first_stored_ms()
             second_ms = self.floor(first_ms if first_ms > 0 else self._clock.wall_ms())
         if second_ms > progress.read.second_ms:
             progress.read = Read(second_ms)
@@ -115,7 +109,7 @@ class Timer:
         if delivers and not self.delivers:
             progress = self.progress
             self._rewind()
-            progress.settled = min(self.master_enqueued, self._end)
+            progress.settled = min(self.master_enqueued, self._topic.end)
             if self._followed and progress.settled < progress.enqueued:
                 # The master had not delivered these, and may have kept them for a later second than their own.
                 self._again = Again(progress.settled, progress.enqueued, Read())
@@ -138,6 +132,7 @@ class Timer:
         before, self.master_enqueued = self.master_enqueued, min(check.queue_offset, check.master_queue_offset)
         if self.master_enqueued > before:
             self.look()
+        self._again = progress.todo = None  # it has all been done there, or will be
         progress.version = DataVersion(check.state_version, check.counter, check.timestamp)
         self.move(read)
 
@@ -145,10 +140,6 @@ class Timer:
         return self.progress.read.second_ms
 
     # --- figures -----------------------------------------------------------------------------------------------
-
-    @property
-    def _end(self) -> int:
-        return self._store.max_queue_offset(TIMER_TOPIC, TIMER_QUEUE)
 
     def floor(self, time_ms: int) -> int:
         """Return the second that *time_ms* lies in."""
@@ -162,26 +153,22 @@ class Timer:
     @property
     def behind(self) -> int:
         """How many messages of the timer topic are not in slots yet."""
-        return max(self._end - self.progress.enqueued, 0)
+        return max(self._topic.end - self.progress.enqueued, 0)
 
     def waiting_at(self, time_ms: int) -> int:
         """Return how many messages wait for one second."""
         slot = self._files.slot(time_ms)
         return 0 if slot is None else slot.num
 
-    def waiting_within(self, seconds: int) -> int:
-        """Return how many messages are due within so many *seconds*."""
-        found, at_ms = 0, self.progress.read.second_ms
-        end_ms = self._clock.wall_ms() + seconds * 1000
-        while (due_ms := self._files.next_due_ms(at_ms, end_ms)) is not None:
-            found += self.waiting_at(due_ms)
-            at_ms = due_ms + self.precision_ms
-        return found
-
     def behind_ms(self, now_ms: int) -> int:
         """Return how long the oldest message is overdue; 0 when none is."""
         due_ms = self.next_due_ms()
         return 0 if due_ms is None else max(now_ms - due_ms - self.precision_ms, 0)
+
+    def unread_ms(self, now_ms: int) -> int:
+        """Return for how long the oldest message that is in no slot yet has been in the topic; 0 when none is."""
+        stored_ms = self._topic.stored_ms(self.progress.enqueued) if self.behind else -1
+        return max(now_ms - stored_ms, 0) if stored_ms > 0 else 0
 
     def next_due_ms(self, end_ms: int | None = None) -> int | None:
         """Return the first second that holds something not done; its messages are due when it is over."""
@@ -219,49 +206,27 @@ class Timer:
         if self._keys.timer_stop_enqueue:
             return False
         progress = self.progress
-        limit = self._end if self.delivers else min(self._end, self.master_enqueued)
+        limit = self._topic.end if self.delivers else min(self._topic.end, self.master_enqueued)
         if progress.enqueued >= limit:
-            if progress.enqueued > self._end:
+            if progress.enqueued > self._topic.end:
                 self._rewind()
-                return progress.enqueued < self._end
+                return progress.enqueued < self._topic.end
             return self.delivers and self._enqueue_again()
-        wanted = min(READ_MESSAGES, limit - progress.enqueued)
-        found = self._store.get(TIMER_TOPIC, TIMER_QUEUE, progress.enqueued, wanted, READ_BYTES)
-        if found.status is not GetStatus.FOUND:
-            if found.next_begin_offset <= progress.enqueued:
-                return False
-            log.error("timer messages are gone", first=progress.enqueued, next=found.next_begin_offset)
-            progress.enqueued = found.next_begin_offset
-            self._changed = True
-            return True
+        found, following = self._topic.read(progress.enqueued, limit - progress.enqueued)
+        if following == progress.enqueued:
+            return False
         self._changed = True
-        for record in self._records(found.parts):
+        for record in found:
             if not self._enter(record):
                 return False
             progress.enqueued = record.queue_offset + 1
-        progress.enqueued = max(progress.enqueued, found.next_begin_offset)
+        progress.enqueued = max(progress.enqueued, following)
         return progress.enqueued < limit
-
-    def _records(self, parts: list[memoryview]) -> list[Record]:
-        try:
-            return [record for part in parts for record in decode_records(part)]
-        except RecordError:
-            whole = []
-            for part in parts:
-                at = 0
-                while at + 4 <= len(part):
-                    size = int.from_bytes(part[at : at + 4], "big")
-                    try:
-                        whole.append(decode_record(part, at))
-                    except RecordError as error:
-                        log.error("damaged timer message skipped", error=error)
-                    at += max(size, 4)
-            return whole
 
     def _enter(self, record: Record) -> bool:
         """Put *record* into its slot; return False when the wheel has no room for its second yet."""
         progress = self.progress
-        place = waits(record, self.precision_ms, self._window)
+        place = self._topic.waits(record)
         if place is None:
             log.error("timer message without its time skipped", offset=record.queue_offset, key=record.message_id)
             return True
@@ -291,19 +256,23 @@ class Timer:
         )
 
     def _count(self, place: Waits, number: int) -> None:
-        if place.topic:
+        if place.topic in self.waiting_of or (place.topic and len(self.waiting_of) < MOST_TOPICS):
             self.waiting_of[place.topic] += -number if place.deletes else number
 
     # --- merging -----------------------------------------------------------------------------------------------
 
-    def take_over(self, read: Read, todo: Again | None) -> None:
-        """Make another replica's progress ours; *todo* is what it did not know of, entered again by :meth:`enqueue`.
+    def take_over(self, read: Read, settled: int, todo: Again | None) -> None:
+        """Make another replica's progress ours. One take-over is finished before the next begins.
 
-        One take-over is finished before the next begins.
+        Args:
+            read: how far it delivered.
+            settled: how many messages of our topic it had: those whose second is over are not delivered again.
+            todo: what it did not know of, entered again by :meth:`enqueue`.
         """
         while self._again is not None:
             self._enqueue_again()
         self._again = self.progress.todo = todo
+        self.master_enqueued = max(self.master_enqueued, settled)
         self._changed = True
         self.move(read)
         self.progress.changed()
@@ -313,12 +282,11 @@ class Timer:
         todo = self._again
         if todo is None:
             return False
-        found = self._store.get(
-            TIMER_TOPIC, TIMER_QUEUE, todo.first, min(READ_MESSAGES, todo.end - todo.first), READ_BYTES
-        )
-        read, first = self.progress.read, max(found.next_begin_offset, todo.first + 1)
-        for record in self._records(found.parts):
-            place = waits(record, self.precision_ms, self._window)
+        read = self.progress.read
+        found, following = self._topic.read(todo.first, todo.end - todo.first)
+        first = max(following, todo.first + 1)
+        for record in found:
+            place = self._topic.waits(record)
             if place is None:
                 continue
             own = Read(place.slot_ms, record.physical_offset)
@@ -337,14 +305,7 @@ class Timer:
 
     def record(self, unit: Unit) -> Record | None:
         """Return the message of *unit*; ``None`` when it cannot be read any more."""
-        data = self._store.read(unit.physical)
-        if data is None:
-            return None
-        try:
-            record = decode_record(data)
-        except RecordError:
-            return None
-        return record if record.topic == TIMER_TOPIC and record.size_bytes == unit.size else None
+        return self._topic.record(unit)
 
     def move(self, read: Read) -> None:
         """Note that everything before *read* is done."""
@@ -379,35 +340,20 @@ class Timer:
 
     def _rewind(self) -> None:
         """Take back from slots what is not in the commit log any more."""
-        if self._files.drop_tail(self._is_true) or self.progress.enqueued > self._end:
+        cut = self._files.drop_tail(self._topic.is_true)
+        if cut or self.progress.enqueued > self._topic.end:
             log.warning("the commit log was cut: timer messages are read again", was=self.progress.enqueued)
-            self._go_back(self._behind_last())
+            self._go_back(cut=cut)
 
-    def _behind_last(self) -> int:
-        """Return the queue offset behind the message of the newest unit."""
-        last = self._files.log.last()
-        if last is None:
-            return 0
-        return self._store.queue_offset_at(TIMER_TOPIC, TIMER_QUEUE, last[1].physical + 1)
-
-    def _go_back(self, offset: int) -> None:
-        progress = self.progress
-        progress.enqueued = min(offset, self._end)
-        progress.settled = min(progress.settled, self._end)
-        self.master_enqueued = min(self.master_enqueued, self._end)
+    def _go_back(self, *, cut: bool) -> None:
+        """Read the topic again from behind the newest unit; what follows there is new when the log was *cut*."""
+        progress, last = self.progress, self._files.log.last()
+        progress.enqueued = min(0 if last is None else self._topic.behind(last[1]), self._topic.end)
+        known = progress.enqueued if cut else self._topic.end
+        progress.settled, self.master_enqueued = min(progress.settled, known), min(self.master_enqueued, known)
         self._changed = True
-
-    def _is_true(self, unit: Unit) -> bool:
-        """Whether *unit* speaks of a message that is in the commit log, or was before the log's oldest files went."""
-        if unit.physical < self._store.min_physical_offset:
-            return True
-        record = self.record(unit)
-        place = None if record is None else waits(record, self.precision_ms, self._window)
-        return (
-            place is not None
-            and place.deletes == unit.deletes
-            and (unit.rolls or unit.due_ms >= place.second_ms // self.precision_ms * self.precision_ms)
-        )
+        if cut:
+            self._files.cut(self.check(resting=False))
 
     # --- durability --------------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--fault", choices=(*FAULTS, "any"), help="what happens to the master (kill; with --seeds: any)"
     )
+    parser.add_argument("--timers", action="store_true", help="send timer messages, too; in virtual time")
     parser.add_argument("--real", action="store_true", help="real processes and SIGKILL instead of virtual time")
     parser.add_argument("--clients", choices=tuple(CLIENTS), help="with --real: whose clients send and consume (ours)")
     parser.add_argument(
@@ -64,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     configure("INFO" if arguments.verbose else logging.getLevelName(logging.CRITICAL))
     if arguments.real:
+        if arguments.timers:
+            print("drill: --timers is for virtual time, without --real", file=sys.stderr)
+            return 2
         if arguments.fault not in (None, "kill", "suspend") or arguments.seeds != 1:
             print("drill: --real plays one run with --fault kill or suspend", file=sys.stderr)
             return 2
@@ -77,26 +81,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
-        result = play(arguments.seed, fault)
+        result = play(arguments.seed, fault, timers=arguments.timers)
         _show(result)
         return 0 if result.ok else 1
-    return _many(range(arguments.seed, arguments.seed + arguments.seeds), fault)
+    return _many(range(arguments.seed, arguments.seed + arguments.seeds), fault, arguments.timers)
 
 
-def play(seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0) -> DrillResult:
+def play(seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0, timers: bool = False) -> DrillResult:
     """Play one seed; equal seeds give equal results."""
 
     async def scenario(source: random.Random) -> DrillResult:
-        return await Run(source, seed, fault, quiet_seconds=quiet_seconds).play()
+        return await Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers).play()
 
     return run_seed(scenario, seed)
 
 
-def _many(seeds: range, fault: str | None) -> int:
+def _many(seeds: range, fault: str | None, timers: bool) -> int:
     def again(seed: int) -> str:
-        return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}"
+        return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}{' --timers' * timers}"
 
-    summary = play_seeds(partial(play, fault=fault), seeds, processors(), again)
+    summary = play_seeds(partial(play, fault=fault, timers=timers), seeds, processors(), again)
     print(tell(summary))
     return 1 if summary.failing else 0
 

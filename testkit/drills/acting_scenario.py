@@ -37,6 +37,7 @@ from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
 from understudy.testkit.topic_fields import topic_fields
 
+_TIMER_LOG_BYTES = "65536"
 ALLOWED_REPEAT = "allowed repeat, "
 """Counts whose name begins like this say how many repeats a row of the table of allowed ones explains."""
 _LOOK_SECONDS = 0.01
@@ -100,6 +101,7 @@ class Run:
             host, that of its first slave, and all hosts but the master's. Each lasts as long as it says.
         ring: its shape.
         start_pause_seconds: between the starts of two containers.
+        timers: whether timer messages are sent, too.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -113,6 +115,7 @@ class Run:
         send_seconds: float = SEND_SECONDS,
         plan: Callable[[random.Random, str, str, Sequence[str]], list[Fault]] | None = None,
         ring: Ring = THREE,
+        timers: bool = False,
         flush: str | None = None,
         start_pause_seconds: float = 0.0,
     ) -> None:
@@ -130,7 +133,7 @@ class Run:
         self._flush = flush if flush is not None else "SYNC_FLUSH" if power else "ASYNC_FLUSH"
         self._quiet = quiet_seconds
         self._start_pause_seconds = start_pause_seconds
-        self._traffic = SimulatedTraffic(source, send_seconds)
+        self._traffic = SimulatedTraffic(source, send_seconds, timers=timers)
         self._steps: list[Step] = []
         self._fault_at = 0.0
         self._accidents: list[Accident] = []
@@ -143,7 +146,7 @@ class Run:
         async with SimCluster(self._source) as self._cluster, open_background() as watching:
             self._watch = RingWatch(self._cluster, self._ring, self._master_lost)
             watching.start_soon(self._watch.watch)
-            keys = {"flushDiskType": self._flush}
+            keys = {"flushDiskType": self._flush, "mappedFileSizeTimerLog": _TIMER_LOG_BYTES}
             await self._ring.start(self._cluster, keys, pause_seconds=self._start_pause_seconds)
             servers = self._cluster.name_servers
             options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)

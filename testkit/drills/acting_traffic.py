@@ -19,6 +19,8 @@ TOPIC, READERS = "orders", "readers"
 SEND_SECONDS = 0.2
 _SENDERS = 3
 _DELAYED_SENDERS = 2
+_TIMED_SENDERS = 2
+_TIMER_SECONDS = (0.2, 12.0)
 _LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
 _DRAIN_SECONDS = 90.0
 
@@ -26,9 +28,12 @@ _DRAIN_SECONDS = 90.0
 class SimulatedTraffic:
     """Three senders of plain messages, two of delayed ones, and a listener; all write one history.
 
+    Two more send timer messages, where they are asked for.
+
     Args:
         source: delays are drawn from it.
         pause_seconds: how long each sender waits between its messages.
+        timers: whether there are timer messages, too; they count as delayed ones.
 
     Attributes:
         history: what was sent and delivered.
@@ -38,9 +43,10 @@ class SimulatedTraffic:
         early_seconds, late_seconds: how much a delayed message was early or late, at the most.
     """
 
-    def __init__(self, source: random.Random, pause_seconds: float) -> None:
+    def __init__(self, source: random.Random, pause_seconds: float, *, timers: bool = False) -> None:
         self._source = source
         self._pause_seconds = pause_seconds
+        self._timed_senders = _TIMED_SENDERS if timers else 0
         self.history = History()
         self.early_seconds = 0.0
         self.late_seconds = 0.0
@@ -53,9 +59,11 @@ class SimulatedTraffic:
     def start(self, nursery: trio.Nursery, producer: Producer) -> None:
         """Start the senders."""
         for number in range(_SENDERS):
-            nursery.start_soon(self._send, producer, f"sender-{number}", 0)
+            nursery.start_soon(self._send, producer, f"sender-{number}", None)
         for number in range(_DELAYED_SENDERS):
-            nursery.start_soon(self._send, producer, f"delayed-{number}", 1)
+            nursery.start_soon(self._send, producer, f"delayed-{number}", self._level)
+        for number in range(self._timed_senders):
+            nursery.start_soon(self._send, producer, f"timed-{number}", self._timer)
 
     def stop(self) -> None:
         """Let every sender end after the message it is sending."""
@@ -104,26 +112,36 @@ class SimulatedTraffic:
             if len(came) > 1
         ]
 
-    async def _send(self, producer: Producer, sender: str, level: int) -> None:
+    def _level(self) -> tuple[dict[str, str], float]:
+        drawn = self._source.choice(tuple(_LEVEL_SECONDS))
+        return {"DELAY": str(drawn)}, _LEVEL_SECONDS[drawn]
+
+    def _timer(self) -> tuple[dict[str, str], float]:
+        milliseconds = round(self._source.uniform(*_TIMER_SECONDS) * 1000)
+        return {"TIMER_DELAY_MS": str(milliseconds)}, milliseconds / 1000
+
+    async def _send(
+        self, producer: Producer, sender: str, wait: Callable[[], tuple[dict[str, str], float]] | None
+    ) -> None:
+        """Send until told to stop; *wait* draws the properties of a message that waits, and its seconds."""
         self._senders_left += 1
         number = 0
         while self._sending:
             key = f"{sender}-{number}"
-            properties = {}
-            if level:
-                drawn = self._source.choice(tuple(_LEVEL_SECONDS))
-                properties["DELAY"] = str(drawn)
-                self.due[key] = trio.current_time() + _LEVEL_SECONDS[drawn]
+            properties: dict[str, str] = {}
+            if wait is not None:
+                properties, seconds = wait()
+                self.due[key] = trio.current_time() + seconds
             number += 1
             try:
                 sent = await producer.send(Message(TOPIC, key.encode(), properties))
             except ClientError:
-                self.history.sent(key, key if level else sender, None, acknowledged=False)
+                self.history.sent(key, key if wait is not None else sender, None, acknowledged=False)
             else:
                 self.answered[key] = trio.current_time()
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
                 # Delayed messages arrive when they are due: each is a sender of its own.
-                self.history.sent(key, key if level else sender, queue, acknowledged=True)
+                self.history.sent(key, key if wait is not None else sender, queue, acknowledged=True)
             await trio.sleep(self._pause_seconds)
         self._senders_left -= 1
 

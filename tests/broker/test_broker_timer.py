@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from collections import Counter
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import Any, cast
 import pytest
 import trio
 from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from trio.testing import MockClock
 
+from understudy.broker.timer.figures import BOUNDS_SECONDS, families
 from understudy.broker.timer.slot import BATCH
 from understudy.broker.timer.timer import Timer
+from understudy.format import json_dialect
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.recall_handle import Handle, encode_handle
 from understudy.format.record import Record, decode_records
@@ -144,13 +149,128 @@ async def test_refusals_of_sends_are_captured_ones(tmp_path: Path) -> None:
             await trio.sleep(0.01)  # into its slot
         assert codes[:4] == [0] * 4
         assert 4 <= codes.count(0) < 8
-        # A message into the timer topic itself is kept as it is, and harms nobody when it does not say for when.
-        assert rig.send(TIMER_TOPIC, properties=properties(TIMER_OUT_MS="nonsense")).code == 0
-        await trio.sleep(0.05)
-        assert rig.broker.timer.behind == 0
     async with open_rig(str(tmp_path), {"timerWheelEnable": "false"}) as rig:
         off = rig.send("T", properties=properties(TIMER_DELAY_SEC="60"))
         assert code_and_remark(off) == (1, "accurate timer message is not enabled, timerWheelEnable is false")
+
+
+async def test_messages_for_the_timer_topic_itself(autojump_clock: MockClock) -> None:
+    world = simulated()
+    async with open_rig("/store", KEYS, world=world) as rig:
+        rig.send("T")
+        second = str(world.clock.wall_ms() // 1000 * 1000 + 2_000)
+
+        def put(**pairs: str) -> int:
+            return rig.send(TIMER_TOPIC, b"kept", properties(UNIQ_KEY="k", **pairs)).code
+
+        # What says for when and for where is kept, as other brokers hand such messages on
+        assert put(REAL_TOPIC="T", REAL_QID="7", TIMER_OUT_MS=second) == 0
+        # and whatever does not is refused, as nobody could ever deliver it
+        for pairs in (
+            {},
+            {"REAL_TOPIC": "T", "REAL_QID": "0"},
+            {"REAL_TOPIC": "T", "REAL_QID": "-1", "TIMER_OUT_MS": second},
+            {"REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_OUT_MS": "soon"},
+        ):
+            assert put(**pairs) == 13
+        for topic in ("../../T", TIMER_TOPIC, "T+"):
+            assert put(REAL_TOPIC=topic, REAL_QID="0", TIMER_OUT_MS=second) == 17
+        # A log may hold them all the same: they are passed over
+        for pairs in (
+            {"TIMER_OUT_MS": "soon"},
+            {"TIMER_OUT_MS": second},
+            {"TIMER_OUT_MS": second, "REAL_TOPIC": "../x", "REAL_QID": "0"},
+        ):
+            rig.broker.store.append(TIMER_TOPIC, 0, b"x", properties(**pairs).encode(), 1, b"\0" * 8)
+        await trio.sleep(5)
+        assert bodies(rig, "T", 7 % rig.broker.topics.rows["T"].write_queue_nums) == [b"kept"]
+        assert (rig.broker.timer.behind, rig.broker.timer.behind_ms(world.clock.wall_ms())) == (0, 0)
+        assert not any(".." in topic for topic, _ in rig.broker.store.queues())
+
+
+values = st.one_of(
+    st.sampled_from(["0", "-1", "1", "2", "259200", "9" * 30, "1e3", " 5", "\u0663", "T", "U", "../T", TIMER_TOPIC]),
+    st.integers(1_700_000_000_000 - 5_000, 1_700_000_000_000 + 9_000).map(str),
+    st.text(st.characters(exclude_characters="\x01\x02"), max_size=8),
+)
+hostile = st.dictionaries(
+    st.sampled_from(
+        (
+            *("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_DEL_UNIQKEY"),
+            *("TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "REAL_TOPIC", "REAL_QID", "UNIQ_KEY", "DELAY", "TRAN_MSG"),
+        )
+    ),
+    values,
+    max_size=6,
+)
+
+
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.tuples(st.sampled_from(["T", TIMER_TOPIC]), hostile), max_size=12),
+    st.lists(st.tuples(st.sampled_from(["T", TIMER_TOPIC, "NoT"]), st.text(max_size=40)), max_size=4),
+)
+def test_whatever_is_asked_of_the_timer_it_goes_on(
+    sends: list[tuple[str, dict[str, str]]], recalls: list[tuple[str, str]]
+) -> None:
+    async def scenario(source: random.Random) -> None:
+        world = simulated()
+        async with open_rig("/store", KEYS, world=world) as rig:
+            for topic, pairs in sends:
+                answer = rig.send(topic, b"hostile", properties(**pairs))
+                assert answer.code in (0, 1, 13, 16, 17, 29), (answer.code, answer.remark)
+                assert answer.code == 0 or answer.remark
+                # and into the log of a slave they come without a question
+                text = properties(**pairs).encode("utf-8", "replace")
+                rig.broker.store.append(TIMER_TOPIC, 0, b"hostile", text, 1, b"\0" * 8)
+            for topic, text in recalls:
+                handle = base64.urlsafe_b64encode(f"v1 {topic} broker-a {text}".encode()).decode()
+                for each in (text, handle):
+                    assert rig.ask(370, {"topic": topic, "recallHandle": each}).code in (17, 604, 0)
+            keep(rig, b"good", "Good", TIMER_DELAY_SEC="2")
+            await trio.sleep(15)
+            assert bodies(rig, "Good") == [b"good"]
+            assert rig.broker.timer.behind == 0
+
+    run_seed(scenario, 1)
+
+
+async def test_figures_are_shown_under_the_references_names(autojump_clock: MockClock) -> None:
+    world = simulated()
+    async with open_rig("/store", KEYS, world=world) as rig:
+        for seconds in (2, 3, 30, 200, 4_000, 80_000):
+            keep(rig, b"%d" % seconds, TIMER_DELAY_SEC=str(seconds))
+
+        def shown() -> dict[str, float]:
+            return {
+                family.name.removeprefix("rocketmq_")
+                + "".join(sample.labels.get(name, "") for name in LABELS): sample.value
+                for family in families(rig.broker.timer, world.clock.wall_ms(), {"storage_type": "local"})
+                for sample in family.samples
+            }
+
+        assert shown()["timer_enqueue_lag"] == 6
+        await trio.sleep(1)
+        figures = shown()
+        assert (figures["timer_enqueue_lag"], figures["timer_dequeue_lag"], figures["timing_messagesT"]) == (0, 6, 6)
+        assert [figures[f"timer_message_snapshot{bound}"] for bound in BOUNDS_SECONDS] == [
+            2, 1, 1, 0, 0, 1, 0, 1,
+        ]  # fmt: skip
+        await trio.sleep(4)
+        figures = shown()
+        assert (figures["timer_enqueue_totalT"], figures["timer_dequeue_totalT"], figures["timing_messagesT"]) == (
+            6,
+            2,
+            4,
+        )
+        assert [figures[f"timer_{each}_latency_milliseconds"] for each in ("enqueue", "dequeue")] == [0, 0]
+        # the same after a flush, which moves slots into the file, and in what replicas and mqadmin are told
+        await trio.sleep(3)
+        assert shown()["timer_message_snapshot60"] == 1
+        table = json_dialect.loads(rig.ask(28).body)["table"]
+        assert [table[name] for name in ("timerReadBehind", "timerOffsetBehind", "timerCongestNum")] == ["0", "0", "4"]
+        counts = json_dialect.loads(rig.ask(61).body)["timingCount"]
+        assert {topic: row["count"] for topic, row in counts.items()} == {"T": 4}
 
 
 async def test_an_idle_timer_makes_no_files_and_no_writes(autojump_clock: MockClock) -> None:
@@ -278,6 +398,7 @@ BROKER = {
     "recallMessageEnable": "true",
 }
 MESSAGES = 40
+LABELS = ("topic", "timer_bound_s")
 
 
 async def send(client: RemotingClient, address: str, number: int, delay_ms: int) -> bool:

@@ -111,7 +111,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(steps, st.integers(0, 1 << 30))
 def test_after_any_crash_slots_hold_what_was_durable_and_no_more(moves: list[tuple[str, int]], seed: int) -> None:
     disk = sim_disk(seed)
@@ -155,6 +155,7 @@ def test_units_that_are_taken_back_from_the_end_leave_their_slots() -> None:
     for number in range(50):
         files.add(NOW_MS + number % 3 * 1000, NOW_MS, number, 100, 7, deletes=number == 49)
     assert files.drop_tail(lambda unit: unit.physical < 20)
+    files.cut(TimerCheck(NOW_MS, 0, 20, 20))
     assert [content(files, second) for second in range(3)] == [list(range(second, 20, 3)) for second in range(3)]
     assert (files.waiting, files.drop_tail(lambda unit: True)) == (20, False)
     files.add(NOW_MS, NOW_MS, 20, 100, 7)
