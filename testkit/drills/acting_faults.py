@@ -31,6 +31,8 @@ right again later."""
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
+DEAF = ("cut", "cut-in", "pause", "suspend", *ENDS_PROCESS)
+"""Faults in which a host hears nothing."""
 _AROUND, _ACTING = (-3.0, 15.0), (10.0, 19.0)
 """When further faults begin, in seconds after the first: any time around it, or while a slave acts."""
 SLOW = LinkQuality(delay_seconds=(0.2, 0.4))

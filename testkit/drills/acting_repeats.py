@@ -16,7 +16,7 @@ from enum import Enum
 
 import attrs
 
-from understudy.testkit.drills.acting_faults import ENDS_PROCESS, SILENT
+from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, SILENT
 from understudy.testkit.history import Violation
 
 SYNC_SECONDS = 1.0
@@ -97,6 +97,18 @@ class Repeat:
             for met in self.met
         )
 
+    def deaf_since(self, lost: Met) -> float:
+        """Return since when a slave had learned nothing of the master when *lost* met that one; infinity: all had."""
+        reach = SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS  # a question that was under way had to fail first
+        return min(
+            (
+                met.begin
+                for met in self.met
+                if met.home is Home.SLAVE and met.kind in DEAF and met.begin <= lost.begin <= met.end + reach
+            ),
+            default=math.inf,
+        )
+
     def alone_since(self, lost: Met) -> float:
         """Return since when the master had been away when *lost* took the only member that was not.
 
@@ -126,6 +138,7 @@ class Allowance:
         unflushed: only where the fault took bytes that had not been flushed.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
         acting: only where a slave may act at that time: the master or a name server had met a fault as well.
+        deaf: only where a slave was away until then; *before* then counts from when it was.
     """
 
     name: str
@@ -138,6 +151,7 @@ class Allowance:
     unflushed: bool = False
     alone: bool = False
     acting: bool = False
+    deaf: bool = False
 
     def covers(self, repeat: Repeat) -> bool:
         """Return whether *repeat* is one of these."""
@@ -146,11 +160,16 @@ class Allowance:
             and met.home is self.home
             and not (self.unflushed and met.flushed)
             and (not self.acting or repeat.acted_for(met))
-            and (repeat.alone_since(met) if self.alone else met.begin) - self.before
+            and self._since(repeat, met) - self.before
             <= repeat.due
             <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
             for met in repeat.met
         )
+
+    def _since(self, repeat: Repeat, met: Met) -> float:
+        if self.alone:
+            return repeat.alone_since(met)
+        return repeat.deaf_since(met) if self.deaf else met.begin
 
 
 ALLOWED = (
@@ -178,6 +197,15 @@ ALLOWED = (
         before=SYNC_SECONDS,
         after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
         acting=True,
+    ),
+    Allowance(
+        "deaf slave",
+        "the slave that acts had heard nothing of its master for a while when that one was lost, too",
+        (*SILENT, *ENDS_PROCESS),
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        deaf=True,
     ),
     Allowance(
         "last member lost",
@@ -209,7 +237,7 @@ def allowed_table() -> str:
             faults += ", after or during one at the host of the master or of a name server"
         if row.unflushed:
             faults += ", with `ASYNC_FLUSH`"
-        begin = "the master was away" if row.alone else "the fault"
+        begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
         lines.append(f"| {row.name} | {row.why} | {faults} | from {row.before:g} s before {begin} to {end} |")
     return "\n".join(lines)

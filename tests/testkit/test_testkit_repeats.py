@@ -57,6 +57,22 @@ def test_a_lost_slave_repeats_only_where_it_may_have_acted(other: Met | None, al
 
 
 @pytest.mark.parametrize(
+    ("slave", "due", "allowed"),
+    [
+        pytest.param(Met("cut-in", Home.SLAVE, 95.0, 101.0), 96.0, True, id="it was deaf"),
+        pytest.param(Met("cut-in", Home.SLAVE, 90.0, 97.0), 92.0, True, id="it had just been deaf"),
+        pytest.param(Met("cut-in", Home.SLAVE, 90.0, 95.0), 92.0, False, id="it had asked again"),
+        pytest.param(Met("cut-in", Home.SLAVE, 95.0, 101.0), 93.5, False, id="it knew of that"),
+        pytest.param(Met("slow", Home.SLAVE, 95.0, 101.0), 96.0, False, id="it was slow only"),
+        pytest.param(Met("cut-in", Home.SLAVE, 101.0, 110.0), 98.0, False, id="it became deaf later"),
+    ],
+)
+def test_what_a_deaf_slave_did_not_hear_may_come_again(slave: Met, due: float, allowed: bool) -> None:
+    counts, violations = judge([repeat(due, CUT, slave)])
+    assert (counts["deaf slave"], bool(violations)) == (int(allowed), not (allowed or counts))
+
+
+@pytest.mark.parametrize(
     "found",
     [
         pytest.param(repeat(99.5), id="no fault at all"),
