@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import dataset, parquet
 
+from understudy.runtime.descriptors import raise_limit
 from understudy.spark_tools import rules
 from understudy.spark_tools.plan import CHANGES
 from understudy.spark_tools.storage import local_path, remote
 
-ROWS_AT_ONCE = 2048
-"""Of each file: all of them are read side by side."""
+ROWS_AT_ONCE, FEWEST_ROWS = 16_384, 64
+"""Of all files together, which are read side by side, and of each file."""
 KEY = ("topic", "consumer_group", "queue_id")
 
 
@@ -53,12 +54,14 @@ def proposed_changes(place: str) -> Iterator[pa.RecordBatch]:
     """
     columns = [name if name != "group" else "consumer_group" for name in CHANGES.names if name != "current"]
     files, system = _files(place)
+    rows = max(FEWEST_ROWS, ROWS_AT_ONCE // max(1, len(files)))
+    raise_limit()  # a large cluster writes thousands
     with ExitStack() as opened:
         sources = []
         for path in files:
             source = opened.enter_context(system.open_input_file(path))
             file = opened.enter_context(parquet.ParquetFile(source))
-            batches = file.iter_batches(ROWS_AT_ONCE, columns=[*columns, "offsets"], use_threads=False)
+            batches = file.iter_batches(rows, columns=[*columns, "offsets"], use_threads=False)
             sources.append(filter(len, map(_to_change, batches)))
         for batch in merged(sources):
             found = batch.select([*columns[:5], "offsets", *columns[5:]])

@@ -15,7 +15,7 @@ def package(into: Path, name: str) -> Path:
     path = into / name
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(ROOT / "src" / "understudy" / "__init__.py", "understudy/__init__.py")
-        for room in ("format", "spark_tools", "remoting"):
+        for room in ("format", "runtime", "spark_tools", "remoting"):
             for file in (ROOT / room).rglob("*.py"):
                 archive.write(file, f"understudy/{room}/{file.relative_to(ROOT / room)}")
     return path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +101,18 @@ def test_differing_keys_are_merged_into_the_plan_in_order_without_being_held(tmp
     changes = load_plan(str(tmp_path / "plan.json")).changes()
     assert all(change.group == f"group-{number:08d}" for number, change in enumerate(changes))
     assert highest < whole_bytes / 3
+
+
+def test_more_files_than_a_process_may_open_are_merged(tmp_path: Path) -> None:
+    place = large_evidence(tmp_path / "evidence", 120, 30)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 60, hard))
+    try:
+        found = [group for batch in proposed_changes(place) for group in batch.column("group").to_pylist()]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert found == [f"group-{number:08d}" for number in range(120 * 30)]
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 5)), max_size=30), st.data())
