@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -343,7 +343,7 @@ def bench_skew(folder: Path, messages: int) -> None:
         skew=0.9,
     )
     source = CommitLogSource({"path": f"a={store}", "splitBytes": str(16 << 20)})
-    parts = source.reader(source.schema()).partitions()
+    parts: Sequence[Any] = source.reader(source.schema()).partitions()
     sizes = [sum(piece.stop - piece.start for piece in part.slices) for part in parts]
     say("skew", tasks=len(sizes), largest_share=round(max(sizes) / sum(sizes), 3), met=max(sizes) / sum(sizes) < 0.2)
 

@@ -49,7 +49,7 @@ _NOT_RECORDED = {
     "updateTopic_cluster": [_ORDER],
     "deleteTopic": [_ORDER_GONE],
     "updateTopicPerm": [_SETTINGS],
-    "updateTopicPerm_cluster": [{**_SETTINGS, "text": _SETTINGS["text"].replace('"perm":6', '"perm":4')}],
+    "updateTopicPerm_cluster": [{**_SETTINGS, "text": str(_SETTINGS["text"]).replace('"perm":6', '"perm":4')}],
 }
 
 # Fields that say what a request is about; everything else may differ between tools.

@@ -77,4 +77,5 @@ async def test_values_that_do_not_fit_together_and_files_that_cannot_be_written_
     lost = StoredSettings(SettingsInForce(Example(str(path / "below" / "file")), frozenset()), RealDisk())
     with pytest.raises(NotStoredError, match=r"cannot write .*below/file: .*; nothing was changed"):
         await lost.update({"count": "5"})
+    assert isinstance(fussy.live, SettingsInForce) and isinstance(lost.live, SettingsInForce)
     assert (fussy.live.current.count, lost.live.current.count, path.read_bytes()) == (3, 3, FILE)

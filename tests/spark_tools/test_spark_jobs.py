@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -342,7 +343,7 @@ def test_skewed_input_is_dealt_out_evenly(tmp_path: Path) -> None:
     store.save({})
     options = {"path": f"a={tmp_path / 'a'}", "splitBytes": str(1 << 16)}
     source = sources.CommitLogSource(options)
-    parts = source.reader(source.schema()).partitions()
+    parts: Sequence[Any] = source.reader(source.schema()).partitions()
 
     sizes = [sum(piece.stop - piece.start for piece in part.slices) for part in parts]
 

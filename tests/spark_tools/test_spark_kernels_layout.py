@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("numpy")
@@ -11,11 +13,12 @@ from understudy.spark_tools.kernels.window import HEADER
 
 
 def test_columns_lie_where_a_record_has_its_fields() -> None:
+    assert HEADER.fields is not None and HEADER.names is not None
     offsets = {name: HEADER.fields[name][1] for name in HEADER.names}
     assert (FIXED[8, 8].size, HEAD.size) == (HEADER.itemsize, offsets["born_host"])
     assert STORE_TIME_AT[0] == offsets["store_timestamp"]
     # a record packed by the one layout is read by the other
-    values = (101, 0xDAA320A7, 7, 3, 5, 11, 13, 17, 19, b"bornhost", 23, b"storehst", 29, 31, 37)
+    values: tuple[Any, ...] = (101, 0xDAA320A7, 7, 3, 5, 11, 13, 17, 19, b"bornhost", 23, b"storehst", 29, 31, 37)
     row = memoryview(FIXED[8, 8].pack(*values))
     found = [row[at : at + HEADER[name].itemsize].tobytes() for name, at in offsets.items()]
     widths = [len(cell) for cell in found]

@@ -85,14 +85,14 @@ async def test_every_record_queue_and_key_is_what_the_reference_sees(name: str, 
         } == expected_queues
         for topic, queue_id in store.queues():
             pulled = [decode_record(raw) for raw in read_queue(store, topic, queue_id)]
-            for record in pulled:
-                assert_is(record, by_offset[record.physical_offset])
-            messages = sum(int(record.properties.get("INNER_NUM", 1)) for record in pulled)
+            for pulled_one in pulled:
+                assert_is(pulled_one, by_offset[pulled_one.physical_offset])
+            messages = sum(int(pulled_one.properties.get("INNER_NUM", 1)) for pulled_one in pulled)
             assert messages == expected_queues[topic, queue_id][1] - expected_queues[topic, queue_id][0]
         # and every key finds what it found there
         for answer in content.get("index", []):
             result = store.query(answer["topic"], answer["key"], 64, 0, 1 << 62, answer["type"])
-            assert [decode_record(record).physical_offset for record in result.records] == answer["physicalOffsets"]
+            assert [decode_record(each).physical_offset for each in result.records] == answer["physicalOffsets"]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not manifest(name).get("unclean")])

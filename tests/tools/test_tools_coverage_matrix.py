@@ -13,10 +13,10 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def named_rows(path: Path) -> set[str]:
     """Returns every literal row that `pytest.mark.covers(...)` names in a file."""
-    rows = set()
+    rows: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "covers":
-            rows |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+            rows |= {str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)}
     return rows
 
 

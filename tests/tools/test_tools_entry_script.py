@@ -46,10 +46,11 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     }.items():
         monkeypatch.setattr(module, name, str(value))
     monkeypatch.setattr(module, "interpreter_candidates", lambda: [sys.executable])
-    module.steps = []
+    steps: list[str] = []
+    monkeypatch.setattr(module, "steps", steps, raising=False)
 
     def record(command: list[str], what: str) -> None:
-        module.steps.append(what)
+        steps.append(what)
         if "venv" in command:
             (venv / "bin").mkdir(parents=True, exist_ok=True)
             (venv / "pyvenv.cfg").write_text("version = 3.11\n")
