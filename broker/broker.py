@@ -9,6 +9,7 @@ Source: BrokerController.java.
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping
 
 from understudy.broker.acknowledgement import Acknowledgements
@@ -24,6 +25,7 @@ from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.kept_topics import tell_keepers
+from understudy.broker.led.service import Led
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
@@ -52,6 +54,7 @@ from understudy.broker.session import OpenRules, RoleSession
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
+from understudy.broker.switch_replication import SwitchReplication
 from understudy.broker.timer.service import TimerService
 from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
 from understudy.broker.transactions.service import Transactions
@@ -99,6 +102,7 @@ class Broker:
         member_group: who else of the replica group is alive.
         heartbeats: what name servers hear between registrations.
         roles: its roles, one session after the other.
+        led: has controllers say the role; ``None`` outside controller mode.
         services: everything that runs, or does not and why.
         send, pull, members: handlers of requests that others call as well.
         started_ms: wall time of the start.
@@ -221,6 +225,19 @@ class Broker:
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)
+        self.led = self._led()
+
+    def _led(self) -> Led | None:
+        """Make what has controllers lead the broker, where the settings ask for it."""
+        replication, keys = self.replication, self.options.store
+        if not isinstance(replication, SwitchReplication):
+            return None
+        for table in (self.topics, self.groups, self.offsets):
+            table.state_version = lambda: self.role.epoch
+        path = keys.store_path_broker_identity or os.path.join(keys.store_path_root_dir, "brokerIdentity")
+        led = Led(self, replication, path)
+        led.register(self.server)
+        return led
 
     def _delivered(self, topic: str, queue_id: int, size_bytes: int) -> None:
         self.stats.topic(topic).add(queue_id, 1, size_bytes)

@@ -24,6 +24,7 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.config_values import delay_levels_ms
 from understudy.broker.inert_keys import INERT, OUTSIDE
 from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.name_servers import listed
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.netty_config import WAITING_KEYS, NettyClientConfig, NettyServerConfig
@@ -238,16 +239,18 @@ class BrokerOptions:
             if key in fields_of(type(section))
         )
 
+    def _check_controller_mode(self, values: Properties) -> None:
+        place = values.where("enableControllerMode")
+        if not listed(self.broker.controller_addr):
+            raise ConfigError(f"{place}: enableControllerMode=true needs controllerAddr, host:port of the controllers")
+        if self.broker.enable_slave_acting_master:
+            raise ConfigError(
+                f"{place}: enableControllerMode and enableSlaveActingMaster are two ways of failover: give one of them"
+            )
+
     def _settle(self, values: Properties) -> None:
         """Derive and check what depends on several keys (BrokerStartup.java)."""
         broker, store = self.broker, self.store
-        if broker.enable_controller_mode:
-            # Started as an ordinary broker it would be a second master beside the one its controller chose.
-            place = values.where("enableControllerMode")
-            raise ConfigError(
-                f"{place}: enableControllerMode=true: brokers of this version cannot be led by a controller; take the "
-                "key out and give brokerRole and brokerId, with enableSlaveActingMaster for failover"
-            )
         try:
             read_metrics_settings(
                 broker.metrics_exporter_type,
@@ -257,7 +260,9 @@ class BrokerOptions:
             )
         except ConfigError as error:
             raise values.locate(error) from None
-        if store.broker_role == "SLAVE":
+        if broker.enable_controller_mode:
+            self._check_controller_mode(values)
+        elif store.broker_role == "SLAVE":
             if broker.broker_id <= 0:
                 place = values.where("brokerId")
                 raise ConfigError(

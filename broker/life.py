@@ -111,7 +111,8 @@ async def _serve(broker: Broker, scope: trio.CancelScope, task_status: trio.Task
         await broker.metrics.bind()
     try:
         await servers.refresh()
-        await refuse_twin(clock, broker.member_group, broker.client, identity)
+        if broker.led is None:  # the controllers see to it that no id is there twice
+            await refuse_twin(clock, broker.member_group, broker.client, identity)
         async with open_supervisor(clock, identity.canonical_name) as supervisor:
             keeper = ServiceKeeper(broker_rows(broker), supervisor, identity.canonical_name)
             broker.services.add(keeper)

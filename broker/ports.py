@@ -15,6 +15,8 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.world import World
 
 FAST_PORT_DISTANCE = 2
+UNLED = Role("SLAVE", 1, reason="no controller has said it yet")
+"""What a broker of controller mode is until then, whatever ``brokerRole`` and ``brokerId`` say."""
 
 
 @attrs.frozen
@@ -49,7 +51,7 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
     config, keys, server_keys = options.broker, options.store, options.server
     limits = ConnectionLimits(idle_seconds=server_keys.server_channel_max_idle_time_seconds)
     host, port, name = server_keys.bind_address, server_keys.listen_port, config.broker_name
-    role = Role(keys.broker_role, config.broker_id)
+    role = Role(keys.broker_role, config.broker_id) if not config.enable_controller_mode else UNLED
     server = RemotingServer(world, host, port, name=f"broker {name}", limits=limits)
     server.administrators = ranges_of(options.server.admin_addresses)
     fast_server = None

@@ -41,6 +41,7 @@ class Presence:
         self._clock = clock
         self._options = options
         self._identity = identity
+        self._led = not options.broker.enable_controller_mode
         self.state = absence.State(identity.broker_id, identity.address, self.now())
         self.parted = False
         self.readable_until_ms = self._readable_until_ms()
@@ -72,7 +73,7 @@ class Presence:
     @property
     def withheld(self) -> bool:
         """Whether name servers must not be told of the broker, right now."""
-        return self.state.isolated or self.state.out_of_touch(self.now(), self.limits)
+        return not self._led or self.state.isolated or self.state.out_of_touch(self.now(), self.limits)
 
     @property
     def unreadable(self) -> bool:
@@ -99,7 +100,14 @@ class Presence:
         self.readable_until_ms = self._readable_until_ms()
 
     def _readable_until_ms(self) -> float:
-        return -math.inf if self.parted else self.state.readable_until_ms(self.limits)
+        return -math.inf if self.parted or not self._led else self.state.readable_until_ms(self.limits)
+
+    def led(self) -> None:
+        """Let a broker of controller mode be found: its controllers have said what it is."""
+        if not self._led:
+            self._led = True
+            self.readable_until_ms = self._readable_until_ms()
+            _call(self.on_register)
 
     def online(self) -> None:
         """Let the broker be found: pre-online is done."""

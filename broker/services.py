@@ -119,6 +119,8 @@ def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
     ]
     if fast is not None:
         rows.append(ServiceRow("fast server", _because(f"listenPort={broker.options.server.listen_port}"), fast.run))
+    if broker.led is not None:
+        rows.append(ServiceRow("controller", _because("enableControllerMode=true"), broker.led.run))
     if metrics is not None:
         rows.append(ServiceRow("metrics", _because("metricsExporterType=PROM"), metrics.run))
     return tuple(rows)

@@ -25,6 +25,7 @@ from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
+from understudy.store.truncation import TruncationError
 
 log = get_logger("broker.replication")
 
@@ -55,6 +56,8 @@ class SwitchReplication(Replication):
     Attributes:
         own_id: persistent id, set before the first role.
         sync_state_wanted: called with the set that the controller should be asked for; must not wait.
+        commanded: address of the master that the controllers named, ``None`` before they have: nobody else is followed,
+            whatever name servers show.
     """
 
     def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
@@ -64,6 +67,7 @@ class SwitchReplication(Replication):
         self._keeper: SyncStateKeeper | None = None
         self._fenced = True
         self.own_id = 0
+        self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
 
     # --- lifetime ------------------------------------------------------------------------------------------------
@@ -80,10 +84,14 @@ class SwitchReplication(Replication):
     async def prepare(self, role: Role) -> None:
         """Begin an epoch for a master: whole records only, all of them durable, and the epoch noted.
 
+        A slave's log ends where it lacks something: its master has it, and what follows, too.
+
         *Errors*: ``OSError``: nothing of it is true.
         """
         store = self._log
         if role.is_slave:
+            if store.hole is not None:
+                await self._cut_at_hole(store, store.hole)
             return
         incomplete = store.drop_incomplete()
         if incomplete:
@@ -91,6 +99,15 @@ class SwitchReplication(Replication):
         if not await store.flush():
             raise OSError("the log could not be made durable")
         await self._begin_epoch(role.epoch)
+
+    async def _cut_at_hole(self, store: MessageStore, hole: int) -> None:
+        try:
+            cut = await store.truncate(hole)
+        except TruncationError as error:
+            log.error("what is missing in the log cannot be cut off", why=error)
+            return
+        await self._epochs.save(self._epochs.epochs.within(hole))
+        log.warning("the log lacks bytes: it is cut there and copied again", at=hole, bytes=cut)
 
     async def _begin_epoch(self, epoch: int) -> None:
         history, end = self._epochs, self._log.max_physical_offset
@@ -141,6 +158,16 @@ class SwitchReplication(Replication):
     def _epochs(self) -> EpochFile:
         assert self._history is not None  # opened before a role begins
         return self._history
+
+    def follow(self, master_address: str | None, ha_address: str | None) -> None:
+        """Learn where the log of the commanded master is; any other is not followed."""
+        if self.commanded is None or master_address == self.commanded:
+            super().follow(master_address, ha_address)
+
+    def lose_master(self) -> None:
+        """Take no notice of it: the controllers say who is master, not the name servers."""
+        if self.commanded is None:
+            super().lose_master()
 
     # --- what the controller's side asks and says ----------------------------------------------------------------
 

@@ -348,6 +348,10 @@ class TopicTable:
         self.rows[row.name] = row
         self._changed((row,))
 
+    def stamp(self) -> None:
+        """Have the version grow without a change: a new master's table counts as newer than its predecessor's."""
+        self._changed(())
+
     def _changed(self, rows: tuple[TopicConfig, ...]) -> None:
         if not self.following:
             self.version = self.version.next(self._now_ms(), self.state_version())

@@ -1,0 +1,52 @@
+"""What replication offers to a broker that a controller leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class LedReplication(Protocol):
+    """The part of replication that the controller's word meets.
+
+    Attributes:
+        own_id: persistent id of the broker; set before its first role.
+        commanded: address of the master that the controllers named; set before each role.
+        sync_state_wanted: called with the set that the controllers should be asked for; what is called must not wait.
+    """
+
+    own_id: int
+    commanded: str | None
+    sync_state_wanted: list[Callable[[frozenset[int]], None]]
+
+    def last_epoch(self) -> int:
+        """Return the newest epoch of the log; -1 without any."""
+        ...
+
+    def max_offset(self) -> int:
+        """Return the end of the log in bytes."""
+        ...
+
+    def confirm_offset(self) -> int:
+        """Return up to where readers may see the log, in bytes."""
+        ...
+
+    async def same_role(self, epoch: int) -> None:
+        """Go on as before in a newer *epoch*. *Errors*: ``OSError``."""
+        ...
+
+    def set_sync_state(self, members: frozenset[int], set_epoch: int) -> None:
+        """Take the set that the controllers have; without effect on a slave."""
+        ...
+
+    def wanted_sync_state(self) -> frozenset[int]:
+        """Return the set that is right now, this broker included."""
+        ...
+
+    def set_fenced(self, fenced: bool) -> None:
+        """Take no message and serve no slave while it is not known who is master."""
+        ...
+
+    def follow(self, master_address: str | None, ha_address: str | None) -> None:
+        """Learn where the master is; without effect on a master."""
+        ...

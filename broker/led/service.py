@@ -1,0 +1,290 @@
+"""Runs a broker as its controllers say: keeps in touch, takes roles, and tells them what replication wants.
+
+What is decided is in :mod:`~understudy.broker.led.following`; here it is done.
+
+Source: ReplicasManager.java.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from understudy.broker.led import following
+from understudy.broker.led.controllers import Controllers, RefusedError, UnansweredError, word_of
+from understudy.broker.led.following import (
+    Ask,
+    Changed,
+    Event,
+    Failed,
+    LeaderIs,
+    Looked,
+    Pace,
+    Pushed,
+    Question,
+    Said,
+    TakeNews,
+    TakeRole,
+    Wanted,
+    Word,
+)
+from understudy.broker.led.id_keeper import AGAIN_SECONDS, IdKeeper, Registered
+from understudy.broker.led.identity_files import GroupName, IdentityFiles
+from understudy.broker.led.replication import LedReplication
+from understudy.broker.name_servers import NameServers
+from understudy.broker.role import Role
+from understudy.broker.role_change import RoleChangeError
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request, response
+from understudy.remoting.connection import Connection
+from understudy.remoting.errors import RemotingError
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
+
+if TYPE_CHECKING:
+    from understudy.broker.broker import Broker
+
+log = get_logger("broker.led")
+
+LOOK_UP_MS = 120_000
+SHORTEST_HEARTBEAT_SECONDS = 0.05
+ASK_MASTER_MS = 1_000
+
+
+class Led:
+    """The controllers' side of one broker.
+
+    Args:
+        broker: its parts exist.
+        replication: of the broker.
+        identity_path: of the file that keeps its id.
+
+    Attributes:
+        state: what is known since the broker has its id; ``None`` before.
+        ids: keeps the id.
+    """
+
+    def __init__(self, broker: Broker, replication: LedReplication, identity_path: str) -> None:
+        self._broker = broker
+        self._replication = replication
+        self._clock = broker.world.clock
+        keys = broker.options.broker
+        self._keys = keys
+        name = GroupName(broker.identity.cluster, broker.identity.name)
+        self._controllers = Controllers(broker.client, name)
+        self.servers = NameServers(
+            broker.world,
+            lambda: keys.controller_addr,
+            lambda: keys.fetch_controller_addr_by_dns_lookup,
+            lambda: LOOK_UP_MS,
+        )
+        disk = broker.world.disk
+        files = IdentityFiles(disk, identity_path, name)
+        self.ids = IdKeeper(
+            self._clock, disk, files, self._controllers, lambda: self.servers.addresses, broker.identity.address
+        )
+        self._events: deque[Event] = deque()
+        self._wake = Signal()
+        self.state: following.State | None = None
+        self._registered = trio.CancelScope()
+        self._finding = False
+        replication.sync_state_wanted.append(lambda members: self._tell(Wanted(members)))
+
+    def register(self, server: RemotingServer) -> None:
+        """Answer pushes of controllers on *server*."""
+        server.register(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, self.pushed)
+
+    def pushed(self, connection: Connection, command: Command) -> Command:
+        """Look at once whether the role is another one (1008)."""
+        try:
+            word = word_of(command)
+            if self.state is not None:
+                self._tell(Pushed(word))
+        except RefusedError as error:
+            log.warning("a push of a role cannot be read", peer=connection.address, why=error)
+        return response(command, ResponseCode.SUCCESS)
+
+    async def run(self) -> None:
+        """Be led until cancelled. *Errors*: ``OSError``: the id cannot be made durable."""
+        await self.servers.refresh()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.servers.run)
+            while True:
+                registered = await self.ids.register()
+                self._replication.own_id = registered.broker_id
+                log.info("the controllers know this broker", id=registered.broker_id, group=self._broker.identity.name)
+                registered = await self._let_others_first(registered)
+                # They must know that it lives before they are asked for an election.
+                await self._heartbeat()
+                async with trio.open_nursery() as registered_as:
+                    self._registered = registered_as.cancel_scope
+                    registered_as.start_soon(self._send_heartbeats)
+                    await self._follow(registered_as, registered)
+
+    async def _let_others_first(self, registered: Registered) -> Registered:
+        """Return once the controllers do not take this broker for the master that it was in a former life.
+
+        A master that comes back before it was missed, after a power loss perhaps, may lack what the others in its set
+        have, and would have them cut it. It is silent until they are asked, and elected if their logs go further.
+        With every message on the disk before it is acknowledged, or alone in the set, nothing can be lacking.
+        """
+        broker_id, word = registered.broker_id, registered.word
+        if self._broker.sync_flush or word.master_id != broker_id or word.members <= {broker_id}:
+            return registered
+        log.warning("this broker was master in a former life: others in its set come first", epoch=word.epoch)
+        while word.master_id == broker_id and word.epoch == registered.word.epoch:
+            await self._clock.sleep(AGAIN_SECONDS)
+            try:
+                word = await self._controllers.replicas(registered.leader)
+            except (UnansweredError, RefusedError):
+                return await self._let_others_first(await self.ids.register())
+        return attrs.evolve(registered, word=word)
+
+    # --- the role ------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
+        self._wake.set()
+
+    @property
+    def _pace(self) -> Pace:
+        keys = self._keys
+        leader, replicas = keys.sync_controller_metadata_period / 1000, keys.sync_broker_metadata_period / 1000
+        return Pace(max(leader, AGAIN_SECONDS), max(replicas, AGAIN_SECONDS), AGAIN_SECONDS)
+
+    async def _follow(self, nursery: trio.Nursery, registered: Registered) -> None:
+        now = self._clock.monotonic()
+        state, actions = following.begin(registered.broker_id, registered.leader, registered.word, now)
+        while True:
+            self.state = state
+            for action in actions:
+                nursery.start_soon(self._do, action)
+            if not self._events:
+                pause = max(state.next_at() - self._clock.monotonic(), 0.0)
+                with self._clock.move_on_after(min(pause, 60.0)):
+                    await self._wake.wait()
+            event = self._events.popleft() if self._events else Looked()
+            state, actions = following.step(state, event, self._clock.monotonic(), self._pace)
+
+    async def _do(self, action: following.Action) -> None:
+        if isinstance(action, Question):
+            await self._ask(action)
+        elif isinstance(action, TakeRole):
+            await self._take_role(action.word, same=action.same)
+        else:
+            self._take_news(action)
+
+    async def _ask(self, question: Question) -> None:
+        state, ask, controllers = self.state, question.ask, self._controllers
+        assert state is not None
+        if ask is Ask.LEADER:
+            addresses = dict.fromkeys(
+                [state.leader, *self.servers.addresses] if state.leader else self.servers.addresses
+            )
+            self._tell(LeaderIs(await controllers.find_leader(addresses)))
+            return
+        try:
+            if ask is Ask.REPLICAS:
+                word = await controllers.replicas(state.leader)
+            elif ask is Ask.ELECTION:
+                word = await controllers.elect(state.leader, state.own_id)
+            else:
+                assert state.role is not None
+                word = await controllers.alter_set(state.leader, state.role, question.members)
+        except UnansweredError as error:
+            log.info("the controller did not answer", question=ask.value, why=error)
+            self._tell(Failed(ask, lost=True))
+        except RefusedError as error:
+            log.info("the controller refused", question=ask.value, why=error)
+            self._tell(Failed(ask, lost=False))
+            if ask is Ask.REPLICAS and error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+                log.warning("the controllers know this group no longer: the broker claims its id again")
+                self._registered.cancel()
+        else:
+            self._tell(Said(ask, word))
+
+    async def _take_role(self, word: Word, *, same: bool) -> None:
+        broker, state = self._broker, self.state
+        assert state is not None
+        self._replication.commanded = word.master_address
+        try:
+            if same:
+                await self._replication.same_role(word.epoch)
+            elif word.master_id == state.own_id:
+                self._replication.set_fenced(False)
+                await broker.change_role(Role("SYNC_MASTER", 0, word.epoch, "elected by the controller"))
+            else:
+                self._replication.set_fenced(False)
+                reason = f"the controller elected {word.master_id}"
+                await broker.change_role(Role("SLAVE", state.own_id, word.epoch, reason))
+        except (RoleChangeError, OSError) as error:
+            log.error("the role stays as it is", epoch=word.epoch, why=error)
+            self._tell(Changed(word, str(error)))
+            return
+        self._replication.set_sync_state(word.members, word.set_epoch)
+        self._tell(Changed(word))
+        if word.master_id == state.own_id:
+            broker.topics.stamp()
+        broker.registration.trigger()
+        broker.presence.led()
+        await self._find_master(word)
+
+    def _take_news(self, action: TakeNews) -> None:
+        self._replication.commanded = action.word.master_address
+        self._replication.set_sync_state(action.word.members, action.word.set_epoch)
+
+    async def _find_master(self, word: Word) -> None:
+        """Ask the master where its log is, as a slave, until it says so or another word counts."""
+        if self._finding or word.master_id == self._replication.own_id:
+            return
+        self._finding = True
+        try:
+            question = request(RequestCode.EXCHANGE_BROKER_HA_INFO, {})
+            answer = await self._broker.client.invoke(word.master_address, question, ASK_MASTER_MS)
+        except RemotingError:
+            return  # the next heartbeat asks again
+        finally:
+            self._finding = False
+        ha_address = (answer.ext or {}).get("masterHaAddress")
+        if answer.code == ResponseCode.SUCCESS and ha_address and self.state is not None:
+            role = self.state.role
+            if role is None or role.epoch <= word.epoch:
+                self._replication.follow(word.master_address, ha_address)
+
+    # --- heartbeats ----------------------------------------------------------------------------------------------
+
+    async def _send_heartbeats(self) -> None:
+        looked_at = self._clock.monotonic()
+        async with trio.open_nursery() as nursery:
+            while True:
+                await self._clock.sleep(max(self._keys.broker_heartbeat_interval / 1000, SHORTEST_HEARTBEAT_SECONDS))
+                nursery.start_soon(self._heartbeat)
+                state = self.state
+                if state is None or state.role is None or state.changing is not None:
+                    continue
+                if not state.is_master and self._broker.replication.master_address != state.role.master_address:
+                    nursery.start_soon(self._find_master, state.role)
+                now = self._clock.monotonic()
+                if state.is_master and now - looked_at >= self._keys.check_sync_state_set_period / 1000:
+                    looked_at = now
+                    self._tell(Wanted(self._replication.wanted_sync_state()))
+
+    async def _heartbeat(self) -> None:
+        replication, keys = self._replication, self._keys
+        fields = {
+            "brokerAddr": self._broker.identity.address,
+            "brokerId": str(replication.own_id),
+            "epoch": str(replication.last_epoch()),
+            "maxOffset": str(replication.max_offset()),
+            "confirmOffset": str(replication.confirm_offset()),
+            "heartbeatTimeoutMills": str(keys.controller_heart_beat_timeout_mills),
+            "electionPriority": str(keys.broker_election_priority),
+        }
+        with self._clock.move_on_after(keys.send_heartbeat_timeout_millis / 1000):
+            async with trio.open_nursery() as nursery:
+                for address in self.servers.addresses:
+                    nursery.start_soon(self._controllers.heartbeat, address, fields)

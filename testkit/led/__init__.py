@@ -1,0 +1,1 @@
+"""Groups of production brokers led by production controllers, on virtual time."""

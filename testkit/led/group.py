@@ -1,0 +1,180 @@
+"""Three brokers of one group, led by three controllers, each on a host of its own, on virtual time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.broker.broker import Broker
+from understudy.broker.config import BrokerOptions
+from understudy.broker.switch_replication import SwitchReplication
+from understudy.container.hosted import host_broker
+from understudy.controller.configuration import ControllerConfig
+from understudy.controller.metadata import Group as GroupFacts
+from understudy.controller.server import Controller
+from understudy.format.record import decode_records
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.background import open_background
+from understudy.testkit.quorum.simulation import SECRET_FILE, give_secret
+from understudy.testkit.sim.cluster import TINY_FILES, SimCluster
+from understudy.testkit.sim.process import SimProcess
+from understudy.testkit.topic_fields import topic_fields
+from understudy.testkit.waiting import until
+
+PORT, API_PORT, RAFT_PORT = 10911, 9878, 19878
+CONTROLLERS = ("k1", "k2", "k3")
+BROKERS = ("b1", "b2", "b3")
+TOPIC = "orders"
+
+
+class LedGroup:
+    """The group, by the names of its hosts.
+
+    Args:
+        cluster: has the hosts.
+        nursery: where processes run.
+        client: of the test.
+        keys: of every broker.
+    """
+
+    def __init__(
+        self, cluster: SimCluster, nursery: trio.Nursery, client: RemotingClient, keys: dict[str, str]
+    ) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.keys = keys
+        self.brokers: dict[str, Broker] = {}
+        self.controllers: dict[str, Controller] = {}
+        self._nursery = nursery
+
+    async def start_controller(self, name: str) -> None:
+        host, peers = self.cluster.host(name), [(each, self.cluster.address(each)) for each in CONTROLLERS]
+        give_secret(host.disk)
+        config = ControllerConfig(
+            controller_d_leger_group="sim",
+            controller_d_leger_peers=";".join(f"{each}-{address}:{API_PORT}" for each, address in peers),
+            controller_raft_peers=";".join(f"{each}-{address}:{RAFT_PORT}" for each, address in peers),
+            controller_d_leger_self_id=name,
+            controller_store_path="/controller",
+            controller_raft_secret_file=SECRET_FILE,
+            config_store_path="/controller/controller.properties",
+            scan_inactive_master_interval=500,
+            scan_not_active_broker_interval=500,
+            controller_unknown_broker_grace=3000,
+        )
+        self.cluster.network.power_on(host.address)
+        process = host.new_process()
+        controller = self.controllers[name] = Controller(process.world, config)
+        await self._run(process, controller.run)
+
+    async def _run(self, process: SimProcess, program: Callable[..., Awaitable[None]]) -> None:
+        try:
+            await self._nursery.start(process.run, program)
+        except RuntimeError as ended:  # before it served
+            raise process.failure or ended from None
+
+    async def start_broker(self, name: str) -> Broker:
+        host = self.cluster.host(name)
+        self.cluster.network.power_on(host.address)
+        process = host.new_process()
+        options, _ = BrokerOptions.from_properties(
+            {"brokerName": "g", "listenPort": str(PORT), "brokerIP1": host.address, "brokerIP2": host.address,
+             "enableControllerMode": "true",
+             "controllerAddr": ";".join(f"{self.cluster.address(each)}:{API_PORT}" for each in CONTROLLERS),
+             "brokerHeartbeatInterval": "200", "controllerHeartBeatTimeoutMills": "2000",
+             "syncBrokerMetadataPeriod": "1000", "checkSyncStateSetPeriod": "1000",
+             "storePathRootDir": "/data/store", "storePathCommitLog": "/data/store/commitlog",
+             "namesrvAddr": self.cluster.name_servers,
+             "slaveReadEnable": "true", **TINY_FILES, **self.keys}
+        )  # fmt: skip
+
+        async def life(*, task_status: trio.TaskStatus[None]) -> None:
+            async with trio.open_nursery() as nursery:
+                made: Broker = await nursery.start(host_broker, process.world, options)
+                self.brokers[name] = made
+                task_status.started()
+
+        await self._run(process, life)
+        return self.brokers[name]
+
+    async def kill(self, name: str, *, power: bool = False) -> None:
+        await self.cluster.kill(name, power=power)
+        self.brokers.pop(name, None)
+        self.controllers.pop(name, None)
+
+    def facts(self) -> GroupFacts | None:
+        """What the active controller knows of the group."""
+        for controller in self.controllers.values():
+            if controller.member.leads():
+                return controller.metadata.groups.get("g")
+        return None
+
+    def master(self) -> str | None:
+        """The host of the broker that the controllers have as master and that is it."""
+        facts = self.facts()
+        for name, broker in self.brokers.items():
+            part = broker.replication
+            assert isinstance(part, SwitchReplication)
+            if facts is not None and facts.master_id == part.own_id and not broker.role.is_slave:
+                return name if broker.role.epoch == facts.master_epoch else None
+        return None
+
+    async def ready(self, count: int, seconds: float = 30) -> str:
+        """Wait until there is a master and *count* members in the set; return its host."""
+        await until(lambda: self.master() is not None and len(self._members()) == count, seconds)
+        name = self.master()
+        assert name is not None
+        return name
+
+    def _members(self) -> list[int]:
+        facts = self.facts()
+        return [] if facts is None else list(facts.sync_state_set)
+
+    async def ask(self, name: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        address = f"{self.cluster.address(name)}:{PORT}"
+        return await self.client.invoke(address, request(code, ext or {}, body), 8_000)
+
+    async def create_topic(self, name: str) -> None:
+        assert (await self.ask(name, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, 1))).code == 0
+
+    async def send(self, name: str, body: bytes) -> int:
+        """Return the response code; -1 without an answer."""
+        values = ("p", TOPIC, "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
+        fields = dict(zip("abcdefghijkm", values, strict=True))
+        try:
+            return (await self.ask(name, RequestCode.SEND_MESSAGE_V2, fields, body)).code
+        except RemotingError:
+            return -1
+
+    def bodies(self, name: str) -> list[bytes]:
+        found: list[bytes] = []
+        while True:
+            got = self.brokers[name].store.get(TOPIC, 0, len(found), 32, 1 << 20)
+            if not got.count:
+                return found
+            found += [record.body for part in got.parts for record in decode_records(part)]
+
+
+@asynccontextmanager
+async def led_group(source: random.Random, keys: dict[str, str]) -> AsyncIterator[LedGroup]:
+    """Start controllers and brokers; nobody is waited for."""
+    async with (
+        SimCluster(source) as cluster,
+        open_client(cluster.client_world()) as client,
+        open_background() as nursery,
+    ):
+        group = LedGroup(cluster, nursery, client, keys)
+        for name in (*CONTROLLERS, *BROKERS):
+            cluster.host(name)
+        await cluster.start_name_server("ns")
+        for name in CONTROLLERS:
+            await group.start_controller(name)
+        for name in BROKERS:
+            await group.start_broker(name)
+        yield group

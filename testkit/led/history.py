@@ -1,0 +1,222 @@
+"""Random histories of a group of led brokers: production brokers, stores, replication and controllers under faults.
+
+One seed is one history: producers send to whoever says to be master, and repeat nothing; hosts are killed, lose power,
+are cut off from each other or from the controllers. These are violations:
+
+* an acknowledged message that is not in the log at the end
+* a message that could be read at a queue offset at which another one is read later, here or elsewhere
+* two brokers that acknowledge in one epoch
+* an epoch that goes back
+* a group that has no master, or brokers whose logs differ, half a minute after the last fault
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import attrs
+import trio
+
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+FAULTS = (
+    "kill_master",
+    "kill_broker",
+    "power",
+    "restart",
+    "isolate_master",
+    "cut_master_from_controllers",
+    "cut_broker_from_controllers",
+    "cut_replication",
+    "kill_controller",
+    "isolate_controller",
+)
+KEYS = (
+    {"allAckInSyncStateSet": "true"},
+    {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2"},
+    {"allAckInSyncStateSet": "true", "flushDiskType": "SYNC_FLUSH"},
+)
+SETTLE_SECONDS = 40
+
+
+@attrs.define
+class LedResult:
+    """What one seed showed."""
+
+    seed: int
+    violations: list[str] = attrs.field(factory=list)
+    counts: Counter[str] = attrs.field(factory=Counter)
+
+
+class Judge:
+    """Sends, looks at what can be read, and notes what must not be."""
+
+    def __init__(self, group: LedGroup, result: LedResult) -> None:
+        self.group = group
+        self.result = result
+        self.acknowledged: list[bytes] = []
+        self.read: dict[int, bytes] = {}
+        self.masters: dict[int, str] = {}
+        self.stopping = False
+        self._epoch = 0
+
+    def violation(self, text: str) -> None:
+        self.result.violations.append(f"at {trio.current_time():.3f} s: {text}")
+
+    async def send(self, number: int, source: random.Random) -> None:
+        count = 0
+        while not self.stopping:
+            masters = [name for name, broker in self.group.brokers.items() if not broker.role.is_slave]
+            if not masters:
+                await trio.sleep(0.05)
+                continue
+            name, count = source.choice(masters), count + 1
+            broker, body = self.group.brokers[name], b"%d-%d" % (number, count)
+            epoch = broker.role.epoch
+            code = await self.group.send(name, body)
+            if code == 0:
+                self.result.counts["acknowledged"] += 1
+                self.acknowledged.append(body)
+                if broker.role.epoch == epoch and not broker.role.is_slave:
+                    first = self.masters.setdefault(epoch, name)
+                    if first != name:
+                        self.violation(f"{first} and {name} both acknowledge in epoch {epoch}")
+            else:
+                self.result.counts[f"answered {code}"] += 1
+            await trio.sleep(source.uniform(0.005, 0.05))
+
+    async def watch(self) -> None:
+        while not self.stopping:
+            self.look()
+            await trio.sleep(0.05)
+
+    def look(self) -> None:
+        """Read what can be read now."""
+        for name in list(self.group.brokers):
+            process = self.group.cluster.host(name).process
+            if process is not None and process.failure is not None:
+                self.violation(f"{name} has ended: {process.failure!r}")
+                del self.group.brokers[name]
+                continue
+            if not self.group.brokers[name].role.epoch:
+                continue  # nobody is told of it before it has a role
+            for offset, body in enumerate(self.group.bodies(name)):
+                first = self.read.setdefault(offset, body)
+                if first != body:
+                    self.violation(f"{name} gives {body!r} at offset {offset}, where {first!r} was read before")
+                    self.read[offset] = body
+        facts = self.group.facts()
+        if facts is not None:
+            if facts.master_epoch < self._epoch:
+                self.violation(f"the epoch went back from {self._epoch} to {facts.master_epoch}")
+            self._epoch = max(self._epoch, facts.master_epoch)
+
+
+async def inject(group: LedGroup, fault: str, source: random.Random) -> None:
+    """Let one fault happen, last for a while, and end."""
+    master, controllers = group.master(), list(CONTROLLERS)
+    name = master if master is not None and "master" in fault else source.choice(BROKERS)
+    others = [each for each in BROKERS if each != name]
+    pause = source.uniform(0.1, 5.0)
+    if fault in ("kill_master", "kill_broker", "power", "restart"):
+        await group.kill(name, power=fault == "power")
+        await trio.sleep(pause if fault != "restart" else 0.05)
+        await group.start_broker(name)
+    elif fault in ("kill_controller", "isolate_controller"):
+        leading = [each for each, one in group.controllers.items() if one.member.leads()]
+        victim = leading[0] if leading and source.random() < 0.7 else source.choice(controllers)
+        if fault == "kill_controller":
+            await group.kill(victim)
+            await trio.sleep(pause)
+            await group.start_controller(victim)
+        else:
+            rest = [each for each in (*controllers, *BROKERS) if each != victim]
+            group.cluster.partition([victim], rest)
+            await trio.sleep(pause)
+            group.cluster.heal()
+    else:
+        away = {
+            "isolate_master": [*others, *controllers],
+            "cut_master_from_controllers": controllers,
+            "cut_broker_from_controllers": controllers,
+            "cut_replication": others,
+        }[fault]
+        group.cluster.partition([name], away)
+        await trio.sleep(pause)
+        group.cluster.heal()
+
+
+async def led_history(source: random.Random, seed: int, seconds: float) -> LedResult:
+    """Play one history and judge it."""
+    result = LedResult(seed)
+    async with led_group(source, dict(KEYS[seed % len(KEYS)])) as group, trio.open_nursery() as nursery:
+        judge = Judge(group, result)
+        try:
+            await group.create_topic(await group.ready(3))
+        except trio.TooSlowError:
+            judge.violation("no master 30 s after the start")
+            return result
+        for number in range(2):
+            nursery.start_soon(judge.send, number, random.Random(source.getrandbits(64)))
+        nursery.start_soon(judge.watch)
+        end = trio.current_time() + seconds
+        while trio.current_time() < end:
+            await trio.sleep(source.uniform(0.2, 2.0))
+            fault = source.choice(FAULTS)
+            result.counts[f"fault {fault}"] += 1
+            await inject(group, fault, source)
+        await _check_the_end(group, judge)
+        nursery.cancel_scope.cancel()
+    return result
+
+
+async def _check_the_end(group: LedGroup, judge: Judge) -> None:
+    judge.stopping = True
+    group.cluster.heal()
+    try:
+        name = await group.ready(len(BROKERS), SETTLE_SECONDS)
+        assert await group.send(name, b"end") in (0, 10, 12)
+        judge.acknowledged.append(b"end")
+        await until(lambda: _are_equal(group) and b"end" in group.bodies(name), SETTLE_SECONDS)
+    except trio.TooSlowError:
+        roles = {
+            each: f"{broker.role} {broker.store.max_physical_offset} {broker.led and broker.led.state}"
+            for each, broker in group.brokers.items()
+        }
+        facts = group.facts()
+        known = None if facts is None else (facts.master_id, facts.master_epoch, facts.sync_state_set)
+        judge.violation(f"not one log in all brokers {SETTLE_SECONDS} s after the last fault: {roles}; {known}")
+        return
+    judge.look()
+    held = set(group.bodies(name))
+    lost = [body for body in judge.acknowledged if body not in held]
+    if lost:
+        judge.violation(f"{len(lost)} of {len(judge.acknowledged)} acknowledged messages are lost: {lost[:5]}")
+    judge.result.counts["epochs"] += len(judge.masters)
+
+
+def _are_equal(group: LedGroup) -> bool:
+    return len({bytes(_log(group, name)) for name in BROKERS}) == 1
+
+
+def _log(group: LedGroup, name: str) -> bytearray:
+    store, log = group.brokers[name].store, bytearray()
+    at = max(store.min_physical_offset, 0)
+    while at < store.max_physical_offset:
+        piece = store.slice(at, 1 << 20)
+        log += piece
+        at += len(piece)
+    return log
+
+
+def run_led_seed(seed: int, seconds: float = 20.0) -> LedResult:
+    """Run the history of *seed*: equal seeds give equal histories.
+
+    Args:
+        seed: of everything.
+        seconds: virtual seconds of faults.
+    """
+    return run_seed(lambda source: led_history(source, seed, seconds), seed)
