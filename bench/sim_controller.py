@@ -4,10 +4,12 @@
     ./understudy bench sim-controller --replay 1234
     ./understudy bench sim-controller --ablate all --seeds 40
     ./understudy bench sim-controller --of controllers --seeds 200
+    ./understudy bench sim-controller --of brokers --seeds 50
     ./understudy bench sim-controller --mutations        plants the faults of controller_mutations.toml, one at a time
 
 Histories are of quorums alone, or of whole controllers with stub brokers: the latter look for two masters in an epoch,
-a master from outside the sync state set, and a group that nobody leads although it could be led.
+a master from outside the sync state set, and a group that nobody leads although it could be led. Those of brokers are of
+three controllers and three production brokers with their stores: nothing acknowledged may be lost or taken back.
 
 ``--ablate`` switches one rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a quorum calm
 rather than correct: they are looked for under ``--faults calm``, where one follower at a time is in trouble, so that
@@ -29,6 +31,7 @@ from typing import Any
 
 from understudy.controller import metadata
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
+from understudy.testkit.led.history import LedResult, run_led_seed
 from understudy.testkit.quorum.controllers import ControllersResult
 from understudy.testkit.quorum.controllers_history import BEHIND, run_controllers_seed
 from understudy.testkit.quorum.faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
@@ -158,10 +161,12 @@ FOCUS = {
 
 def _run(
     seed: int, of: str, size: int, seconds: float, ablation: str, profile: str
-) -> QuorumResult | ControllersResult:
+) -> QuorumResult | ControllersResult | LedResult:
     if ablation not in _applied:
         _applied.add(ablation)
         ABLATIONS[ablation]()
+    if of == "brokers":
+        return run_led_seed(seed, seconds)
     if of == "controllers" or ablation in OF_CONTROLLERS:
         named = {"faults": FOCUS[ablation]} if ablation in FOCUS else {}
         return run_controllers_seed(seed, seconds, **named)
@@ -202,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--of", choices=("quorum", "controllers"), default="quorum")
+    parser.add_argument("--of", choices=("quorum", "controllers", "brokers"), default="quorum")
     parser.add_argument("--size", type=int, default=3, choices=(1, 3, 5))
     parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--processes", type=int, default=processors())
@@ -211,8 +216,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     parser.add_argument("--ablate", choices=[*ABLATIONS, "all"], default="none")
     options = parser.parse_args(arguments)
-    if options.of == "controllers" and (options.size != 3 or options.faults != "mixed"):
-        parser.error("--size and --faults are of quorums alone: leave them out with --of controllers")
+    if options.of != "quorum" and (options.size != 3 or options.faults != "mixed"):
+        parser.error("--size and --faults are of quorums alone: leave them out")
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
         return hunt_listed(MUTATIONS, options.mutations, play_handovers, seeds, options.processes)

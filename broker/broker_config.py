@@ -56,7 +56,7 @@ class BrokerConfig:
     broker_topic_enable: bool = True
     cg_cold_read_threshold: int = 3_145_728
     channel_expired_timeout: int = 120_000
-    check_sync_state_set_period: int = 5000
+    check_sync_state_set_period: Positive = 5000
     clean_offline_broker_interval: int = 30000
     clear_retry_topic_when_delete_topic: bool = True
     client_manager_thread_pool_queue_capacity: int = 1_000_000
@@ -74,7 +74,7 @@ class BrokerConfig:
     consumer_manage_thread_pool_nums: int = 32
     consumer_offset_update_version_step: int = 500
     controller_addr: str = ""
-    controller_heart_beat_timeout_mills: int = 10000
+    controller_heart_beat_timeout_mills: Positive = 10000
     default_message_request_mode: RequestMode = "PULL"
     default_pop_share_queue_num: int = -1
     default_topic_queue_nums: QueueCount = 8
@@ -222,8 +222,8 @@ class BrokerConfig:
     store_reply_message_enable: bool = True
     subscription_expired_timeout: int = 600_000
     sync_broker_member_group_period: NotNegative = 1000
-    sync_broker_metadata_period: int = 5000
-    sync_controller_metadata_period: int = 10000
+    sync_broker_metadata_period: Positive = 5000
+    sync_controller_metadata_period: Positive = 10000
     trace_on: bool = True
     trace_topic_enable: bool = False
     transaction_check_interval: Positive = 30000

@@ -23,7 +23,7 @@ _BLOOM = "conditions are evaluated on the properties, without a Bloom filter in 
 _LOCK = "there is one writer, no append lock to choose"
 _ADDRESS_SERVER = "name server addresses come from namesrvAddr only"
 _JVM = "it belongs to the Java process"
-_CONTROLLER = "replicas are paired by configuration, without a controller"
+_CONTROLLER = "nothing depends on it, with a controller or without"
 _ACTING = "members leave with the view of the name server"
 _FLUSH = "asynchronous flushes are always timed"
 _SQL = "retried messages are not filtered again"
@@ -146,10 +146,7 @@ _GROUPS: dict[str, str] = {
     _ADDRESS_SERVER: """
         fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval rmqAddressServerDomain rmqAddressServerSubGroup""",
     _JVM: "highSpeedMode isolateLogEnable messageStorePlugIn rocketmqHome useStaticSubscription",
-    _CONTROLLER: """
-        brokerElectionPriority checkSyncStateSetPeriod controllerAddr controllerHeartBeatTimeoutMills
-        fetchControllerAddrByDnsLookup maxChecksumRange maxSlaveResendLength replicasPerDiskPartition
-        storePathBrokerIdentity syncBrokerMetadataPeriod syncControllerMetadataPeriod""",
+    _CONTROLLER: "maxChecksumRange maxSlaveResendLength replicasPerDiskPartition",
     _ACTING: "cleanOfflineBrokerInterval",
     _FLUSH: "flushCommitLogTimed",
 }

@@ -72,6 +72,12 @@ def check_hosted(options: BrokerOptions, values: Properties) -> None:
     if store.duplication_enable:
         place = values.where("duplicationEnable")
         raise ConfigError(f"{place}: duplicationEnable=true is not supported in a container")
+    if options.broker.enable_controller_mode:
+        place = values.where("enableControllerMode")
+        raise ConfigError(
+            f"{place}: enableControllerMode=true: brokers of a container cannot be led by a controller; start it by "
+            "mqbroker, or use slaves with enableSlaveActingMaster"
+        )
     if not store.total_replicas >= store.in_sync_replicas >= store.min_in_sync_replicas:
         raise ConfigError("invalid replicas number")
 
@@ -148,7 +154,7 @@ def broker_options(
         raise AddBrokerError(str(error)) from None
     options.checks.append(check_hosted)
     store = options.store
-    if not options.broker.enable_controller_mode and (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
+    if (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
         place = values.where("brokerId")
         raise AddBrokerError(
             f"{place}: brokerId={options.broker.broker_id} does not fit brokerRole={store.broker_role}: a master "

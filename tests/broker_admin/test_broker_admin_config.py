@@ -110,7 +110,9 @@ def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
         "listenPort=abc\ntraceOn=no\n": "broker.conf:9: listenPort=abc: expected a port from 0 to 65535; "
         "broker.conf:10: traceOn=no: expected true or false",
         "brokerRole=SLAVE\nbrokerId=0\n": "broker.conf:10: brokerId=0: expected more than 0, because",
-        "enableControllerMode=true\n": "broker.conf:9: enableControllerMode=true: brokers of this version",
+        "enableControllerMode=true\n": "broker.conf:9: enableControllerMode=true needs controllerAddr, host:port",
+        "enableControllerMode=true\ncontrollerAddr=h:1\nenableSlaveActingMaster=true\n": "broker.conf:9: "
+        "enableControllerMode and enableSlaveActingMaster are two ways of failover",
         "brokerIP1=no host\n": "broker.conf:9: brokerIP1=no host: expected an IP address",
     }.items():
         with pytest.raises(ConfigError) as caught:

@@ -162,7 +162,7 @@ async def test_a_key_that_had_no_value_has_none_after_a_failed_write(tmp_path: P
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"enableControllerMode=true", "request: enableControllerMode=true: brokers of this version cannot be led"),
+        (b"enableControllerMode=true", "enableControllerMode cannot change while the server runs"),
         (b"metricsExporterType=NONSENSE", "metricsExporterType"),
         (b"metricsPromExporterPort=99999", "metricsPromExporterPort"),
         (b"brokerIP1=no.such.host.example", "brokerIP1 cannot change while the server runs"),

@@ -307,15 +307,6 @@ def test_all_keys_and_the_important_ones_are_printed(tmp_path: Path, start: obje
         assert "brokerName=broker\n" in output
 
 
-def test_a_broker_for_a_controller_is_refused_with_the_way_out(tmp_path: Path, start: object) -> None:
-    file = conf(tmp_path, enableControllerMode="true", brokerId="-1")
-    code, errors = start("mqbroker", "-c", file).finish()  # type: ignore[operator]
-    assert 1 == code
-    assert (
-        "enableControllerMode=true: brokers of this version cannot be led by a controller; take the key out" in errors
-    )
-
-
 @pytest.mark.parametrize("program", ["mqbroker", "mqnamesrv", "mqcontroller"])
 def test_what_may_wait_is_said_in_the_file_of_a_program(tmp_path: Path, start: object, program: str) -> None:
     port, api, metrics = free_ports(3)
