@@ -8,8 +8,8 @@
     ./understudy bench sim-controller --mutations        plants the faults of controller_mutations.toml, one at a time
 
 Histories are of quorums alone, or of whole controllers with stub brokers: the latter look for two masters in an epoch,
-a master from outside the sync state set, and a group that nobody leads although it could be led. Those of brokers are of
-three controllers and three production brokers with their stores: nothing acknowledged may be lost or taken back.
+a master from outside the sync state set, and a group that nobody leads although it could be led. Those of brokers are
+of three controllers and three production brokers with their stores: nothing acknowledged may be lost or taken back.
 
 ``--ablate`` switches one rule off and shows that the checkers notice. Pre-vote and leader stickiness keep a quorum calm
 rather than correct: they are looked for under ``--faults calm``, where one follower at a time is in trouble, so that

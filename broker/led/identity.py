@@ -14,7 +14,8 @@ an id and a claim   as an id                       known: forget the claim; unkn
 ==================  =============================  =====================================================
 
 Source: ReplicasManager.java (register). Differs: a lost answer does not cost the claim (there an id is lost with each),
-and a broker whose group was cleaned at the controller (1011) claims its id again instead of waiting for an operator.
+and a broker whose group was cleaned at the controller (1011) claims its id again, or gets another one where that is not
+to be had, instead of waiting for an operator.
 """
 
 from __future__ import annotations

@@ -185,7 +185,10 @@ class Led:
             addresses = dict.fromkeys(
                 [state.leader, *self.servers.addresses] if state.leader else self.servers.addresses
             )
-            self._tell(LeaderIs(await controllers.find_leader(addresses)))
+            leader = await controllers.find_leader(addresses)
+            if leader:
+                await self._look_whether_known(leader, state.own_id)
+            self._tell(LeaderIs(leader))
             return
         try:
             if ask is Ask.REPLICAS:
@@ -202,10 +205,23 @@ class Led:
             log.info("the controller refused", question=ask.value, why=error)
             self._tell(Failed(ask, lost=False))
             if ask is Ask.REPLICAS and error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
-                log.warning("the controllers know this group no longer: the broker claims its id again")
-                self._registered.cancel()
+                self._register_again()
         else:
             self._tell(Said(ask, word))
+
+    async def _look_whether_known(self, leader: str, own_id: int) -> None:
+        """Register once more: the group may have been removed and made anew by another broker of it."""
+        try:
+            await self._controllers.register(leader, own_id, self._broker.identity.address)
+        except RefusedError as error:
+            if error.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
+                self._register_again()
+        except UnansweredError:
+            return  # another one leads meanwhile; the next question finds it
+
+    def _register_again(self) -> None:
+        log.warning("the controllers know this broker no longer: it claims its id again", id=self._replication.own_id)
+        self._registered.cancel()
 
     async def _take_role(self, word: Word, *, same: bool) -> None:
         broker, state = self._broker, self.state

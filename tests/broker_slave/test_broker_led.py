@@ -8,33 +8,174 @@ import pytest
 import trio
 
 from understudy.broker.switch_replication import SwitchReplication
-from understudy.testkit.led.group import BROKERS, led_group
+from understudy.format.json_dialect import loads
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.led.history import run_led_seed
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
 
+ALL = {"allAckInSyncStateSet": "true"}
+IDENTITY = "/data/store/brokerIdentity"
 
-@pytest.mark.covers("R135", "R147", "R152", "R243", "R253", "R260", "CC-17")
+
+def part(group: LedGroup, name: str) -> SwitchReplication:
+    replication = group.brokers[name].replication
+    assert isinstance(replication, SwitchReplication)
+    return replication
+
+
+async def routes(group: LedGroup) -> dict[str, str]:
+    """What the name server shows of the group."""
+    address = f"{group.cluster.address('ns')}:9876"
+    answer = await group.client.invoke(address, request(RequestCode.GET_BROKER_CLUSTER_INFO), 3_000)
+    return dict(loads(answer.body)["brokerAddrTable"].get("g", {}).get("brokerAddrs", {}))
+
+
+@pytest.mark.covers("R135", "R147", "R152", "R243", "R253", "R258", "R260", "R304", "CC-17")
 def test_a_group_of_three_elects_a_master_and_another_one_when_it_is_killed() -> None:
     async def scenario(source: random.Random) -> None:
-        async with led_group(source, {"allAckInSyncStateSet": "true"}) as group:
+        async with led_group(source, ALL) as group:
             first = await group.ready(3)
             await group.create_topic(first)
             assert [await group.send(first, b"%d" % number) for number in range(5)] == [0] * 5
-            # when it is killed
+            await until(lambda: all(group.bodies(name) == group.bodies(first) for name in BROKERS))
+            shown = await routes(group)
+            assert shown["0"] == group.brokers[first].identity.address
+            assert len(shown) == 3
+            # when the master is killed
+            ids = {name: part(group, name).own_id for name in BROKERS}
             await group.kill(first)
             killed = trio.current_time()
             second = await group.ready(2)
-            assert second != first
+            # then another one takes messages at once, under its own id
             assert await group.send(second, b"after") == 0
-            print("again after", trio.current_time() - killed)
-            # and comes back
+            assert trio.current_time() - killed < 0.2
+            # and when it comes back, it has its id, follows and has everything
             await group.start_broker(first)
             await group.ready(3)
             assert group.master() == second
             sent = [b"%d" % number for number in range(5)] + [b"after"]
             await until(lambda: all(group.bodies(name) == sent for name in BROKERS), 10)
-            ids = {group.brokers[name].replication.own_id for name in BROKERS
-                   if isinstance(group.brokers[name].replication, SwitchReplication)}  # fmt: skip
-            assert ids == {1, 2, 3}
+            assert {name: part(group, name).own_id for name in BROKERS} == ids
+            assert sorted(ids.values()) == [1, 2, 3]
+            assert group.cluster.host(first).disk.read(IDENTITY) == f"DefaultCluster#g#{ids[first]}".encode()
+            for name in BROKERS:
+                await until(lambda name=name: part(group, name).last_epoch() == 2)  # type: ignore[misc]
 
     run_seed(scenario, 1)
+
+
+@pytest.mark.covers("R128", "R150", "R263")
+def test_without_controllers_a_new_broker_waits_unseen_and_a_led_one_goes_on() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            for name in CONTROLLERS:
+                await group.kill(name)
+            # then traffic goes on
+            await trio.sleep(20)
+            assert await group.send(first, b"x") == 0
+            # and a broker that comes back is not shown, takes nothing, says why, and lives
+            other = next(name for name in BROKERS if name != first)
+            await group.kill(other)
+            broker = await group.start_broker(other)
+            await trio.sleep(10)
+            assert broker.led is not None
+            assert broker.led.ids.problem.startswith("no answer of the controllers (10.0.0.")
+            assert broker.identity.address not in (await routes(group)).values()
+            assert await group.send(other, b"y") == 2
+            # until they are there again
+            for name in CONTROLLERS:
+                await group.start_controller(name)
+            await group.ready(3)
+            assert group.master() == first
+
+    run_seed(scenario, 2)
+
+
+def test_a_master_that_lost_its_power_lets_the_others_in_its_set_come_first() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert [await group.send(first, b"%d" % number) for number in range(20)] == [0] * 20
+            # given a master whose power goes, and which is there again before anybody has missed it
+            await group.kill(first, power=True)
+            await group.start_broker(first)
+            # then another one is elected, and nothing that was acknowledged is lost
+            await group.ready(3)
+            assert group.master() != first
+            await until(lambda: all(len(group.bodies(name)) == 20 for name in BROKERS), 10)
+
+    run_seed(scenario, 3)
+
+
+@pytest.mark.covers("R327")
+def test_a_push_of_a_stranger_changes_no_role() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            roles = {name: group.brokers[name].role for name in BROKERS}
+            fields = {"masterBrokerId": "2", "masterAddress": "10.9.9.9:1", "masterEpoch": str(2**31 - 1)}
+            body = b'{"syncStateSet":[2],"syncStateSetEpoch":99}'
+            for name in BROKERS:
+                answer = await group.ask(name, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields, body)
+                assert answer.code == 0
+                assert (await group.ask(name, RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {}, b"{")).code == 0
+            await trio.sleep(3)
+            assert {name: group.brokers[name].role for name in BROKERS} == roles
+            # and a true one counts afterwards
+            await group.kill(first)
+            assert await group.ready(2) != first
+
+    run_seed(scenario, 4)
+
+
+def test_a_group_that_the_controllers_forgot_is_known_again() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            await group.ready(3)
+            leader = next(name for name, one in group.controllers.items() if one.member.leads())
+            address = f"{group.cluster.address(leader)}:9878"
+            fields = {"clusterName": "DefaultCluster", "brokerName": "g", "isCleanLivingBroker": "true"}
+            clean = request(RequestCode.CLEAN_BROKER_DATA, fields)
+            assert (await group.client.invoke(address, clean, 3_000)).code == 0
+            await until(lambda: (facts := group.facts()) is not None and len(facts.replicas) == 3, 25)
+            assert sorted(part(group, name).own_id for name in BROKERS) == [1, 2, 3]
+
+    run_seed(scenario, 5)
+
+
+@pytest.mark.parametrize("file", [b"DefaultCluster#other#1", b""])
+def test_a_broker_with_an_identity_that_is_not_its_own_waits_until_it_is_mended(file: bytes) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            other = next(name for name in BROKERS if name != first)
+            await group.kill(other)
+            disk = group.cluster.host(other).disk
+            right = disk.read(IDENTITY)
+            disk.damage(IDENTITY, lambda data: file)
+            broker = await group.start_broker(other)
+            await trio.sleep(6)
+            assert broker.led is not None
+            assert broker.led.ids.problem.startswith(IDENTITY)
+            assert broker.role.epoch == 0
+            assert disk.read(IDENTITY) == file
+            # when somebody writes the right one
+            disk.damage(IDENTITY, lambda data: right)
+            await group.ready(3)
+            assert broker.role.is_slave and broker.role.epoch == 1
+
+    run_seed(scenario, 6)
+
+
+@pytest.mark.covers("R236", "R241")
+@pytest.mark.parametrize("seed", [0, 5])
+def test_random_faults_lose_nothing_and_take_nothing_back(seed: int) -> None:
+    result = run_led_seed(seed, seconds=8.0)
+    assert result.violations == []
+    assert result.counts["acknowledged"] > 50
