@@ -8,6 +8,7 @@ while nobody else needs the machine, and the row says so when it is not.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -22,12 +23,19 @@ from bench.load.beside import Beside, Exchange, Measured, send_small
 from bench.load.machine import QUIET_SHARE, others_share, ticks_now
 from bench.load.servers import Scale, Server, broker, make_topic, name_server, topic_name
 from bench.load.turns import OUTSIDE, Turn
+from bench.load.wire import Peer
+from understudy.remoting.codes import RequestCode
 
 P99_MS = 25.0
 """Bound of the small sender's p99; judged while nobody else needs the machine."""
 
 HOLD_MS = 20.0
 """Bound of a turn of the event loop, in processor time of its thread; judged always."""
+
+SLAVE = "a slave copies tables"
+SLAVE_PERIOD_S = 4.0
+"""A slave looks at its master's tables every three seconds."""
+SLAVE_LIMIT_S = 60.0
 
 QUIET_MS = 5.0
 """Where the p99 beside nothing is above this, none is judged: the machine is too slow or too busy for it."""
@@ -137,6 +145,43 @@ def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
                 name_server_loads.fill(server.port)
                 ask = name_server_loads.ask_route(topic_name(7))
                 yield from measured(server, chosen, Row("nothing (name server)", nothing), ask)
+    if not wanted or any(each in SLAVE for each in wanted):
+        yield from slave_runs(scale)
+
+
+def slave_rows(master: Server) -> list[Row]:
+    def copied(slave: Server) -> None:
+        until = time.monotonic() + SLAVE_LIMIT_S
+        while not slave.logged("tables copied"):
+            if time.monotonic() > until:
+                raise RuntimeError(f"no tables copied within {SLAVE_LIMIT_S:g} s")
+            time.sleep(0.1)
+        time.sleep(SLAVE_PERIOD_S)
+
+    def change(slave: Server) -> None:
+        for number in range(2):
+            make_topic(master.port, f"Changed{number}")
+            time.sleep(SLAVE_PERIOD_S)
+
+    return [Row("a slave copies all tables", copied), Row("a slave copies a changed table", change)]
+
+
+def slave_runs(scale: Scale) -> Iterator[Figures]:
+    """Measure a slave beside a client of its own: while it copies everything, and when a topic has changed."""
+    with contextlib.ExitStack() as stack:
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(3)]
+        port = stack.enter_context(name_server(folders[0])).port
+        role: dict[str, object] = {"brokerRole": "ASYNC_MASTER", "brokerId": 0}
+        master = stack.enter_context(broker(folders[1], scale, keys=role, name_server_port=port))
+        role = {"brokerRole": "SLAVE", "brokerId": 1}
+        slave = stack.enter_context(broker(folders[2], keys=role, name_server_port=port))
+        all_tables, changed = slave_rows(master)
+        yield from measured(slave, [changed], all_tables, ask_offset)
+
+
+def ask_offset(peer: Peer, number: int) -> bool:
+    """The exchange of a client that asks for the end of a queue."""
+    return peer.ask(RequestCode.GET_MAX_OFFSET, {"topic": "Beside", "queueId": "0"}).code == 0
 
 
 def nothing(server: Server) -> None:

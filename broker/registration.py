@@ -8,7 +8,7 @@ Source: BrokerController.java, BrokerOuterAPI.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import trio
 
@@ -232,9 +232,11 @@ class Registration:
             await self._tell_each(nursery, action.servers, register)
             self._take(Told(everything=action.regular))
         elif isinstance(action, Announce):
-            rows = [self._topics.rows[name] for name in action.topics if name in self._topics.rows]
+            rows = list(self._present(action.topics))
             commands = {
-                address: await self._everything() if address in action.everything else self.requests.register(rows)
+                address: await (
+                    self._everything() if address in action.everything else self._written(self._present(action.topics))
+                )
                 for address in action.servers
             }
 
@@ -251,8 +253,15 @@ class Registration:
             self._say(action)
 
     async def _everything(self) -> Command:
+        return await self._written(self._topics.rows.values())
+
+    async def _written(self, rows: Iterable[TopicConfig]) -> Command:
+        """Return the registration with *rows*, which are looked at when their version is."""
         async with Pace(self._world) as pace:
-            return await pace.run(self.requests.registering(self._topics.rows.values()))
+            return await pace.run(self.requests.registering(rows))
+
+    def _present(self, names: Iterable[str]) -> Iterator[TopicConfig]:
+        return (self._topics.rows[name] for name in names if name in self._topics.rows)
 
     async def _tell_each(
         self, nursery: trio.Nursery, addresses: tuple[str, ...], tell: Callable[[str], Awaitable[TellResult]]

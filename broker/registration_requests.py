@@ -17,7 +17,6 @@ from understudy.format.json_dialect import dumps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import Clock
-from understudy.runtime.pace import run_steps
 
 
 class RegistrationRequests:
@@ -45,12 +44,8 @@ class RegistrationRequests:
         self._topics = topics
         self._acts_for_master = acts_for_master
 
-    def register(self, rows: Iterable[TopicConfig]) -> Command:
-        """Return the registration of the broker with the topics in *rows*."""
-        return run_steps(self.registering(rows))
-
     def registering(self, rows: Iterable[TopicConfig]) -> Generator[None, None, Command]:
-        """Write what :meth:`register` returns in steps; rows and their version are those of the first step."""
+        """Return the registration of the broker with *rows*, in steps; rows and version are those of the first step."""
         broker, identity = self._options.broker, self._identity
         version, mask = self._topics.version, self._perm_mask()
         compressed = broker.compressed_register

@@ -11,7 +11,9 @@ Source: SlaveSynchronize.java, BrokerOuterAPI.java.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
+import attrs
 import trio
 
 from understudy.broker.history_keeper import HistoryKeeper
@@ -21,6 +23,7 @@ from understudy.broker.replicated.rows import ReplicatedTables
 from understudy.broker.replicated.table import TABLES, Answer, Copying, Pace, ReplicatedTable, Source, Taken
 from understudy.broker.replication import Replication
 from understudy.broker.source import source_of
+from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
@@ -50,7 +53,7 @@ class SlaveSync:
     """Copies the tables of the replica that one slave follows.
 
     Args:
-        world: clock.
+        world: clock and threads.
         replication: knows the master.
         client: asks it.
         identity: of this slave.
@@ -78,6 +81,7 @@ class SlaveSync:
         history: HistoryKeeper,
     ) -> None:
         self._clock = world.clock
+        self._threads = world.threads
         self._replication = replication
         self._client = client
         self._identity = identity
@@ -180,6 +184,9 @@ class SlaveSync:
             self._heed_hint(answer)
             await self._compare_history(source, answer)
             began = self._clock.monotonic()
+            if len(answer.body) >= LARGE_BODY_BYTES:
+                answer = attrs.evolve(answer, said=await self._threads.run(partial(copying.read, answer)))
+                self._check(source)
             taken = copying.take(answer)
             reading += self._clock.monotonic() - began
         if taken is Taken.ANEW:
@@ -235,9 +242,12 @@ class SlaveSync:
             raise SyncError("another replica is to be followed")
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError(f"{code.name}: code {answer.code}, {answer.remark}")
+        self._check(source)
+        return Answer(answer.ext or {}, answer.body)
+
+    def _check(self, source: Source) -> None:
         if self._wanted() != (source.address, source.leads):
             raise SyncError("another replica is to be followed")
-        return Answer(answer.ext or {}, answer.body)
 
     def _begin(self, wanted: tuple[str, bool] | None) -> None:
         """Start anew with another source, or stop following."""

@@ -82,7 +82,12 @@ def group_name(number: int) -> str:
 
 @contextmanager
 def broker(
-    folder: Path, scale: Scale | None = None, *, keys: Mapping[str, object] | None = None, descriptors: int = 0
+    folder: Path,
+    scale: Scale | None = None,
+    *,
+    keys: Mapping[str, object] | None = None,
+    descriptors: int = 0,
+    name_server_port: int = 1,
 ) -> Iterator[Server]:
     """Run a broker until the block ends.
 
@@ -91,6 +96,7 @@ def broker(
         scale: its tables; empty ones if not given.
         keys: of its configuration.
         descriptors: its hard limit of descriptors; 0 leaves what there is.
+        name_server_port: of its name server; nobody listens on the default.
     """
     store = folder / "store"
     values: dict[str, object] = {
@@ -106,7 +112,7 @@ def broker(
     if scale is not None:
         write_tables(store / "config", scale)
     conf = folder / "broker.conf"
-    arguments = ["-c", str(conf), "-n", "127.0.0.1:1"]  # no name server
+    arguments = ["-c", str(conf), "-n", f"127.0.0.1:{name_server_port}"]
     with PortBlocks(PORTS) as blocks:
         port = blocks.middles(1)[0]
         values |= {"listenPort": port, "haListenPort": port + 1}

@@ -56,13 +56,15 @@ class _Groups(PagedCopying):
         self._groups = groups
         self._source = source
 
+    def row(self, name: str, value: Mapping[str, Any]) -> GroupConfig:
+        return GroupConfig.from_json(value, name)
+
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
         table, source = self._groups, self._source
         plan = takeover(table.version, self.taken, version, source.leads)
-        groups = [GroupConfig.from_json(row, name) for name, row in rows.items()]
         forbidden = read_forbidden(body.get("forbiddenTable"))
         if not plan.adopt and source.leads:
             tell_older("groups", source, table.version, version)
         delete = plan.delete and source.continues()
-        table.take(groups, forbidden, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
+        table.take(rows.values(), forbidden, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
         return delete == plan.delete

@@ -158,11 +158,14 @@ class _Offsets(Copying):
     def question(self) -> dict[str, str]:
         return {KNOWN_OFFSETS: self._known}
 
+    def read(self, answer: Answer) -> OffsetsAnswer:
+        return read_offsets(answer.body)
+
     def take(self, answer: Answer) -> Taken:
         known = answer.ext.get(KNOWN_OFFSETS, "")
         if not answer.body and known and known == self._known:
             return Taken.ALL
-        theirs = read_offsets(answer.body)
+        theirs = answer.said or self.read(answer)
         partly = answer.ext.get(PARTLY) == "true"
         anew = bool(known and not partly and self._known)
         if anew:

@@ -20,7 +20,7 @@ from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import dumps
 
 PAGE_ROWS = 2_000
-Rows = dict[str, Mapping[str, Any]]
+Rows = dict[str, Any]
 
 
 @attrs.frozen
@@ -59,6 +59,10 @@ class PagedCopying(Copying):
         return self._taken
 
     @abstractmethod
+    def row(self, name: str, value: Mapping[str, Any]) -> Any:
+        """Return a row as :meth:`whole` takes it; looks at nothing else. Raises ``ValueError``."""
+
+    @abstractmethod
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
         """Take the whole table; return whether the next look may leave it out when its version is the same.
 
@@ -75,6 +79,14 @@ class PagedCopying(Copying):
         """See :class:`~understudy.broker.replicated.table.Copying`."""
         names = self._names
         return {names.begin: str(self._begin), "dataVersion": self._known, names.limit: str(PAGE_ROWS)}
+
+    def read(self, answer: Answer) -> tuple[Mapping[str, Any], Rows]:
+        """Return the body and the rows of its page. Raises ``ValueError``."""
+        body = read_object(answer.body)
+        page = body.get(self._names.table) or {}
+        if not isinstance(page, Mapping) or not all(isinstance(row, Mapping) for row in page.values()):
+            raise ReplicaTableError(f"{self._names.table} holds something that is no row")
+        return body, {str(name): self.row(str(name), row) for name, row in page.items()}
 
     def take(self, answer: Answer) -> Taken:
         """See :class:`~understudy.broker.replicated.table.Copying`."""
@@ -97,10 +109,7 @@ class PagedCopying(Copying):
             self._begin, self._known = self._total, dumps(self._taken.to_json()).decode()
 
     def _take(self, answer: Answer) -> Taken:
-        body = read_object(answer.body)
-        page = body.get(self._names.table) or {}
-        if not isinstance(page, Mapping) or not all(isinstance(row, Mapping) for row in page.values()):
-            raise ReplicaTableError(f"{self._names.table} holds something that is no row")
+        body, page = answer.said or self.read(answer)
         current = DataVersion.from_json(body.get("dataVersion"))
         if self._version is None and self._may_skip and current == self._taken:
             return Taken.ALL
@@ -109,7 +118,7 @@ class PagedCopying(Copying):
             return Taken.MORE
         if current != self._version:  # the first page, or the table changed between two pages
             self._rows, self._body, self._version = {}, body, current
-        self._rows.update((str(name), row) for name, row in page.items())
+        self._rows.update(page)
         count = int(answer.ext.get(self._names.total) or len(self._rows))
         if len(self._rows) < count and page:
             self._begin, self._known = len(self._rows), dumps(current.to_json()).decode()

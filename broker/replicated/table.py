@@ -59,10 +59,17 @@ class FilePlan:
 
 @attrs.frozen
 class Answer:
-    """What another replica answered: header fields and body."""
+    """What another replica answered.
+
+    Attributes:
+        ext: header fields.
+        body: the body.
+        said: what :meth:`Copying.read` made of a large body, in a thread; ``None``: nobody has read it yet.
+    """
 
     ext: Mapping[str, str]
     body: bytes
+    said: Any = None
 
 
 @attrs.frozen
@@ -110,6 +117,10 @@ class Copying(ABC):
     @abstractmethod
     def question(self) -> dict[str, str]:
         """Return the header fields of the next question."""
+
+    def read(self, answer: Answer) -> Any:
+        """Return what the body says, for :attr:`Answer.said`; looks at nothing else. Raises ``ValueError``."""
+        return None
 
     @abstractmethod
     def take(self, answer: Answer) -> Taken:

@@ -108,16 +108,18 @@ class _Topics(PagedCopying):
         self._topics = topics
         self._source = source
 
+    def row(self, name: str, value: Mapping[str, Any]) -> TopicConfig:
+        return TopicConfig.from_json(value, name)
+
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
         table, source = self._topics.table, self._source
         self._topics.mappings.take(body, source)
         plan = takeover(table.version, self.taken, version, source.leads)
-        topics = [TopicConfig.from_json(row, name) for name, row in rows.items()]
         if not plan.adopt and source.leads:
             tell_older("topics", source, table.version, version)
         deletions = read_deletions(body) if source.leads and source.continues() else {}
         delete = plan.delete and source.continues()
-        gone = table.take(topics, version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
+        gone = table.take(rows.values(), version if plan.adopt else None, delete=delete, overwrite=plan.overwrite)
         for topic in gone:
             for callback in self._topics.on_gone:
                 callback(topic, deletions.get(topic))
