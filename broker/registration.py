@@ -8,7 +8,7 @@ Source: BrokerController.java, BrokerOuterAPI.java.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 
 import trio
 
@@ -232,11 +232,11 @@ class Registration:
             await self._tell_each(nursery, action.servers, register)
             self._take(Told(everything=action.regular))
         elif isinstance(action, Announce):
-            rows = list(self._present(action.topics))
+            rows = [self._topics.rows[name] for name in action.topics if name in self._topics.rows]
+            # Begun before anything is waited for: topics that change meanwhile come with a version of their own.
+            begun = {address: self._begun(rows) for address in action.servers if address not in action.everything}
             commands = {
-                address: await (
-                    self._everything() if address in action.everything else self._written(self._present(action.topics))
-                )
+                address: await (self._written(begun[address]) if address in begun else self._everything())
                 for address in action.servers
             }
 
@@ -253,15 +253,17 @@ class Registration:
             self._say(action)
 
     async def _everything(self) -> Command:
-        return await self._written(self._topics.rows.values())
+        return await self._written(self.requests.registering(self._topics.rows.values()))
 
-    async def _written(self, rows: Iterable[TopicConfig]) -> Command:
-        """Return the registration with *rows*, which are looked at when their version is."""
+    def _begun(self, rows: Iterable[TopicConfig]) -> Generator[None, None, Command]:
+        """Return the steps of a registration with *rows* and the version of now."""
+        steps = self.requests.registering(rows)
+        next(steps)
+        return steps
+
+    async def _written(self, steps: Generator[None, None, Command]) -> Command:
         async with Pace(self._world) as pace:
-            return await pace.run(self.requests.registering(rows))
-
-    def _present(self, names: Iterable[str]) -> Iterator[TopicConfig]:
-        return (self._topics.rows[name] for name in names if name in self._topics.rows)
+            return await pace.run(steps)
 
     async def _tell_each(
         self, nursery: trio.Nursery, addresses: tuple[str, ...], tell: Callable[[str], Awaitable[TellResult]]

@@ -47,13 +47,14 @@ class RegistrationRequests:
     def registering(self, rows: Iterable[TopicConfig]) -> Generator[None, None, Command]:
         """Return the registration of the broker with *rows*, in steps; rows and version are those of the first step."""
         broker, identity = self._options.broker, self._identity
-        version, mask = self._topics.version, self._perm_mask()
+        listed, version, mask = list(rows), self._topics.version, self._perm_mask()
+        yield
         compressed = broker.compressed_register
         if compressed:
-            body = compressed_body(rows, version, mask)
+            body = compressed_body(listed, version, mask)
         else:
             parts = []
-            for piece in registration_pieces(list(rows), version, mask, self._clock.wall_ms()):
+            for piece in registration_pieces(listed, version, mask, self._clock.wall_ms()):
                 parts.append(piece)
                 yield
             body = b"".join(parts)

@@ -18,7 +18,10 @@ SECONDS = 2.0
 CLIENTS = 2_000
 PULLS = 20_000
 GROUPS = 20_000
-ONE_KEY = 200_000
+ONE_KEY = 2_000_000
+BATCH = 5_000
+OLD_LARGE, OLD_SMALL = 40, 50_000
+"""Messages of 4 MB and of 1 KB that were stored by a former process."""
 FLOODS = 10
 SLOW_READERS = 20
 
@@ -175,8 +178,9 @@ def fill_one_key(server: Server) -> None:
         return
     _filled.add(server.port)
     with Peer(server.port) as peer:
-        for _ in range(ONE_KEY // 500):
-            command = batch_request(topic_name(5), [(0, b"x", b"KEYS\x01one\x02")] * 500)
+        batch = [(0, b"x", b"KEYS\x01one\x02")] * BATCH
+        for _ in range(ONE_KEY // BATCH):
+            command = batch_request(topic_name(5), batch)
             peer.send(command)
             peer.wait(command)
 
@@ -186,6 +190,36 @@ def one_key_queries(server: Server) -> None:
     asked(RequestCode.QUERY_MESSAGE, ext, peers=1)(server)
     ext["endTimestamp"] = str(2**62)
     asked(RequestCode.QUERY_MESSAGE, ext, peers=1)(server)
+
+
+def store_old(server: Server) -> None:
+    """Store what :func:`first_reads` reads in a later process."""
+    for topic in ("Large", "Small"):
+        make_topic(server.port, topic, 1)
+    with Peer(server.port) as peer:
+        for _ in range(OLD_LARGE):
+            command = send_request("Large", b"x" * (4 << 20))
+            peer.send(command)
+            peer.wait(command)
+        for _ in range(OLD_SMALL // 1_000):
+            command = batch_request("Small", [(0, b"x" * 1024, b"")] * 1_000)
+            peer.send(command)
+            peer.wait(command)
+
+
+def first_reads(server: Server) -> None:
+    """Read every message that another process has stored: each is compared with its checksum."""
+    with Peer(server.port) as peer:
+        for topic, count in (("Large", OLD_LARGE), ("Small", OLD_SMALL)):
+            offset = 0
+            while offset < count:
+                ext = {"consumerGroup": "first", "topic": topic, "queueId": "0", "queueOffset": str(offset)}
+                ext |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0"}
+                ext |= {"subscription": "*", "subVersion": "0", "expressionType": "TAG"}
+                answer = peer.ask(RequestCode.PULL_MESSAGE, ext)
+                if answer.code:
+                    raise RuntimeError(f"pull of {topic} at {offset}: {answer.code} {answer.remark}")
+                offset = int((answer.ext or {})["nextBeginOffset"])
 
 
 def many_retry_queues(server: Server) -> None:
@@ -242,8 +276,10 @@ def topic_changes(server: Server) -> None:
 
 
 def topic_list_changes(server: Server) -> None:
+    mark = time.monotonic_ns()  # new ones each time
     rows = [
-        {"topicName": f"listed-{number}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for number in range(5_000)
+        {"topicName": f"listed-{mark}-{number}", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        for number in range(5_000)
     ]
     with Peer(server.port) as peer:
         peer.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=json.dumps({"topicConfigList": rows}).encode())
@@ -280,7 +316,7 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("20,000 waiting pulls woken", woken_pulls, _nothing),
     ("one-way floods", oneway_floods, _nothing),
     ("batches of 60,000 messages", giant_batches, _nothing),
-    ("queries for a key of 200,000 messages (12)", one_key_queries, fill_one_key),
+    ("queries for a key of 2,000,000 messages (12)", one_key_queries, fill_one_key),
     ("10,000 entries of a queue (321)", asked(RequestCode.QUERY_CONSUME_QUEUE, _ENTRIES, 1), fill_one_key),
     ("a group with 65,535 retry queues", many_retry_queues, _nothing),
 ]

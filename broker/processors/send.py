@@ -24,6 +24,7 @@ from understudy.broker.processors import send_header
 from understudy.broker.processors.send_admission import (
     LARGE_BATCH_BYTES,
     LARGE_BATCH_LANE,
+    LARGE_BATCH_MESSAGES,
     LARGE_BATCHES,
     PIECE_MESSAGES,
     Admission,
@@ -331,7 +332,7 @@ class SendProcessor:
         if (
             lane is not None
             and LARGE_BATCH_BYTES < size <= self._parts.options.store.max_message_size
-            and holds_more_than(command.body, PIECE_MESSAGES)
+            and holds_more_than(command.body, LARGE_BATCH_MESSAGES)
         ):
             return lane.submit(connection, command, partial(self._send_in_pieces, batch))
         first, offsets, end = self._append_batch(batch, command.body, now_ms)

@@ -77,8 +77,10 @@ def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
 
 
 LARGE_BATCH_BYTES = 64 * 1024
-PIECE_MESSAGES = 1_000
-"""Of a batch that is stored without others having their turn; some milliseconds."""
+LARGE_BATCH_MESSAGES = 1_000
+"""Of a batch that is stored without others having their turn."""
+PIECE_MESSAGES = 500
+"""Of a larger one that are stored at once; some milliseconds."""
 LARGE_BATCHES = "large batches"
 LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
 
