@@ -20,6 +20,7 @@ import attrs
 
 from bench.load import broker_loads, name_server_loads
 from bench.load.beside import Beside, Exchange, Measured, send_small
+from bench.load.bounds import markdown
 from bench.load.machine import QUIET_SHARE, others_share, ticks_now
 from bench.load.servers import Scale, Server, broker, make_topic, name_server, topic_name
 from bench.load.turns import OUTSIDE, Turn
@@ -228,8 +229,12 @@ def main(arguments: list[str]) -> int:
         help="bound of a turn of the loop, processor time (default %(default)s)",
     )
     parser.add_argument("--topics", type=int, default=Scale().topics)
+    parser.add_argument("--bounds", action="store_true", help="print what is bounded, and what holds it, and end")
     parser.add_argument("--json", action="store_true", help="print one JSON object a row")
     options = parser.parse_args(arguments)
+    if options.bounds:
+        print(markdown(), end="")
+        return 0
     failed = judged = count = 0
     for figures in runs(options.rows, Scale(topics=options.topics)):
         faults = figures.faults(options.p99_ms, options.hold_ms)

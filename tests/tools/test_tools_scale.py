@@ -90,3 +90,24 @@ def test_a_row_is_measured_on_a_server_of_its_own(tmp_path: Path, monkeypatch: p
         name_server_loads.brokers_leave()
     assert len(seen.seconds) > 20 and not seen.failures and others >= 0
     assert turns and max(turn.processor_ms for turn in turns) < 100
+
+
+def test_every_bound_is_held_by_a_row_or_a_test_that_is_there() -> None:
+    from bench import chaos, scale
+    from bench.load.bounds import BOUNDS, CHAOS, SCALE, markdown
+
+    measured = [row.name for row in (*scale.broker_rows(), *scale.name_server_rows())]
+    measured += [scale.OLD, "a slave copies all tables"]
+    attacks = [kind.name for kind in chaos.KINDS]
+    held = [name for bound in BOUNDS for name in bound.held_by]
+    for name in held:
+        kind, _, part = name.partition(": ")
+        if kind == SCALE:
+            assert any(part in row for row in measured), name
+        elif kind == CHAOS:
+            assert part in attacks, name
+        else:
+            file, _, test = name.partition("::")
+            assert f"def {test}(" in (ROOT / "tests" / file).read_text(), name
+    assert {kind.name for kind in chaos.KINDS} <= {name.partition(": ")[2] for name in held if name.startswith(CHAOS)}
+    assert markdown() in (ROOT / "docs" / "performance.md").read_text()

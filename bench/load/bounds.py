@@ -1,0 +1,146 @@
+"""What a peer can do to a server, the bound of it, and the row or test that holds it: ``bench scale --bounds``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SCALE, CHAOS = "bench scale", "bench chaos"
+
+
+class Bound(NamedTuple):
+    """One thing that is bounded.
+
+    Attributes:
+        what: a peer may do.
+        bound: of what it costs.
+        held_by: parts of names of rows of :data:`SCALE` or :data:`CHAOS`, or tests as ``file::name``.
+    """
+
+    what: str
+    bound: str
+    held_by: tuple[str, ...]
+
+
+_TURN = "20 ms of a turn of the loop, p99 25 ms"
+_JSON = "format/test_format_json_hostile.py"
+_LOAD = "remoting/test_remoting_load.py"
+_VALUES = "broker/test_broker_hostile_values.py"
+
+
+def _scale(what: str, *rows: str) -> Bound:
+    return Bound(what, _TURN, tuple(f"{SCALE}: {row}" for row in rows or (what,)))
+
+
+def _chaos(what: str, bound: str, row: str, *tests: str) -> Bound:
+    return Bound(what, f"{bound}; p99 100 ms, nothing acknowledged lost", (f"{CHAOS}: {row}", *tests))
+
+
+BOUNDS = [
+    Bound(
+        "a JSON body of 16 MiB in any form",
+        "0.5 s, or refused",
+        (f"{_JSON}::test_sixteen_mebibytes_are_read_or_refused_soon",),
+    ),
+    Bound(
+        "a large hostile body",
+        "the loop keeps its turns",
+        ("remoting/test_remoting_large_bodies.py::test_a_hostile_body_is_answered_soon_and_leaves_the_loop_its_turns",),
+    ),
+    Bound(
+        "values that cannot be written again",
+        "refused; a table that cannot be saved ends nothing",
+        (
+            f"{_VALUES}::test_every_accepted_value_is_saved_loaded_shown_and_replicated",
+            f"{_VALUES}::test_a_retry_policy_that_cannot_be_kept_is_refused",
+            f"{_VALUES}::test_a_table_that_cannot_be_written_is_its_own_fault",
+        ),
+    ),
+    _chaos(
+        "more idle connections than descriptors",
+        "flushes go on, it recovers by itself",
+        "descriptors",
+        "store/test_store_descriptors.py::test_a_flush_without_descriptors_is_tried_again_and_nothing_is_refused",
+        "runtime/test_runtime_accept.py::test_a_lack_of_descriptors_is_waited_out_and_told_once",
+    ),
+    _chaos("hundreds of requests with large answers in one packet", "memory 1.5 GB", "packets"),
+    _scale("the same, read slowly", "requests in one packet"),
+    _chaos("twenty slow readers", "memory 1.5 GB", "slow readers"),
+    _scale("twenty slow readers beside a small sender", "twenty slow readers"),
+    _chaos("requests of 16 MiB that are never finished", "memory 1.5 GB", "half frames"),
+    _chaos("waiting pulls with headers of a megabyte", "memory 1.5 GB", "parked requests"),
+    Bound(
+        "what waits, all peers together",
+        "totals, the greedy are refused first",
+        (
+            f"{_LOAD}::test_a_total_is_never_exceeded_by_holders_that_ask",
+            f"{_LOAD}::test_answers_above_a_total_that_was_set_close_who_holds_most",
+        ),
+    ),
+    _chaos("one-way floods of ten peers", "memory 1.5 GB", "floods"),
+    _scale("one-way floods beside a small sender", "one-way floods"),
+    _chaos("bytes that are no frames", "memory 1.5 GB", "frames"),
+    _chaos("every request code with bad bodies and fields", "memory 1.5 GB", "bodies"),
+    _scale("20,000 producer groups of a client that closes", "20,000 producer groups"),
+    _scale("5,000 consumer groups of a client"),
+    _scale("2,000 clients that close at once", "2,000 clients"),
+    _scale("20,000 waiting pulls woken at once", "20,000 waiting pulls"),
+    _scale("progress of all groups", "progress of all groups"),
+    _scale("a key of 2,000,000 messages", "queries for a key"),
+    _scale("a group with very many retry queues", "retry queues"),
+    _scale("batches of 60,000 messages"),
+    _scale("first reads of what a former process stored", "first reads"),
+    _scale("every request code about a topic of 60,000 queues", "every code"),
+    _scale("all tables of a broker", "all topics (21)", "all groups", "all offsets", "all producers"),
+    _scale("topics that are made", "topics made (17)", "5,000 topics made"),
+    _scale("registrations with 20,000 topics"),
+    _scale("500 brokers that close at once", "500 brokers"),
+    _scale("topics, members and topics of a cluster", "all topics (206)", "the cluster (106)", "topics of the cluster"),
+    _scale("a slave that copies tables", "a slave copies"),
+    Bound(
+        "files of the host asked for by 902",
+        "only those of configured folders",
+        ("container/test_container_asked_files.py::test_other_files_of_the_host_are_refused_unread",),
+    ),
+    Bound(
+        "the route of another broker",
+        "not taken from another host",
+        ("namesrv/test_namesrv_trust.py::test_another_host_takes_nothing_from_a_living_broker",),
+    ),
+    Bound(
+        "settings that the next start refuses",
+        "refused",
+        ("broker_admin/test_broker_admin_live_config.py::test_what_the_next_start_would_refuse_is_refused_now",),
+    ),
+    Bound(
+        "commits that no consumer can mean",
+        "refused beyond the end of the queue",
+        ("broker/test_broker_commit_bounds.py::test_commits_beyond_the_queue_are_refused_or_ignored",),
+    ),
+    Bound(
+        "bodies that inflate to much more",
+        "16 MiB",
+        (
+            "mqclient/test_mqclient_records.py::test_a_small_body_that_is_a_large_one_is_refused_before_it_is_there",
+            "namesrv/test_namesrv_fuzz.py::test_a_small_stream_cannot_fill_the_memory",
+        ),
+    ),
+    Bound(
+        "a master or successor that is not there",
+        "not believed",
+        (
+            "container/test_container_forged.py::test_a_forged_return_of_the_master_does_not_touch_replication",
+            "container/test_container_forged.py::test_a_forged_successor_does_not_keep_a_slave_from_acting",
+        ),
+    ),
+    Bound(
+        "administration by anybody",
+        "only listed addresses, where they are set",
+        ("remoting/test_remoting_access.py::test_a_closed_server_answers_administration_to_some",),
+    ),
+]
+
+
+def markdown() -> str:
+    """Return the bounds as a table."""
+    rows = [f"| {each.what} | {each.bound} | {', '.join(f'`{name}`' for name in each.held_by)} |" for each in BOUNDS]
+    return "\n".join(["| what a peer may do | bound | held by |", "|---|---|---|", *rows]) + "\n"
