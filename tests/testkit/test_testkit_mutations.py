@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from understudy.testkit.drills import acting_seeds
 from understudy.testkit.sim import mutations
 from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, read_mutations
 from understudy.testkit.sim.seeds import SeedResult
@@ -37,6 +38,16 @@ def test_each_listed_mutation_can_be_planted_once(mutation: Mutation) -> None:
 
 def test_names_of_mutations_tell_them_apart() -> None:
     assert len({each.name for each in LISTED}) == len(LISTED)
+
+
+QUICK = [each for each in LISTED if each.seed == 0][:3]
+
+
+@pytest.mark.parametrize("mutation", QUICK, ids=[each.name for each in QUICK])
+def test_the_judge_of_failovers_still_notices_what_it_has_noticed(mutation: Mutation) -> None:
+    assert mutation.seed is not None
+    found = hunt(mutation, acting_seeds.play, [mutation.seed], 1)
+    assert found is not None, "a simulated failover no longer looks at this, or plays it no longer"
 
 
 @pytest.fixture
