@@ -122,9 +122,25 @@ def check_listener(listener: object) -> None:
     target = call.func if isinstance(call, functools.partial) else call
     if not inspect.iscoroutinefunction(target):
         raise InvalidOptionError(f"the listener {listener!r} is no async function: write `async def` before it")
+    check_arguments(call, listener)
+
+
+def check_arguments(call: Callable[..., object], listener: object = None) -> None:
+    """Refuse what cannot be called with messages and a context.
+
+    Args:
+        call: what is called.
+        listener: what the user gave, for the error; *call* when ``None``.
+
+    Raises:
+        InvalidOptionError: it takes other arguments, or cannot be called.
+    """
+    shown = call if listener is None else listener
+    if not callable(call):
+        raise InvalidOptionError(f"the listener is {shown!r}, which cannot be called")
     try:
         inspect.signature(call).bind((), None)
     except TypeError:
-        raise InvalidOptionError(f"the listener {listener!r} must take two arguments: messages and context") from None
+        raise InvalidOptionError(f"the listener {shown!r} must take two arguments: messages and context") from None
     except ValueError:  # a signature that cannot be had: the first call will tell
         return

@@ -1,0 +1,199 @@
+"""The client for asyncio programs: the same calls, awaited in the loop of the caller.
+
+    async with open_producer("127.0.0.1:9876", "my_producers") as producer:
+        await producer.send(message("Orders", b"..."))
+
+All of them share one thread, in which the trio client runs; results, errors and time-outs are its own. To cancel an
+awaiting task cancels the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import trio
+
+from understudy.mqclient import producer as trio_producer
+from understudy.mqclient import pull_consumer as trio_pull_consumer
+from understudy.mqclient import push_consumer as trio_push_consumer
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, check_listener
+from understudy.mqclient.message import Message, ReceivedMessage
+from understudy.mqclient.producer import ProducerOptions, Select, SendResult
+from understudy.mqclient.pull_consumer import PullConsumerOptions
+from understudy.mqclient.queue import MessageQueue
+from understudy.runtime.portal import Held, Portal, shared_portal
+from understudy.runtime.world import real_world
+
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "open_producer", "open_pull_consumer", "open_push_consumer"]
+
+T = TypeVar("T")
+Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], Coroutine[Any, Any, ConsumeResult | None]]
+
+
+async def _call(portal: Portal, call: Callable[..., Awaitable[T]], *args: object) -> T:
+    return await asyncio.wrap_future(portal.submit(call, *args))
+
+
+class Producer:
+    """See :class:`understudy.mqclient.producer.Producer`; make it with :func:`open_producer`."""
+
+    def __init__(self, portal: Portal, inner: trio_producer.Producer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send *message* and wait until a broker has stored it; arguments and errors as with trio."""
+        send = partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms)
+        return await _call(self._portal, send)
+
+    async def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
+    ) -> SendResult:
+        """Send *messages* of one topic in one request; arguments and errors as with trio."""
+        return await _call(self._portal, partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
+
+    async def send_oneway(
+        self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None
+    ) -> None:
+        """Send *message* without asking whether it was stored; arguments and errors as with trio."""
+        await _call(self._portal, partial(self._inner.send_oneway, message, queue=queue, select=select))
+
+
+class PullConsumer:
+    """See :class:`understudy.mqclient.pull_consumer.PullConsumer`; make it with :func:`open_pull_consumer`."""
+
+    def __init__(self, portal: Portal, inner: trio_pull_consumer.PullConsumer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    async def subscribe(self, subscriptions: Mapping[str, str]) -> None:
+        """Share the queues of some topics with the other members of the group."""
+        await _call(self._portal, self._inner.subscribe, subscriptions)
+
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+        """Read exactly *queues*, whoever else reads them."""
+        await _call(self._portal, self._inner.assign, list(queues), expression)
+
+    async def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of *topic* that can be read."""
+        return await _call(self._portal, self._inner.topic_queues, topic)
+
+    async def poll(self, timeout_ms: float = 5_000) -> list[ReceivedMessage]:
+        """Return the next messages of one queue, none after *timeout_ms* milliseconds."""
+        return await _call(self._portal, self._inner.poll, timeout_ms)
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Read *queue* from *offset* on."""
+        await _call(self._portal, self._inner.seek, queue, offset)
+
+    async def commit(self) -> None:
+        """Store the progress of everything that :meth:`poll` returned so far."""
+        await _call(self._portal, self._inner.commit)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset of the group."""
+        return await _call(self._portal, self._inner.committed, queue)
+
+
+class PushConsumer:
+    """A consumer that calls a listener until its block is left; make it with :func:`open_push_consumer`."""
+
+    def __init__(self, portal: Portal, inner: trio_push_consumer.PushConsumer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    async def pause(self) -> None:
+        """Stop pulling; what was pulled is still consumed."""
+        await _call(self._portal, _now(self._inner.pause))
+
+    async def resume(self) -> None:
+        """Pull again."""
+        await _call(self._portal, _now(self._inner.resume))
+
+
+@asynccontextmanager
+async def open_producer(
+    name_servers: str | Sequence[str], group: str, options: ProducerOptions | None = None
+) -> AsyncIterator[Producer]:
+    """Open a producer, see :func:`understudy.mqclient.producer.open_producer`."""
+    manager = partial(trio_producer.open_producer, real_world(), name_servers, group, options)
+    async with _opened(manager) as (portal, inner):
+        yield Producer(portal, inner)
+
+
+@asynccontextmanager
+async def open_pull_consumer(
+    name_servers: str | Sequence[str], group: str, options: PullConsumerOptions | None = None
+) -> AsyncIterator[PullConsumer]:
+    """Open a consumer that is asked, see :func:`understudy.mqclient.pull_consumer.open_pull_consumer`."""
+    manager = partial(trio_pull_consumer.open_pull_consumer, real_world(), name_servers, group, options)
+    async with _opened(manager) as (portal, inner):
+        yield PullConsumer(portal, inner)
+
+
+@asynccontextmanager
+async def open_push_consumer(
+    name_servers: str | Sequence[str],
+    group: str,
+    subscriptions: Mapping[str, str],
+    listener: Listener,
+    options: PushConsumerOptions | None = None,
+) -> AsyncIterator[PushConsumer]:
+    """Open a consumer that calls *listener* as a task of this loop, up to ``consume_tasks`` at the same time.
+
+    Arguments and errors are those of :func:`understudy.mqclient.push_consumer.open_push_consumer`.
+    """
+    check_listener(listener)
+    loop = asyncio.get_running_loop()
+
+    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
+        future = asyncio.run_coroutine_threadsafe(listener(messages, context), loop)
+        token, done = trio.lowlevel.current_trio_token(), trio.Event()
+        future.add_done_callback(lambda _: token.run_sync_soon(done.set))
+        try:
+            await done.wait()
+        except trio.Cancelled:
+            future.cancel()
+            raise
+        return future.result()
+
+    manager = partial(
+        trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, options
+    )
+    async with _opened(manager) as (portal, inner):
+        yield PushConsumer(portal, inner)
+
+
+@asynccontextmanager
+async def _opened(make: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[tuple[Portal, T]]:
+    stack = ExitStack()
+    portal = await asyncio.to_thread(stack.enter_context, shared_portal())
+    try:
+        held = Held(portal, make())
+        inner = await asyncio.wrap_future(held.open())
+        try:
+            yield portal, inner
+        except BaseException as error:
+            await asyncio.shield(asyncio.wrap_future(held.close(error)))
+            raise
+        await asyncio.shield(asyncio.wrap_future(held.close()))
+    finally:
+        await asyncio.shield(asyncio.to_thread(stack.close))
+
+
+def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
+    async def asked() -> T:
+        return call()
+
+    return asked

@@ -1,0 +1,203 @@
+"""The client for programs without an event loop: the same calls, which wait.
+
+    with open_producer("127.0.0.1:9876", "my_producers") as producer:
+        producer.send(message("Orders", b"..."))
+
+All of them share one thread, in which the trio client runs; results, errors and time-outs are its own. Any number of
+threads may use one producer or consumer, except that one polls. An interrupt while a call waits cancels that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from understudy.mqclient import producer as trio_producer
+from understudy.mqclient import pull_consumer as trio_pull_consumer
+from understudy.mqclient import push_consumer as trio_push_consumer
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions, check_arguments
+from understudy.mqclient.message import Message, ReceivedMessage
+from understudy.mqclient.producer import ProducerOptions, Select, SendResult
+from understudy.mqclient.pull_consumer import PullConsumerOptions
+from understudy.mqclient.queue import MessageQueue
+from understudy.runtime.portal import Held, Portal, shared_portal
+from understudy.runtime.world import real_world
+
+__all__ = ["Producer", "PullConsumer", "PushConsumer", "open_producer", "open_pull_consumer", "open_push_consumer"]
+
+T = TypeVar("T")
+Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], ConsumeResult | None]
+
+
+class Producer:
+    """See :class:`understudy.mqclient.producer.Producer`; make it with :func:`open_producer`."""
+
+    def __init__(self, portal: Portal, inner: trio_producer.Producer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        select: Select | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:
+        """Send *message* and wait until a broker has stored it; arguments and errors as with trio."""
+        return self._portal.call(partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms))
+
+    def send_batch(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
+    ) -> SendResult:
+        """Send *messages* of one topic in one request; arguments and errors as with trio."""
+        return self._portal.call(partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
+
+    def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None) -> None:
+        """Send *message* without asking whether it was stored; arguments and errors as with trio."""
+        self._portal.call(partial(self._inner.send_oneway, message, queue=queue, select=select))
+
+
+class PullConsumer:
+    """See :class:`understudy.mqclient.pull_consumer.PullConsumer`; make it with :func:`open_pull_consumer`."""
+
+    def __init__(self, portal: Portal, inner: trio_pull_consumer.PullConsumer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues read now."""
+        return self._portal.call(_now(lambda: self._inner.queues))
+
+    def subscribe(self, subscriptions: Mapping[str, str]) -> None:
+        """Share the queues of some topics with the other members of the group."""
+        self._portal.call(self._inner.subscribe, subscriptions)
+
+    def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
+        """Read exactly *queues*, whoever else reads them."""
+        self._portal.call(self._inner.assign, list(queues), expression)
+
+    def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of *topic* that can be read."""
+        return self._portal.call(self._inner.topic_queues, topic)
+
+    def poll(self, timeout_ms: float = 5_000) -> list[ReceivedMessage]:
+        """Return the next messages of one queue, none after *timeout_ms* milliseconds."""
+        return self._portal.call(self._inner.poll, timeout_ms)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Return the messages of all queues one after the other, for ever."""
+        while True:
+            yield from self.poll()
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Read *queue* from *offset* on."""
+        self._portal.call(self._inner.seek, queue, offset)
+
+    def commit(self) -> None:
+        """Store the progress of everything that :meth:`poll` returned so far."""
+        self._portal.call(self._inner.commit)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """Return the stored offset of the group."""
+        return self._portal.call(self._inner.committed, queue)
+
+
+class PushConsumer:
+    """See :class:`understudy.mqclient.push_consumer.PushConsumer`; make it with :func:`open_push_consumer`."""
+
+    def __init__(self, portal: Portal, inner: trio_push_consumer.PushConsumer) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues held now."""
+        return self._portal.call(_now(lambda: self._inner.queues))
+
+    def pause(self) -> None:
+        """Stop pulling; what was pulled is still consumed."""
+        self._portal.call(_now(self._inner.pause))
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._portal.call(_now(self._inner.resume))
+
+
+@contextmanager
+def open_producer(
+    name_servers: str | Sequence[str], group: str, options: ProducerOptions | None = None
+) -> Iterator[Producer]:
+    """Open a producer, see :func:`understudy.mqclient.producer.open_producer`."""
+    with _opened(lambda: trio_producer.open_producer(real_world(), name_servers, group, options)) as (portal, inner):
+        yield Producer(portal, inner)
+
+
+@contextmanager
+def open_pull_consumer(
+    name_servers: str | Sequence[str], group: str, options: PullConsumerOptions | None = None
+) -> Iterator[PullConsumer]:
+    """Open a consumer that is asked, see :func:`understudy.mqclient.pull_consumer.open_pull_consumer`."""
+    manager = partial(trio_pull_consumer.open_pull_consumer, real_world(), name_servers, group, options)
+    with _opened(manager) as (portal, inner):
+        yield PullConsumer(portal, inner)
+
+
+@contextmanager
+def open_push_consumer(
+    name_servers: str | Sequence[str],
+    group: str,
+    subscriptions: Mapping[str, str],
+    listener: Listener,
+    options: PushConsumerOptions | None = None,
+) -> Iterator[PushConsumer]:
+    """Open a consumer that calls *listener*, a plain function, in threads: up to ``consume_tasks`` at the same time.
+
+    Arguments and errors are those of :func:`understudy.mqclient.push_consumer.open_push_consumer`. A listener that
+    takes longer than ``consume_timeout_ms`` is waited for: a thread cannot be cancelled.
+    """
+    chosen = options or PushConsumerOptions()
+    check_arguments(listener)
+    limiter_of = partial(trio.CapacityLimiter, chosen.consume_tasks)
+    limiters: list[trio.CapacityLimiter] = []
+
+    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
+        if not limiters:
+            limiters.append(limiter_of())
+        return await trio.to_thread.run_sync(listener, messages, context, limiter=limiters[0])
+
+    manager = partial(
+        trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, chosen
+    )
+    with _opened(manager) as (portal, inner):
+        yield PushConsumer(portal, inner)
+
+
+@contextmanager
+def _opened(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[tuple[Portal, T]]:
+    with shared_portal() as portal:
+        held = Held(portal, make())
+        opened = held.open()
+        try:
+            inner = opened.result()
+        except BaseException:
+            opened.cancel()
+            raise
+        try:
+            yield portal, inner
+        except BaseException as error:
+            held.close(error).result()
+            raise
+        held.close().result()
+
+
+def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:
+    async def asked() -> T:
+        return call()
+
+    return asked

@@ -1,0 +1,195 @@
+"""The blocking and the asyncio client: the trio client's results, errors and cancellation, in other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+
+from understudy.mqclient import aio, blocking
+from understudy.mqclient.errors import InvalidMessageError, InvalidOptionError, RouteNotFoundError
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
+from understudy.mqclient.message import ReceivedMessage, message
+from understudy.mqclient.pull_consumer import PullConsumerOptions
+from understudy.runtime.portal import Portal, PortalClosedError
+from understudy.testkit.blocking import BlockingCluster, local_cluster
+
+FIRST = PullConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+LISTEN = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingCluster]:
+    with local_cluster() as running:
+        yield running
+
+
+# --- the portal --------------------------------------------------------------------------------------------------
+
+
+async def double(number: int) -> int:
+    await trio.lowlevel.checkpoint()
+    return 2 * number
+
+
+async def fail() -> None:
+    raise KeyError("as it is")
+
+
+def test_calls_from_many_threads_get_their_own_results_and_errors() -> None:
+    with Portal() as portal, ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(lambda number: portal.call(double, number), range(200))) == [2 * n for n in range(200)]
+        with pytest.raises(KeyError, match="as it is"):
+            portal.call(fail)
+        assert portal.call(double, 4) == 8
+
+
+def test_a_cancelled_future_cancels_its_task_and_the_end_of_the_portal_cancels_all() -> None:
+    ended: list[str] = []
+    began = threading.Semaphore(0)
+
+    async def wait(name: str) -> None:
+        try:
+            began.release()
+            await trio.sleep_forever()
+        finally:
+            ended.append(name)
+
+    with Portal() as portal:
+        first, second = portal.submit(wait, "first"), portal.submit(wait, "second")
+        began.acquire()
+        began.acquire()
+        first.cancel()
+        portal.call(trio.sleep, 0.01)
+        assert ended == ["first"]
+    assert ended == ["first", "second"]
+    assert first.cancelled()
+    assert second.done()
+    with pytest.raises(PortalClosedError):
+        portal.call(double, 1)
+
+
+def test_a_portal_cannot_wait_for_itself() -> None:
+    with Portal() as portal:
+
+        async def ask() -> None:
+            portal.call(double, 1)
+
+        with pytest.raises(PortalClosedError, match="its own thread"):
+            portal.call(ask)
+
+
+# --- blocking ----------------------------------------------------------------------------------------------------
+
+
+def test_blocking_sends_polls_and_errors(cluster: BlockingCluster) -> None:
+    with blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+        sent = [producer.send(message("Blocking", b"%d" % number)) for number in range(5)]
+        assert len({each.message_id for each in sent}) == 5
+        with pytest.raises(InvalidMessageError, match="at least one byte"):
+            producer.send(message("Blocking", b""))
+        producer.send_batch([message("Blocking", b"5"), message("Blocking", b"6")])
+        producer.send_oneway(message("Blocking", b"7"))
+    got: set[bytes] = set()
+    with blocking.open_pull_consumer(cluster.namesrv_address, "cg", FIRST) as consumer:
+        with pytest.raises(RouteNotFoundError):
+            consumer.topic_queues("Missing")
+        consumer.assign(consumer.topic_queues("Blocking"))
+        for each in consumer:
+            got.add(each.body)
+            if len(got) == 8:
+                break
+        consumer.commit()
+        assert sum(consumer.committed(queue) or 0 for queue in consumer.queues) == 8
+    assert got == {b"%d" % number for number in range(8)}
+
+
+def test_a_plain_listener_runs_in_threads_and_its_answers_count(cluster: BlockingCluster) -> None:
+    with blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+        for number in range(6):
+            producer.send(message("Listened", b"%d" % number))
+    got: list[tuple[bytes, str]] = []
+    all_there = threading.Event()
+    failed = [b"3"]
+
+    def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> ConsumeResult | None:
+        context.delay_level = 1
+        body = messages[0].body
+        if body in failed:
+            failed.remove(body)
+            return ConsumeResult.LATER
+        got.append((body, threading.current_thread().name))
+        if len(got) == 6:
+            all_there.set()
+        return None
+
+    with blocking.open_push_consumer(cluster.namesrv_address, "lg", {"Listened": "*"}, listen, LISTEN):
+        assert all_there.wait(20)
+    assert sorted(body for body, _ in got) == [b"%d" % number for number in range(6)]
+    assert all("understudy-portal" != name for _, name in got)
+    one_argument: Any = lambda messages: None  # noqa: E731  # the point of the test
+    opened = blocking.open_push_consumer(cluster.namesrv_address, "lg", {"Listened": "*"}, one_argument)
+    with pytest.raises(InvalidOptionError, match="two arguments"), opened:
+        pass
+
+
+def test_opening_and_closing_again_and_again_leaves_nothing_behind(cluster: BlockingCluster) -> None:
+    for _ in range(20):
+        with blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+            producer.send(message("Again", b"x"))
+    portals = [thread for thread in threading.enumerate() if thread.name == "understudy-portal"]
+    assert len(portals) == 1, "that of the cluster"
+
+
+# --- asyncio -----------------------------------------------------------------------------------------------------
+
+
+def test_asyncio_sends_listens_and_polls(cluster: BlockingCluster) -> None:
+    async def main() -> None:
+        got: list[bytes] = []
+        all_there = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+            await asyncio.sleep(0)
+            assert asyncio.get_running_loop() is loop
+            got.append(messages[0].body)
+            if len(got) == 64:
+                all_there.set()
+
+        async with aio.open_producer(cluster.namesrv_address, "pg") as producer:
+            await asyncio.gather(*(producer.send(message("Aio", b"%d" % number)) for number in range(64)))
+        async with aio.open_push_consumer(cluster.namesrv_address, "ag", {"Aio": "*"}, listen, LISTEN):
+            await asyncio.wait_for(all_there.wait(), 20)
+        assert sorted(got) == sorted(b"%d" % number for number in range(64))
+        async with aio.open_pull_consumer(cluster.namesrv_address, "bg", FIRST) as consumer:
+            await consumer.assign(await consumer.topic_queues("Aio"))
+            polled = 0
+            while polled < 64:
+                polled += len(await consumer.poll())
+            with pytest.raises(RouteNotFoundError):
+                await consumer.topic_queues("Missing")
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_asyncio_task_cancels_its_call_and_the_consumer_goes_on(cluster: BlockingCluster) -> None:
+    async def main() -> None:
+        async with aio.open_producer(cluster.namesrv_address, "pg") as producer:
+            sent = await producer.send(message("Cancelled", b"first"))
+            async with aio.open_pull_consumer(cluster.namesrv_address, "cc", FIRST) as consumer:
+                await consumer.assign([sent.queue])
+                assert [each.body for each in await consumer.poll()] == [b"first"]
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(consumer.poll(60_000), 0.1)
+                await producer.send(message("Cancelled", b"second"), queue=sent.queue)
+                assert [each.body for each in await consumer.poll(20_000)] == [b"second"]
+
+    asyncio.run(main())
