@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import trio
 
 from understudy.broker.deferred_service import DeferredService
+from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.recovery import handed_out, newest_points
@@ -135,6 +137,15 @@ class Pops:
         """Serve the next role: what is due goes where *rules* say, and who waits learns of it."""
         self.revive.target = self._target(rules)
         self.hold.wake_all()
+
+    def handed_on(self, messages: Sequence[InnerMessage]) -> None:
+        """Learn of due *messages* that a slave which acts hands on to another broker.
+
+        An acknowledgement among them may be of a check point that is in this broker's log already, and goes nowhere.
+        """
+        for message in messages:
+            if message.topic == self.log.topic:
+                self.queues.handed_on(message)
 
     def forget_topic(self, topic: str) -> None:
         """Forget what was popped of a deleted topic."""

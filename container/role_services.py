@@ -298,6 +298,7 @@ class RoleServices:
         if self.may_store:
             return await broker.own_log.put(messages)
         if self._may_escape():
+            broker.pops.handed_on(messages)
             return await self._escape().redeliver(messages, self.acting_since_ms)
         return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
 

@@ -10,6 +10,7 @@ Source: PopReviveService.java.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
@@ -23,13 +24,13 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.inflight import InFlight
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.returned import Returned
-from understudy.broker.pop.revive_log import CheckPoint, ReviveLogError, again, read_entry
+from understudy.broker.pop.revive_log import Ack, CheckPoint, ReviveLogError, again, read_entry
 from understudy.broker.pop.window import ReviveWindow, Ripe
 from understudy.broker.redelivery import STORED, Redelivery
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
-from understudy.format.properties import format_properties
+from understudy.format.properties import format_properties, parse_properties
 from understudy.format.receipts import FIRST_POP
 from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, Record, RecordError, decode_records
 from understudy.runtime.clock import Clock
@@ -45,6 +46,7 @@ SCAN_BYTES = 1 << 20
 POINTS = 8
 """Check points that are worked off at once: what a crash can repeat is bounded by it."""
 _MESSAGE_BYTES = 8 << 20
+MOST_HANDED_ON = 10_000
 ORIGIN_GROUP = "ORIGIN_GROUP"
 _DELIVER = "TIMER_DELIVER_MS"
 
@@ -123,6 +125,7 @@ class ReviveQueues:
         self._parts = parts
         self._windows: dict[int, ReviveWindow] = {}
         self._ends: dict[int, int] = {}
+        self._handed_on: dict[int, deque[Ack]] = {}
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
 
     def arrived(
@@ -139,6 +142,17 @@ class ReviveQueues:
         queues, parts = list(range(self._parts.log.queues)), self._parts
         self._ends = {queue: parts.store.max_queue_offset(parts.log.topic, queue) for queue in queues}
         return queues
+
+    def handed_on(self, message: InnerMessage) -> None:
+        """Count an acknowledgement that was due here and goes to another broker, as if it had come here."""
+        try:
+            tag = parse_properties(message.properties).get("TAGS")
+            entry = read_entry(tag, message.body, self._parts.identity.name)
+        except ReviveLogError:
+            return  # told where it comes out
+        if isinstance(entry, Ack):
+            waiting = self._handed_on.setdefault(message.queue_id, deque(maxlen=MOST_HANDED_ON))
+            waiting.append(entry)
 
     def position(self, queue: int) -> int:
         """Return the offset in revive queue *queue* before which everything is done."""
@@ -165,6 +179,8 @@ class ReviveQueues:
         if window is None or position < window.begin:
             window = self._windows[queue] = ReviveWindow(position)
         window.pass_to(position)
+        for ack in self._handed_on.pop(queue, ()):
+            window.add_ack(ack)
         if not self._scan(queue, window) and not window.ripe(1):
             return Found((), window.resume, None)  # more follows
         ripe = window.ripe(POINTS)
@@ -210,14 +226,16 @@ class ReviveQueues:
         # A time that somebody wrote by hand must not make check points ripe before theirs.
         window.add(record.queue_offset, entry, min(deliver_ms, self._parts.clock.wall_ms()))
 
+    def _is_gone(self, point: CheckPoint) -> bool:
+        topics, groups = self._parts.topics.rows, self._parts.groups.rows
+        return names.popped_topic(point.topic, point.group) not in topics or point.group not in groups
+
     def _items(self, queue: int, ripe: Ripe) -> list[Item]:
         parts, point = self._parts, ripe.point
         if ripe.early:
             return [Item(ripe.position, _revival(point, None, queue, point.topic))]
-        if parts.topics.rows.get(names.popped_topic(point.topic, point.group)) is None:
-            return []
-        if parts.groups.rows.get(point.group) is None:
-            return []
+        if point.broker_name == parts.identity.name and self._is_gone(point):
+            return []  # of another broker's we do not know, and its consumers come here as long as it is away
         target = point.topic
         if not target.startswith(names.RETRY_PREFIX):
             second_form = parts.config.enable_retry_topic_v2

@@ -94,7 +94,7 @@ class ReviveWindow:
         if isinstance(entry, CheckPoint):
             self._add_point(position, entry, deliver_ms)
         elif entry is not None:
-            self._add_ack(entry)
+            self.add_ack(entry)
         self.time_ms = max(self.time_ms, deliver_ms)
 
     def skip_to(self, position: int) -> None:
@@ -116,7 +116,8 @@ class ReviveWindow:
         early = point.revive_ms - AHEAD_MS - deliver_ms > TOO_EARLY_MS
         self._points[point.key] = Ripe(position, point, early)
 
-    def _add_ack(self, ack: Ack) -> None:
+    def add_ack(self, ack: Ack) -> None:
+        """Take an acknowledgement, wherever it came from."""
         known = self._points.get(ack.key)
         if known is not None:
             point = known.point

@@ -144,7 +144,9 @@ class Bridge:
         """Put what is not stored yet to masters of other machines."""
         targets: dict[int, Remote | NoTarget] = {}
         for number in _left(statuses):
-            targets[number] = await self._elsewhere(messages[number].topic, specific)
+            message, own_group = messages[number], self._home.identity.name
+            together = specific or choice.together(own_group, message.topic, message.queue_id)
+            targets[number] = await self._elsewhere(message.topic, together)
         await self._send(messages, statuses, targets)
 
     async def _elsewhere(self, topic: str, specific: str | None) -> Remote | NoTarget:
