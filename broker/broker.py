@@ -258,7 +258,7 @@ class Broker:
         Args:
             role: with the epoch of its controller, and the reason that people read.
 
-        *Errors*: :class:`~understudy.broker.role_change.RoleChangeError`: the role stays as it is.
+        Raises :class:`~understudy.broker.role_change.RoleChangeError`: the role stays as it is.
         """
         await self.roles.change(role)
 

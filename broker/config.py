@@ -150,7 +150,7 @@ class BrokerOptions:
         Returns:
             The options and one warning line for each key that is unknown or changes nothing here.
 
-        Errors:
+        Raises:
             ConfigError: a value does not fit its key, or keys contradict each other; nothing is built.
         """
         machine = machine if machine is not None else this_machine()
@@ -190,7 +190,7 @@ class BrokerOptions:
         Args:
             values: text by key; keys that are not known are skipped, as the reference does.
 
-        Errors:
+        Raises:
             ConfigError: a value does not fit its key, or the broker would not start with it.
         """
         change = self._read(values)

@@ -57,7 +57,7 @@ Hours = Annotated[str, Form(_no_hours)]
 def delay_levels_ms(text: str) -> list[int]:
     """Return the waits of messageDelayLevel in milliseconds, level 1 first.
 
-    Errors:
+    Raises:
         ValueError: a word is not a whole number with a unit (s, m, h, d).
     """
     levels = []

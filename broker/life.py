@@ -51,7 +51,7 @@ async def run_broker(
 
     *Resources*: ports, the store's folder and every task are given back when this returns or raises.
 
-    *Errors*: before it serves: ``ListenError``, ``DiskLockedError``, ``BrokerStartError``, ``TableDamagedError``,
+    Raises before it serves: ``ListenError``, ``DiskLockedError``, ``BrokerStartError``, ``TableDamagedError``,
     ``OSError``, each one clear line. Later: an exception group when an essential service failed.
     """
     ports = await bind_ports(world, options)

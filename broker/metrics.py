@@ -32,7 +32,7 @@ _LOCAL = {"storage_type": "local", "storage_medium": "disk"}
 
 
 def open_endpoint(broker: Broker) -> MetricsEndpoint | None:
-    """Make the endpoint that a broker's settings ask for, or ``None``. *Errors*: ``BrokerStartError``."""
+    """Make the endpoint that a broker's settings ask for, or ``None``. Raises ``BrokerStartError``."""
     config = broker.options.broker
     kind, label = config.metrics_exporter_type, config.metrics_label
     try:

@@ -46,7 +46,7 @@ class Ports:
 async def bind_ports(world: World, options: BrokerOptions) -> Ports:
     """Take the ports that *options* name, for the role that they give.
 
-    *Errors*: ``ListenError``: one of them cannot be had; none is kept then.
+    Raises ``ListenError``: one of them cannot be had; none is kept then.
     """
     config, keys, server_keys = options.broker, options.store, options.server
     limits = ConnectionLimits(idle_seconds=server_keys.server_channel_max_idle_time_seconds)

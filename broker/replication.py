@@ -183,7 +183,7 @@ class Replication:
         return HaSlave(self._world, store, self._parameters)
 
     async def prepare(self, role: Role) -> None:
-        """Make the log ready for *role*, before anything of it is true. *Errors*: ``OSError``."""
+        """Make the log ready for *role*, before anything of it is true. Raises ``OSError``."""
 
     def end(self) -> None:
         """Close the side of a role whose session has ended; what is known of a master goes with it."""

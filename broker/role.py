@@ -19,7 +19,7 @@ class Role:
         is_slave: it copies a master and takes no messages of its own.
         waits_for_copies: its sends are answered when slaves have them.
 
-    *Errors*: ``ValueError`` when there is no such kind, or kind and id do not fit each other.
+    Raises ``ValueError`` when there is no such kind, or kind and id do not fit each other.
     """
 
     kind: str

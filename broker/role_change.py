@@ -78,7 +78,7 @@ class Roles:
     async def change(self, role: Role) -> None:
         """Have the broker take *role*; return when its session has begun and name servers that answer quickly know it.
 
-        *Errors*: :class:`RoleChangeError`: it comes from an older epoch than the role in force, its port cannot be had,
+        Raises :class:`RoleChangeError`: it comes from an older epoch than the role in force, its port cannot be had,
         or the broker stops.
         """
         if self._ended:

@@ -73,7 +73,7 @@ class SwitchReplication(Replication):
     # --- lifetime ------------------------------------------------------------------------------------------------
 
     def open(self, store: MessageStore) -> None:
-        """Take *store* and read the epochs beside it. *Errors*: ``EpochFileError``."""
+        """Take *store* and read the epochs beside it. Raises ``EpochFileError``."""
         super().open(store)
         keys = self._options.store
         path = keys.store_path_epoch_file or os.path.join(keys.store_path_root_dir, FILE_NAME)
@@ -86,7 +86,7 @@ class SwitchReplication(Replication):
 
         A slave's log ends where it lacks something: its master has it, and what follows, too.
 
-        *Errors*: ``OSError``: nothing of it is true.
+        Raises ``OSError``: nothing of it is true.
         """
         store = self._log
         if role.is_slave:
@@ -189,7 +189,7 @@ class SwitchReplication(Replication):
         return [EpochRow(entry.epoch, entry.start, epochs.end_of(entry)) for entry in epochs]
 
     async def same_role(self, epoch: int) -> None:
-        """Go on as before in a newer *epoch*: connections and session stay. *Errors*: ``OSError``."""
+        """Go on as before in a newer *epoch*: connections and session stay. Raises ``OSError``."""
         if self._keeper is not None and epoch > self._epochs.epochs.last_epoch:
             await self._begin_epoch(epoch)
 

@@ -118,7 +118,17 @@ class Failover:
     # -- on demand -----------------------------------------------------------------------------------------------
 
     async def elect(self, broker_name: str, broker_id: int | None, designate: bool, cause: str) -> Outcome:
-        """Elect a master of a group and tell its brokers. Raises :class:`CommandError` as of the quorum."""
+        """Elect a master of a group and tell its brokers.
+
+        Args:
+            broker_name: the group.
+            broker_id: who asks, or who shall lead; ``None``: nobody in particular.
+            designate: whether *broker_id* shall be the master.
+            cause: for logs and records.
+
+        Raises:
+            CommandError: as of :meth:`understudy.controller.replication.ReplicatedMetadata.run`.
+        """
         started = self._clock.monotonic()
         live = self.living(broker_name)
         command = ElectMaster(broker_name, broker_id, designate, live, self.config.enable_elect_unclean_master)

@@ -157,7 +157,20 @@ def encode_record(
     reconsume_times: int = 0,
     prepared_transaction_offset: int = 0,
 ) -> bytes:
-    """Return the bytes of a record; the IPv6 bits of *sys_flag* are set from the lengths of the hosts."""
+    """Return the bytes of a record; the IPv6 bits of *sys_flag* are set from the lengths of the hosts.
+
+    Args:
+        topic, queue_id, queue_offset: the queue that the message is in, and which of its messages it is.
+        physical_offset: where the record stands in the log (bytes).
+        body: the payload as it is stored, compressed or not.
+        properties: names and values in the form of :mod:`understudy.format.properties`.
+        flag: the producer's own flag.
+        sys_flag: bits such as compression and the state of a transaction.
+        born_ms, store_ms: wall times.
+        born_host, store_host: address and port, 8 bytes for IPv4 and 20 for IPv6.
+        reconsume_times: how often it was sent back.
+        prepared_transaction_offset: physical offset of the half message of a committed one.
+    """
     magic, topic_bytes = topic_field(topic)
     if len(properties) > MAX_PROPERTIES_BYTES:
         raise RecordError(f"properties of {len(properties)} bytes, a record holds {MAX_PROPERTIES_BYTES}")

@@ -24,7 +24,17 @@ class RouteAnswers:
         self._compatible: dict[str, bytes] = {}
 
     def body(self, topic: str, *, standard: bool, acting_master: bool, with_order: bool) -> bytes | None:
-        """Return the encoded route of *topic*, or ``None`` when there is none."""
+        """Return the encoded route of a topic.
+
+        Args:
+            topic: its name.
+            standard: in standard JSON, else in the dialect that older clients read.
+            acting_master: a group without a master shows its smallest slave as a read-only one.
+            with_order: with the topic's order configuration.
+
+        Returns:
+            The body; ``None`` when nobody has the topic.
+        """
         state = (self._table.revision, self._key_values.revision, acting_master, with_order)
         if state != self._state:
             self._state = state
@@ -41,7 +51,16 @@ class RouteAnswers:
         return body
 
     def body_in_zone(self, topic: str, zone: str, *, acting_master: bool, with_order: bool) -> bytes | None:
-        """Return the encoded route of *topic* without other zones; always in the compatible form, never kept."""
+        """Return the encoded route of a topic without other zones; always in the compatible form, never kept.
+
+        Args:
+            topic: its name.
+            zone: of the client; brokers without a zone stay, too.
+            acting_master, with_order: as of :meth:`body`.
+
+        Returns:
+            The body; ``None`` when nobody has the topic.
+        """
         order = self._key_values.get(ORDER_TOPICS, topic) if with_order else None
         route = pick_up(self._table, topic, acting_master=acting_master, order_config=order)
         return None if route is None else bodies.route(within_zone(route, zone), standard=False)

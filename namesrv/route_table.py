@@ -219,7 +219,17 @@ class RouteTable:
     # -- liveness -----------------------------------------------------------------------------------------------
 
     def heartbeat(self, key: MemberKey, connection: object, now_ms: int, *, host: str = "") -> bool:
-        """Refresh a member; return whether it is known and this is from its own host. Never creates one."""
+        """Refresh a member; never create one.
+
+        Args:
+            key: the member.
+            connection: over which the heartbeat came.
+            now_ms: monotonic time.
+            host: of the peer.
+
+        Returns:
+            Whether it is known and this is from its own host.
+        """
         member = self.live.get(key)
         if member is None or not is_its_own(member, connection, host):
             return False
@@ -230,7 +240,18 @@ class RouteTable:
     def data_version(
         self, key: MemberKey, version: DataVersion | None, connection: object, now_ms: int, *, host: str = ""
     ) -> tuple[bool, DataVersion | None]:
-        """Return whether *version* differs from the registered one, and the registered one; refreshes the member."""
+        """Compare the version of a member's topics.
+
+        Args:
+            key: the member, which is refreshed by the question.
+            version: what the broker has; ``None`` differs from everything.
+            connection: over which the question came.
+            now_ms: monotonic time.
+            host: of the peer.
+
+        Returns:
+            Whether *version* differs from the registered one, and the registered one.
+        """
         member = self.live.get(key)
         if member is None:
             return True, None
@@ -276,6 +297,14 @@ class RouteTable:
 
         Differs: the reference goes by the address alone. Here the group must match, and the id as well unless the
         request came over the very connection the member registered over; and others may not sign a living member off.
+
+        Args:
+            key: cluster and address.
+            name: of its group, if the request tells.
+            broker_id: its id, if the request tells.
+            connection: over which the request came.
+            now_ms: monotonic time.
+            host: of the peer.
         """
         member = self.live.get(key)
         if member is None or member.name != name or not may_replace(member, connection, host, now_ms):

@@ -34,7 +34,14 @@ def is_silent(member: Member, now_ms: int) -> bool:
 
 
 def may_replace(member: Member, connection: object, host: str, now_ms: int) -> bool:
-    """Return whether what comes over *connection*, from *host*, may end *member*'s registration."""
+    """Return whether what another connection says may end a member's registration.
+
+    Args:
+        member: who is registered.
+        connection: over which the other registration, or the sign-off, comes.
+        host: of that peer.
+        now_ms: monotonic time.
+    """
     return is_its_own(member, connection, host) or is_silent(member, now_ms)
 
 

@@ -101,7 +101,15 @@ def response(
     ext: dict[str, str] | None = None,
     body: bytes = b"",
 ) -> Command:
-    """Make the response to request *to*."""
+    """Make the response to request *to*.
+
+    Args:
+        to: the request; version, language and opaque follow it.
+        code: a response code.
+        remark: a sentence for people.
+        ext: header fields.
+        body: its content.
+    """
     return Command(int(code), "JAVA", CURRENT_VERSION, to.opaque, RESPONSE_BIT, remark, ext, body, JSON_HEADER)
 
 

@@ -247,5 +247,13 @@ def with_code(reply: bytes, code: int) -> bytes:
 
 
 def reply(opaque: int, code: int, ext: bytes, body: Sequence[Buffer] = (), remark: bytes = b"") -> list[Buffer]:
-    """Return a response as buffers ready for one vectored write; arguments as :func:`reply_head`."""
+    """Return a response as buffers ready for one vectored write.
+
+    Args:
+        opaque: of the request.
+        code: a response code.
+        ext: header fields as JSON text without the braces.
+        body: buffers, which are not copied.
+        remark: as JSON text without the quotes.
+    """
     return [reply_head(opaque, code, ext, sum(map(len, body)), remark), *body]

@@ -64,7 +64,7 @@ class BatchWriter:
             body: messages in the batch encoding of the clients, see :func:`understudy.format.batch.iter_batch`; flag
                 and properties of each message are in there.
 
-        Other arguments and *Errors* as in :meth:`understudy.store.writer.Writer.append`; a broken encoding is
+        Other arguments, and what it raises, as in :meth:`understudy.store.writer.Writer.append`; a broken encoding is
         MESSAGE_ILLEGAL.
         """
         core = self._core

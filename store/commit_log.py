@@ -53,7 +53,7 @@ class CommitLog:
 
         Returns: False when they do not fit in the rest of the file.
 
-        *Errors*: ``OSError`` when the disk is full.
+        Raises ``OSError`` when the disk is full.
         """
         end = self.at + size
         if end > self.limit:

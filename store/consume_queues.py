@@ -91,7 +91,7 @@ class ConsumeQueues:
         self.mark_dirty(queue)
 
     def make_room(self, queue: ConsumeQueue, count: int) -> None:
-        """Take the space for *count* units at the end of *queue*. *Errors*: ``OSError`` when the disk is full."""
+        """Take the space for *count* units at the end of *queue*. Raises ``OSError`` when the disk is full."""
         per_file = queue.file_size // UNIT_BYTES
         at, end = queue.next_offset, queue.next_offset + count
         while at < end:

@@ -125,7 +125,7 @@ class StoreCore:
     def save_deletions(self) -> None:
         """Have it durable which topics were deleted. Blocking; see :class:`Flusher` for the running store.
 
-        *Errors*: ``OSError``.
+        Raises ``OSError``.
         """
         if not self.deletions.is_saved:
             save_deletions(self.disk, self.path(DELETIONS_FILE), to_json(self.deletions.by_topic))

@@ -147,5 +147,5 @@ def load_deletions(disk: Disk, path: str) -> Deletions:
 
 
 def save_deletions(disk: Disk, path: str, content: dict[str, list[int]]) -> None:
-    """Write the file durably. Blocking. *Errors*: ``OSError``."""
+    """Write the file durably. Blocking. Raises ``OSError``."""
     save_table(disk, path, {"topics": content})

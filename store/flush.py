@@ -201,7 +201,7 @@ class Flusher:
         return True
 
     async def save_deletions(self) -> None:
-        """Have it durable which topics were deleted. *Errors*: ``OSError``; it is tried again with the next mark."""
+        """Have it durable which topics were deleted. Raises ``OSError``; it is tried again with the next mark."""
         core = self._core
         async with self._deletions_lock:
             if core.deletions.is_saved:

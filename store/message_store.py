@@ -99,7 +99,7 @@ class MessageStore:
             store_host: address and port that go into each record (``brokerIP1`` and ``listenPort``).
             living: the table of topics beside the store; without it every topic in the log counts as living.
 
-        *Errors*: ``DiskLockedError`` when another process holds the folder; ``OSError`` naming the path when it cannot
+        Raises ``DiskLockedError`` when another process holds the folder; ``OSError`` naming the path when it cannot
         be written. Damaged content is repaired or cut off and logged, it never prevents the start.
         """
         disk = world.disk
@@ -272,7 +272,7 @@ class MessageStore:
         return self._deletion.learn(deletions)
 
     async def save_deletions(self) -> None:
-        """Make the deletions durable; after this no start brings the topics back. *Errors*: ``OSError``."""
+        """Make the deletions durable; after this no start brings the topics back. Raises ``OSError``."""
         await self._flusher.save_deletions()
 
     # Replication
@@ -319,7 +319,7 @@ class MessageStore:
     def append_raw(self, physical_offset: int, data: bytes | memoryview) -> None:
         """Write bytes of a master's log at the end of ours and dispatch the records that are complete now.
 
-        *Errors*: ``ValueError`` when *physical_offset* is not the end of our log (and the log is not empty);
+        Raises ``ValueError`` when *physical_offset* is not the end of our log (and the log is not empty);
         ``OSError`` when the disk has no space for all of them: what was taken is in the log, the rest may come again.
         """
         self._replication.append_raw(physical_offset, data)

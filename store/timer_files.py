@@ -200,7 +200,7 @@ class TimerFiles:
             topic_hash: of the topic it is for.
             rolls, deletes: see :class:`Unit`.
 
-        *Errors*: ``OSError`` when the disk is full; nothing has changed then.
+        Raises ``OSError`` when the disk is full; nothing has changed then.
         """
         tick = time_ms // self._precision_ms
         slot = self.wheel.get(tick) or Slot(tick, NONE, NONE, 0)
@@ -265,7 +265,7 @@ class TimerFiles:
         return Flush(files, folders, self.wheel.take_changed(), attrs.evolve(check, log_position=self.log.end))
 
     def flush(self, flush: Flush) -> None:
-        """Make it durable. Blocking, may run in a thread. *Errors*: ``OSError``."""
+        """Make it durable. Blocking, may run in a thread. Raises ``OSError``."""
         self.log.sync(flush.files, flush.folders)
         if flush.slots:
             self.wheel.write(flush.slots)

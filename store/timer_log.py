@@ -152,7 +152,7 @@ class TimerLog:
         return None if unit is None else (position, unit)
 
     def append(self, unit: Unit) -> int:
-        """Write *unit* at the end and return its position. *Errors*: ``OSError`` when the disk is full."""
+        """Write *unit* at the end and return its position. Raises ``OSError`` when the disk is full."""
         segment = self._segment
         if segment is None or self.end + UNIT_BYTES + _BLANK.size > segment.end:
             segment = self._roll(segment)

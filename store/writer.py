@@ -97,7 +97,7 @@ class Writer:
             uniq_key: the UNIQ_KEY property in UTF-8.
             now_ms: wall time, when the caller already asked the clock.
 
-        *Errors*: :class:`PutRejected`; nothing is written then.
+        Raises :class:`PutRejected`; nothing is written then.
         """
         core = self._core
         queue = self._by_key.get((topic, queue_id))
@@ -188,7 +188,7 @@ class Writer:
     # Off the hot path
 
     def admit(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return the queue of a message that may be stored, added if it is new. *Errors*: :class:`PutRejected`."""
+        """Return the queue of a message that may be stored, added if it is new. Raises :class:`PutRejected`."""
         core = self._core
         if core.refusals:
             raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, "; ".join(sorted(core.refusals)))
@@ -214,7 +214,7 @@ class Writer:
             raise PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error)) from None
 
     def map_tail(self, queue: ConsumeQueue, offset: int) -> None:
-        """Make *queue* ready for a unit at queue offset *offset*. *Errors*: :class:`PutRejected`."""
+        """Make *queue* ready for a unit at queue offset *offset*. Raises :class:`PutRejected`."""
         # Before anything is written: a message without an entry in its queue would be lost to readers.
         try:
             self._core.consume_queues.map_tail(queue, offset)
@@ -222,7 +222,7 @@ class Writer:
             raise self._no_space("no new consume queue file", error) from error
 
     def make_room(self, queue: ConsumeQueue, count: int) -> None:
-        """Make *queue* ready for *count* more units. *Errors*: :class:`PutRejected`."""
+        """Make *queue* ready for *count* more units. Raises :class:`PutRejected`."""
         try:
             self._core.consume_queues.make_room(queue, count)
         except OSError as error:
@@ -258,7 +258,7 @@ class Writer:
     def roll(self, size: int) -> None:
         """Take the space for *size* bytes, in the next file of the log when this one is at its end.
 
-        *Errors*: :class:`PutRejected`.
+        Raises :class:`PutRejected`.
         """
         log = self._log
         if size + BLANK_BYTES > self._core.segments.file_size:

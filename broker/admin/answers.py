@@ -56,7 +56,7 @@ def body_object(command: Command, what: str) -> dict[str, Any]:
     Args:
         what: name of the thing, for the refusal.
 
-    Errors:
+    Raises:
         CommandError (1): there is no body, or it is no JSON object.
     """
     if not command.body:

@@ -89,7 +89,7 @@ def alter(
         current: what it has now; ``None`` while it is being created.
         changes: signed keys and values.
 
-    Errors:
+    Raises:
         AttributeRefusedError: an unknown or unchangeable attribute, a bad value, or a wrong sign.
     """
     result = dict(current or {})

@@ -170,7 +170,7 @@ def physical_offset_of(message_id: str) -> int:
     Args:
         message_id: host, port and physical offset in hexadecimal: 32 digits, 56 with an IPv6 host.
 
-    Errors:
+    Raises:
         CommandError (1): it is no such id (for example a unique key, which the index must be asked for).
     """
     try:

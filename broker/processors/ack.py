@@ -116,7 +116,7 @@ class AckParts:
 
         Differs: the reference answers success also when nothing was stored.
 
-        Errors:
+        Raises:
             CommandError (1): it cannot be stored.
         """
         try:

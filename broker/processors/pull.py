@@ -324,7 +324,7 @@ class PullProcessor:
             ) from None
 
     def _condition(self, kind: str, text: str) -> PropertyFilter:
-        """Return a subscription that is no set of tags. *Errors*: :class:`SqlError`, :class:`CommandError`."""
+        """Return a subscription that is no set of tags. Raises :class:`SqlError`, :class:`CommandError`."""
         try:
             return PropertyFilter(self._parts.conditions.get(kind, text))
         except UnsupportedFilterError as error:

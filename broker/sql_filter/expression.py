@@ -31,7 +31,7 @@ class Expression:
     Attributes:
         text: as it was written.
         names: properties it looks at.
-        evaluate: True, False or None (unknown) for the properties of a message. *Errors*:
+        evaluate: True, False or None (unknown) for the properties of a message. Raises
             :class:`~understudy.broker.sql_filter.values.EvaluationError`: a value that cannot be compared.
     """
 
@@ -77,7 +77,7 @@ class ExpressionCache:
         return len(self._kept)
 
     def get(self, text: str) -> Expression:
-        """Return the condition in *text*. *Errors*: :class:`SqlError`, the same again for the same text."""
+        """Return the condition in *text*. Raises :class:`SqlError`, the same again for the same text."""
         found = self._kept.get(text)
         if found is None:
             try:

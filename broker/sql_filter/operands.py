@@ -103,7 +103,7 @@ def negated(part: Operand) -> Operand:
 
 
 def inverted(part: Operand) -> Operand:
-    """Return ``NOT part``. *Errors*: :class:`OperandError`."""
+    """Return ``NOT part``. Raises :class:`OperandError`."""
     inner = truth(part)
     evaluate = inner.evaluate
 
@@ -274,7 +274,7 @@ def between(part: Operand, low: Operand, high: Operand) -> Operand:
 
 
 def outside(part: Operand, low: Operand, high: Operand) -> Operand:
-    """Return ``part NOT BETWEEN low AND high``. *Errors*: :class:`OperandError`."""
+    """Return ``part NOT BETWEEN low AND high``. Raises :class:`OperandError`."""
     return joined([ordered("<", part, low), ordered(">", part, high)], "OR")
 
 

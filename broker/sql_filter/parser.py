@@ -60,7 +60,7 @@ class _Parser:
         return refuse(self.text, self.word.at, why)
 
     def take(self, kind: str = "") -> Word:
-        """Go on to the next word and return the one that was at hand. *Errors*: :class:`SqlError`: not of *kind*."""
+        """Go on to the next word and return the one that was at hand. Raises :class:`SqlError`: not of *kind*."""
         word = self.word
         if kind and word.kind != kind:
             raise self.refuse(
@@ -73,7 +73,7 @@ class _Parser:
         return word
 
     def made(self, at: int, make: Callable[[], Operand]) -> Operand:
-        """Return what *make* makes. *Errors*: :class:`SqlError`: parts that do not fit, or a tree that is too deep."""
+        """Return what *make* makes. Raises :class:`SqlError`: parts that do not fit, or a tree that is too deep."""
         try:
             part = make()
         except OperandError as error:

@@ -26,12 +26,12 @@ class EvaluationError(ValueError):
 
 
 def to_int(text: str) -> int:
-    """Return what ``Integer.parseInt`` makes of *text*. *Errors*: :class:`EvaluationError`."""
+    """Return what ``Integer.parseInt`` makes of *text*. Raises :class:`EvaluationError`."""
     return _to_whole(text, INT_MIN, INT_MAX)
 
 
 def to_long(text: str) -> int:
-    """Return what ``Long.parseLong`` makes of *text*. *Errors*: :class:`EvaluationError`."""
+    """Return what ``Long.parseLong`` makes of *text*. Raises :class:`EvaluationError`."""
     return _to_whole(text, LONG_MIN, LONG_MAX)
 
 
@@ -45,7 +45,7 @@ def _to_whole(text: str, low: int, high: int) -> int:
 
 
 def to_double(text: str) -> float:
-    """Return what ``Double.parseDouble`` makes of *text*. *Errors*: :class:`EvaluationError`."""
+    """Return what ``Double.parseDouble`` makes of *text*. Raises :class:`EvaluationError`."""
     match = _FRACTION.fullmatch(text.strip(_BLANKS)) if len(text) <= _LONGEST else None
     if match is None:
         raise EvaluationError(f"{text[:40]!r} is no number")

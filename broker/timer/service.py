@@ -69,7 +69,7 @@ class TimerService:
         self._deferred.target = target
 
     async def open(self) -> None:
-        """Open the files; nothing else may be called before. *Errors*: ``OSError``."""
+        """Open the files; nothing else may be called before. Raises ``OSError``."""
         await self._world.disk.in_thread(self.timer.open)
         self._is_open = True
 
@@ -92,7 +92,7 @@ class TimerService:
             await clock.sleep(wait_ms / 1000)
 
     async def flush(self) -> bool:
-        """Make the files durable; return whether anything had changed. *Errors*: ``OSError``."""
+        """Make the files durable; return whether anything had changed. Raises ``OSError``."""
         flush = self.timer.begin_flush()
         if flush is None:
             return False

@@ -373,7 +373,7 @@ class Timer:
         return self._files.begin_flush(self.check(resting=False))
 
     def flush(self, flush: Flush) -> None:
-        """Make it durable. Blocking, may run in a thread. *Errors*: ``OSError``."""
+        """Make it durable. Blocking, may run in a thread. Raises ``OSError``."""
         self._files.flush(flush)
 
     def end_flush(self, flush: Flush, done: bool) -> None:

@@ -173,7 +173,7 @@ class Transactions:
     def take(self, message: InnerMessage) -> Appended:
         """Store a half message that a slave of another group brings, once; return where it stands.
 
-        *Errors*: ``PutRejected``.
+        Raises ``PutRejected``.
         """
         pairs = parse_properties(message.properties)
         known = self.taken_before(pairs, message.born_ms)
@@ -196,7 +196,7 @@ class Transactions:
             at_once: its sender waits for the answer, which must not be lost.
 
         Returns:
-            The byte of the log before which the outcome stands, or why it does not count. *Errors*: ``PutRejected``:
+            The byte of the log before which the outcome stands, or why it does not count. Raises ``PutRejected``:
             the committed message could not be stored, nothing is decided.
         """
         parts, now_ms = self._parts, self._parts.clock.wall_ms()
@@ -235,7 +235,7 @@ class Transactions:
             physical_offset: where it begins in the log, in the topic of those that were given up.
 
         Returns:
-            Why it cannot be. *Errors*: ``PutRejected``: it could not be stored.
+            Why it cannot be. Raises ``PutRejected``: it could not be stored.
         """
         half, queue = half_at(self._parts.store, physical_offset, names.CHECK_TIMES_TOPIC), self._queues.get(0)
         if half is None or queue is None:
@@ -257,7 +257,7 @@ class Transactions:
         return was_given_up(store, half, now_ms) and not was_committed(store, half, now_ms)
 
     def _commit(self, half: Half, now_ms: int) -> None:
-        """Give *half* to consumers. *Errors*: ``PutRejected``."""
+        """Give *half* to consumers. Raises ``PutRejected``."""
         parts = self._parts
         message = half.committed(half.record.physical_offset, parts.delay_levels)
         try:

@@ -170,7 +170,7 @@ class HalfEscapes:
         return False
 
     async def _record(self, queue: HalfQueue) -> None:
-        """Have the progress of *queue* in its file before anything more leaves. *Errors*: ``OSError``."""
+        """Have the progress of *queue* in its file before anything more leaves. Raises ``OSError``."""
         self._reader.move(queue)
         with trio.CancelScope(shield=True):
             await self._broker.persistence.save(self._broker.tables.offsets.name)

@@ -41,7 +41,13 @@ class Candidacy:
         return asked is None or asked.term != term or now >= self._asked_until
 
     def ask(self, term: int, now: float, log_end: tuple[int, int], until: float) -> None:
-        """Begin a round that asks who would vote in *term*, with answers until *until*."""
+        """Begin a round that asks who would vote.
+
+        Args:
+            term: for which votes would be asked.
+            now, until: monotonic seconds of the beginning, and after which answers count no more.
+            log_end: index and term of this member's last entry.
+        """
         former = self._asked
         self._asked, self._asked_until = ElectionRound(term, now, *log_end), until
         if former is not None:

@@ -21,7 +21,13 @@ def heartbeat(term: int, commit: int) -> Said:
 
 
 def entries_to_append(message: Append, entries: list[Entry], previous_index: int, previous_term: int) -> Said:
-    """Those *entries* of *message* that are new here, after the entry they follow."""
+    """Return what the core is told of an append.
+
+    Args:
+        message: what the leader sent.
+        entries: its entries that are new here.
+        previous_index, previous_term: of the entry that they follow.
+    """
     return {
         "type": "append_entries",
         "term": message.term,
@@ -71,7 +77,12 @@ def stand_now(term: int) -> Said:
 
 
 def append_of(said: Said, sequence: int, leader_end: int, confirmed: bool) -> Append:
-    """The entries that the core sends; see :class:`Append` for the rest."""
+    """Return the append that the core sends.
+
+    Args:
+        said: what the core sends, with its entries.
+        sequence, leader_end, confirmed: as the fields of :class:`Append`.
+    """
     return Append(
         said["term"],
         said["commit_index"],
@@ -96,7 +107,14 @@ def snapshot_part_of(said: Said, store: SnapshotStore, sequence: int) -> Snapsho
 
 
 def acknowledgement_of(said: Said, term: int, sequence: int, voter: bool) -> Acknowledgement:
-    """What the core tells its leader about its log."""
+    """Return what the core tells its leader about its log.
+
+    Args:
+        said: what the core sends.
+        term: of this member.
+        sequence: newest round of the leader that this member has heard.
+        voter: whether it may vote.
+    """
     return Acknowledgement(term, said["next_node_idx"], said["reset"], said["success"], sequence, voter)
 
 

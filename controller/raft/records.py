@@ -49,7 +49,14 @@ class Kind(enum.IntEnum):
 
 
 def encode_record(kind: int, rest: bytes, group: int, group_start: int) -> bytes:
-    """Return a record with the body *kind* + *rest*."""
+    """Return a record with the body *kind* + *rest*.
+
+    Args:
+        kind: the first byte of its body.
+        rest: the others.
+        group: what all records have in common that are written together.
+        group_start: byte of the file where the first of them begins.
+    """
     body = bytes((kind,)) + rest
     checksum = zlib.crc32(body, zlib.crc32(_CHECKED.pack(group, group_start)))
     return _HEADER.pack(len(body), checksum, group, group_start) + body

@@ -185,7 +185,14 @@ class SnapshotAssembly:
     def add(self, index: int, term: int, total_bytes: int, offset_bytes: int, data: bytes) -> bytes | bool | None:
         """Add a chunk.
 
-        Returns: the complete file, ``None`` for "more is needed", ``False`` when a chunk is missing before this one.
+        Args:
+            index, term: of the last entry in the snapshot.
+            total_bytes: its size.
+            offset_bytes: where the chunk belongs.
+            data: the chunk.
+
+        Returns:
+            The complete file, ``None`` for "more is needed", ``False`` when a chunk is missing before this one.
         """
         key = (index, term, total_bytes)
         if offset_bytes == 0:

@@ -63,7 +63,17 @@ class Trust:
         )
 
     def judge_proof(self, hello: Hello, body: bytes, challenge: Challenge, proof: Proof) -> Refusal | None:
-        """Return what is wrong with the answer to *challenge*; ``None``: believe the greeting."""
+        """Judge the answer to a challenge.
+
+        Args:
+            hello: the greeting.
+            body: its bytes, which the proof covers.
+            challenge: what was asked.
+            proof: the answer.
+
+        Returns:
+            What is wrong; ``None``: believe the greeting.
+        """
         assert self._secret is not None
         if self._secret.proves(proof.proof, _DIALS, body, hello.nonce, challenge.nonce):
             return None

@@ -114,7 +114,7 @@ class EpochFile:
             )
 
     async def save(self, epochs: Epochs) -> None:
-        """Have *epochs* in force, durably. *Errors*: ``OSError``; the history in force stays then."""
+        """Have *epochs* in force, durably. Raises ``OSError``; the history in force stays then."""
         if epochs == self.epochs:
             return
         await self._disk.in_thread(partial(self._write, epochs))

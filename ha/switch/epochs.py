@@ -62,7 +62,7 @@ class Epochs:
     Attributes:
         entries: ascending; an entry ends where the next one begins.
 
-    *Errors*: :class:`EpochError` when the entries do not ascend.
+    Raises :class:`EpochError` when the entries do not ascend.
     """
 
     entries: tuple[EpochEntry, ...] = attrs.field(default=(), validator=_checked)

@@ -1,0 +1,65 @@
+"""Public functions say what they take, give and raise in one form, in the rooms where this is done."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Rooms where each function with many parameters has a section for them.
+DONE = ("controller", "format", "namesrv", "programs", "remoting", "runtime")
+#: From so many parameters on; fewer are named in the sentence, or need no more than their names and types.
+MANY = 4
+OTHER_FORMS = re.compile(
+    r"\*(Errors|Arguments|Return)\*|^\s*(Errors|Arguments|Parameters|Return|Raise):\s*$", re.MULTILINE
+)
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public_functions(body: list[ast.stmt]) -> Iterator[Function]:
+    for node in body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from public_functions(node.body)
+        elif isinstance(node, Function) and not node.name.startswith("_"):
+            yield node
+
+
+def wrong_in(source: str) -> list[str]:
+    """Return the names of public functions whose docstring has another form."""
+    found = []
+    for function in public_functions(ast.parse(source).body):
+        text = ast.get_docstring(function) or ""
+        arguments = function.args
+        names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)} - {
+            "self",
+            "cls",
+        }
+        says_all = "Args:" in text or all(re.search(rf"\b{name}\b", text) for name in names)
+        if OTHER_FORMS.search(text) or (text and len(names) >= MANY and not says_all):
+            found.append(function.name)
+    return found
+
+
+def test_public_functions_say_what_they_take_in_one_form() -> None:
+    paths = [path for room in DONE for path in (ROOT / room).rglob("*.py")]
+    assert len(paths) > 100
+    wrong = {str(path.relative_to(ROOT)): wrong_in(path.read_text(encoding="utf-8")) for path in paths}
+    assert {} == {path: names for path, names in wrong.items() if names}
+
+
+def test_another_form_and_a_missing_section_are_found() -> None:
+    parameters = "one: int, two: int, three: int, four: int"
+    sources = {
+        f'def few(one: int) -> None:\n    """Do it."""\n\n\ndef many({parameters}) -> None:\n    """Do it."""\n': [
+            "many"
+        ],
+        f'def many({parameters}) -> None:\n    """Do it.\n\n    Args:\n        one: it.\n    """\n': [],
+        f'def many({parameters}) -> None:\n    """Do *one* to *two* of *three* with *four*."""\n': [],
+        'class A:\n    def b(self) -> None:\n        """Do it. *Errors*: ``OSError``."""\n': ["b"],
+        'def c() -> None:\n    """Do it.\n\n    Errors:\n        OSError: always.\n    """\n': ["c"],
+        'def _own(a: int, b: int, c: int, d: int) -> None:\n    """Do it. *Errors*: no."""\n': [],
+    }
+    assert sources == {source: wrong_in(source) for source in sources}
