@@ -185,8 +185,8 @@ class Run:
         return self._result(report)
 
     def _result(self, report: Report | None) -> DrillResult:
-        by_promise = self._traffic.lost_by_promise(self._met_by)
-        verdict = self._traffic.history.check([READERS], may_be_lost=by_promise, may_move=True)
+        by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
+        verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
         allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by, self._ring.containers))
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds

@@ -12,7 +12,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.listener import ConsumeContext
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer
-from understudy.testkit.drills.acting_repeats import Met, Repeat, may_be_lost
+from understudy.testkit.drills.acting_repeats import Home, Met, Repeat, may_be_lost
 from understudy.testkit.history import History, Verdict
 
 TOPIC, READERS = "orders", "readers"
@@ -96,6 +96,17 @@ class SimulatedTraffic:
             and sent.queue is not None
             and may_be_lost(self.answered[sent.key], self.due.get(sent.key), met_by(sent.queue[1]))
         }
+
+    def perhaps_gone(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
+        """Return the messages that came and may have been lost afterwards: others may stand at their offsets by now."""
+        gone = set()
+        for delivery in self.history.deliveries:
+            key = delivery.key
+            first = self.came[key][0]
+            stored = min(first, self.due.get(key, self.answered.get(key, first)))
+            if any(met.home is Home.MASTER and met.took(stored) for met in met_by(delivery.queue[1])):
+                gone.add(key)
+        return gone
 
     def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Iterable[str]) -> list[Repeat]:
         """Return every message that came more than once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import attrs
@@ -17,6 +18,7 @@ from understudy.testkit.drills.acting_repeats import (
     judge,
     may_be_lost,
 )
+from understudy.testkit.drills.acting_traffic import SimulatedTraffic
 
 CUT = Met("cut", Home.MASTER, 100.0, 120.0)
 POWER = Met("power", Home.MASTER, 100.0, 102.0, flushed=False)
@@ -148,3 +150,26 @@ def test_only_what_had_not_been_flushed_may_be_lost(
     acknowledged: float, due: float | None, met: Met, expected: bool
 ) -> None:
     assert may_be_lost(acknowledged, due, [met]) is expected
+
+
+@pytest.mark.parametrize(
+    ("answered", "came", "met", "expected"),
+    [
+        (99.0, 99.1, POWER, True),
+        (99.0, 99.1, attrs.evolve(POWER, flushed=True), False),
+        (80.0, 99.1, POWER, False),
+        (101.0, 101.1, POWER, False),
+        (None, 99.1, POWER, True),
+    ],
+)
+def test_what_came_before_it_was_flushed_may_have_left_its_offset(
+    answered: float | None, came: float, met: Met, expected: bool
+) -> None:
+    traffic = SimulatedTraffic(random.Random(1), 1.0)
+    queue = ("orders", "g0", 0)
+    traffic.history.sent("key", "sender", queue, acknowledged=answered is not None)
+    if answered is not None:
+        traffic.answered["key"] = answered
+    traffic.history.delivered("key", "readers", queue, 7)
+    traffic.came["key"] = [came]
+    assert traffic.perhaps_gone(lambda group: (met,) if group == "g0" else ()) == ({"key"} if expected else set())
