@@ -28,6 +28,7 @@ BLANK = struct.Struct(">iI")
 FLAG_COMPRESSED = 0x1
 FLAG_TRANSACTION_MASK = 0xC
 FLAG_TRANSACTION_NONE = 0
+#: Rolled back messages have this bit, too: neither they nor half messages have a queue entry.
 FLAG_TRANSACTION_PREPARED = 0x4
 FLAG_TRANSACTION_COMMIT = 0x8
 FLAG_TRANSACTION_ROLLBACK = 0xC

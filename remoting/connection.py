@@ -21,7 +21,7 @@ import trio
 
 from understudy.remoting import proxy_protocol
 from understudy.remoting.codes import ResponseCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import ONEWAY_BIT, RESPONSE_BIT, Command, response
 from understudy.remoting.errors import ConnectionLostError, InvokeTimeoutError
 from understudy.remoting.frame import Buffer, FrameError, FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits
@@ -126,7 +126,7 @@ class Connection:
 
     def respond(self, request: Command, answer: Command) -> None:
         """Send *answer* to *request*, unless the request was one-way."""
-        if not request.flag & 2:
+        if not request.flag & ONEWAY_BIT:
             self.write(encode(answer))
 
     def notify(self, command: Command) -> None:
@@ -243,7 +243,7 @@ class Connection:
                         if count <= _LOOK_AT_CLOCK and not done:  # nearly always: no look at the clock is due
                             for command in commands:
                                 done += 1
-                                if command.flag & 1:
+                                if command.flag & RESPONSE_BIT:
                                     self._on_response(command)
                                     continue
                                 dispatch(self, command)
@@ -294,7 +294,7 @@ class Connection:
                 commands += reader.more(_LOOK_AT_CLOCK)
             for command in commands[done : done + _LOOK_AT_CLOCK]:
                 done += 1
-                if command.flag & 1:
+                if command.flag & RESPONSE_BIT:
                     self._on_response(command)
                     continue
                 dispatch(self, command)
@@ -316,7 +316,7 @@ class Connection:
         self._incoming_bytes = reader.pending_bytes
         if refused is None:
             self.close(f"request header held too much memory: {total.used} bytes wait for all, limit {total.limit}")
-        elif not refused.flag & 1:
+        elif not refused.flag & RESPONSE_BIT:
             self.respond(refused, response(refused, ResponseCode.SYSTEM_BUSY, _NO_MEMORY))
 
     async def _first_bytes(self) -> bytes:

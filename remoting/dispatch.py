@@ -15,7 +15,7 @@ import trio
 
 from understudy.remoting import access, bodies
 from understudy.remoting.codes import ResponseCode
-from understudy.remoting.command import Command, held_bytes, response
+from understudy.remoting.command import ONEWAY_BIT, Command, held_bytes, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.fields import CommandError
 from understudy.remoting.frame import Buffer, buffers_of, encode
@@ -152,7 +152,7 @@ class Dispatcher:
             answer = handler(connection, command)
         except Exception as error:
             answer = failure(connection, command, error)
-        if answer is not None and not command.flag & 2:
+        if answer is not None and not command.flag & ONEWAY_BIT:
             # Most answers are bytes, and isinstance is slow for a class of msgspec's.
             connection.write(encode(answer) if type(answer) is not bytes and isinstance(answer, Command) else answer)
 
@@ -245,7 +245,7 @@ class Lane:
         finally:
             self.running -= 1
             self._next()
-        if answer is not None and not command.flag & 2:
+        if answer is not None and not command.flag & ONEWAY_BIT:
             connection.write(buffers_of(answer) if isinstance(answer, Command) else answer)
 
     def _next(self) -> None:

@@ -8,7 +8,12 @@ from __future__ import annotations
 from understudy.format.java_hash import java_hash_of_bytes
 from understudy.format.names import SCHEDULE_TOPIC
 from understudy.format.properties import find_property
-from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
+from understudy.format.record import (
+    FLAG_TRANSACTION_COMMIT,
+    FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_NONE,
+    FLAG_TRANSACTION_ROLLBACK,
+)
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
 from understudy.store.index_keys import index_hashes
@@ -20,6 +25,8 @@ _INNER_NUM = b"INNER_NUM\x01"
 _INNER_BASE = b"INNER_BASE\x01"
 MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 _MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET\x01"
+#: Messages that readers see: no half messages, no decisions against them.
+_READABLE = (FLAG_TRANSACTION_NONE, FLAG_TRANSACTION_COMMIT)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _CACHE_MAX = 4096
 
@@ -85,7 +92,7 @@ class Dispatcher:
         if kind == FLAG_TRANSACTION_ROLLBACK:
             return
         tags = find_property(head.properties, TAGS)
-        to_queues = to_queues and kind in (0, 8) and not self._was_deleted(head.topic, head)
+        to_queues = to_queues and kind in _READABLE and not self._was_deleted(head.topic, head)
         if to_queues:
             self._to_queues(head, tags)
         if to_index and core.config.message_index_enable:
@@ -119,7 +126,7 @@ class Dispatcher:
 
     def units(self, head: RecordHead) -> list[tuple[bytes, int, int, int]]:
         """Return (topic, queue id, queue offset, tags code) of each unit that a record has in simple queues."""
-        if head.sys_flag & FLAG_TRANSACTION_MASK not in (0, 8) or self._is_batch(head):
+        if head.sys_flag & FLAG_TRANSACTION_MASK not in _READABLE or self._is_batch(head):
             return []
         if self._was_deleted(head.topic, head):
             return []

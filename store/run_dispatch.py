@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from understudy.format.record import MAGIC_V1
+from understudy.format.record import FLAG_TRANSACTION_PREPARED, MAGIC_V1
 from understudy.store.commit_log import CommitLog
 from understudy.store.consume_queue import ConsumeQueue
 from understudy.store.core import StoreCore
@@ -67,7 +67,7 @@ class RunDispatcher:
                 return False
             core.dispatched += head.size_bytes
             core.last_store_ms = head.store_ms
-            if head.sys_flag & 0x4 == 0:
+            if head.sys_flag & FLAG_TRANSACTION_PREPARED == 0:
                 core.last_dispatched_ms = head.store_ms
             self._dispatcher.dispatch(head)
         return True

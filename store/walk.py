@@ -18,6 +18,7 @@ from understudy.format.record import (
     BLANK_MAGIC,
     BODY_LENGTH_AT,
     CRC_MASK,
+    FLAG_TRANSACTION_PREPARED,
     HEAD,
     MAGIC_V1,
     MAGIC_V2,
@@ -151,7 +152,7 @@ class Walk:
                 at += head.size_bytes
                 self.end = segment.start + at
                 self.store_ms = head.store_ms
-                if head.sys_flag & 0x4 == 0:
+                if head.sys_flag & FLAG_TRANSACTION_PREPARED == 0:
                     self.dispatched_ms = head.store_ms
                 self.count += 1
                 yield head

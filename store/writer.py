@@ -17,6 +17,7 @@ from understudy.format.record import (
     FLAG_BORN_HOST_V6,
     FLAG_STORE_HOST_V6,
     FLAG_TRANSACTION_MASK,
+    FLAG_TRANSACTION_PREPARED,
     FLAG_TRANSACTION_ROLLBACK,
     MAX_PROPERTIES_BYTES,
     RecordError,
@@ -120,7 +121,7 @@ class Writer:
         physical = log.base + at
         now = self._wall_ms() if now_ms is None else now_ms
         offset = queue.next_offset
-        has_unit = not sys_flag & 0x4
+        has_unit = not sys_flag & FLAG_TRANSACTION_PREPARED
         if has_unit and not queue.view_from <= offset < queue.view_to:
             self.map_tail(queue, offset)
         body_at = at + head_length

@@ -18,7 +18,7 @@ from understudy.broker.transactions.judgement import Choice, Decision, Refusal
 from understudy.broker.transactions.service import Transactions
 from understudy.format.record import decode_offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError, optional_bool, required, required_int
@@ -120,7 +120,7 @@ class EndTransactionProcessor:
         return self.end(connection, command)
 
     def _decide(self, connection: Connection, command: Command, decision: Decision) -> Answer:
-        parts, is_answered = self._parts, not command.flag & 2
+        parts, is_answered = self._parts, not command.flag & ONEWAY_BIT
         try:
             outcome = parts.transactions.decide(decision, at_once=is_answered)
         except PutRejected as error:

@@ -20,7 +20,7 @@ from understudy.format import names
 from understudy.format.properties import format_properties
 from understudy.format.recall_handle import Handle, decode_handle
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError, optional
@@ -85,7 +85,7 @@ class RecallProcessor:
         ext = {"msgId": handle.unique_key, "MSG_REGION": parts.options.broker.region_id}
         answer = response(command, ResponseCode.SUCCESS, UNSET_REMARK, ext)
         copies = parts.replication.copies_needed() if parts.identity.role.waits_for_copies else 1
-        if command.flag & 2 or (not (copies or 1) > 1 and parts.options.store.flush_disk_type != "SYNC_FLUSH"):
+        if command.flag & ONEWAY_BIT or (not (copies or 1) > 1 and parts.options.store.flush_disk_type != "SYNC_FLUSH"):
             return answer
         end = appended.physical_offset + appended.size_bytes
         parts.acknowledgements.add(end, connection, encode(answer), copies or 1)

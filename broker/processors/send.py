@@ -41,7 +41,7 @@ from understudy.format.batch import BatchError, cut_batch, holds_more_than
 from understudy.format.properties import format_properties, parse_properties
 from understudy.format.record import FLAG_TRANSACTION_MASK
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command
+from understudy.remoting.command import ONEWAY_BIT, Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError
@@ -145,7 +145,7 @@ class SendProcessor:
             self._begin_receive(now_ms)
         elif now_ms - self._received_ms > self._config.wait_time_mills_in_send_queue:
             self._stalled = True
-            if self._was_stalled and not command.flag & 2:
+            if self._was_stalled and not command.flag & ONEWAY_BIT:
                 self.admission.refuse_old(now_ms - self._received_ms)
         plan = self._plans.get(topic)
         if plan is None or not plan.ordinary:
@@ -162,7 +162,7 @@ class SendProcessor:
                 )
             queue_id = self._random.randrange(plan.write_queues)
         sys_flag |= plan.sys_flag
-        waits = self._waits and not command.flag & 2
+        waits = self._waits and not command.flag & ONEWAY_BIT
         if waits and self._parts.acknowledgements.full:
             raise self.admission.refused(
                 ResponseCode.SYSTEM_BUSY,
@@ -247,7 +247,7 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, "the properties are not valid Unicode text"
             ) from None
         self._stored.append((count, queue_id, 1, size))
-        if command.flag & 2:
+        if command.flag & ONEWAY_BIT:
             return None
         answer = framed(
             layout
@@ -274,7 +274,7 @@ class SendProcessor:
         copies: int,
     ) -> Answer:
         """Answer a message that was stored *before* as if it were now."""
-        if command.flag & 2:
+        if command.flag & ONEWAY_BIT:
             return None
         unique = json_dialect.dumps(pairs["UNIQ_KEY"])[1:-1]
         answer = framed(layout % (queue_id, unique, before.physical_offset, before.queue_offset, command.opaque or 0))
@@ -336,7 +336,7 @@ class SendProcessor:
         ):
             return lane.submit(connection, command, partial(self._send_in_pieces, batch))
         first, offsets, end = self._append_batch(batch, command.body, now_ms)
-        if command.flag & 2:
+        if command.flag & ONEWAY_BIT:
             return None
         return self._answer_batch(connection, command, batch, first, self._message_ids.of(offsets), end, copies)
 
@@ -386,7 +386,7 @@ class SendProcessor:
                 first = start if first < 0 else first
                 ids.append(self._message_ids.of(offsets))
                 await pace.breathe()
-        if command.flag & 2:
+        if command.flag & ONEWAY_BIT:
             return None
         copies = self._copies_of(ext.get("i") or "") if self._copies else 1
         return self._answer_batch(connection, command, batch, first, b",".join(ids), last, copies)

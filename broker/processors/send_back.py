@@ -25,7 +25,7 @@ from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
 from understudy.format.record import Record, RecordError, decode_record, offset_message_id
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, response
+from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError, optional_bool, optional_int, required, required_int
@@ -121,7 +121,7 @@ class SendBackProcessor:
         except PutRejected as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"{error.status.value}: {error.remark}") from None
         self._count(command, returned)
-        if parts.acknowledgements is not None and not command.flag & 2:
+        if parts.acknowledgements is not None and not command.flag & ONEWAY_BIT:
             # Differs because the reference answers before the copy is on the disk, although the consumer will now
             # commit past the original.
             parts.acknowledgements.add(put.physical_offset + put.size_bytes, connection, encode(response(command)))

@@ -9,7 +9,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.replication import Replication
 from understudy.remoting.codes import ResponseCode
-from understudy.remoting.command import Command
+from understudy.remoting.command import ONEWAY_BIT, Command
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError
@@ -52,7 +52,7 @@ class StoredAnswers:
             end: byte of the log behind what it confirms.
             copies: as of :meth:`copies`.
         """
-        if command.flag & 2 or (copies <= 1 and self.keys.flush_disk_type != "SYNC_FLUSH"):
+        if command.flag & ONEWAY_BIT or (copies <= 1 and self.keys.flush_disk_type != "SYNC_FLUSH"):
             return answer
         self.acknowledgements.add(end, connection, encode(answer), copies)
         self.replication.log_grew()
