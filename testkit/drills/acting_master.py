@@ -59,14 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--quiet", type=float, metavar="SECONDS", help="with --real: traffic before, during and after the outage (5)"
     )
     parser.add_argument("--verbose", action="store_true", help="show the log lines of the brokers")
+    parser.add_argument("--half", action="store_true", help="send half messages, too; in virtual time")
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         print("drill: --seeds must be at least 1", file=sys.stderr)
         return 2
     configure("INFO" if arguments.verbose else logging.getLevelName(logging.CRITICAL))
     if arguments.real:
-        if arguments.timers:
-            print("drill: --timers is for virtual time, without --real", file=sys.stderr)
+        if arguments.timers or arguments.half:
+            print("drill: --timers and --half are for virtual time, without --real", file=sys.stderr)
             return 2
         if arguments.fault not in (None, "kill", "suspend") or arguments.seeds != 1:
             print("drill: --real plays one run with --fault kill or suspend", file=sys.stderr)
@@ -81,26 +82,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
-        result = play(arguments.seed, fault, timers=arguments.timers)
+        result = play(arguments.seed, fault, timers=arguments.timers, halves=arguments.half)
         _show(result)
         return 0 if result.ok else 1
-    return _many(range(arguments.seed, arguments.seed + arguments.seeds), fault, arguments.timers)
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    return _many(seeds, fault, timers=arguments.timers, halves=arguments.half)
 
 
-def play(seed: int, fault: str | None = None, *, quiet_seconds: float = 10.0, timers: bool = False) -> DrillResult:
-    """Play one seed; equal seeds give equal results."""
+def play(
+    seed: int,
+    fault: str | None = None,
+    *,
+    quiet_seconds: float = 10.0,
+    timers: bool = False,
+    halves: bool = False,
+) -> DrillResult:
+    """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too."""
 
     async def scenario(source: random.Random) -> DrillResult:
-        return await Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers).play()
+        run = Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers, halves=halves)
+        return await run.play()
 
     return run_seed(scenario, seed)
 
 
-def _many(seeds: range, fault: str | None, timers: bool) -> int:
+def _many(seeds: range, fault: str | None, *, timers: bool, halves: bool) -> int:
     def again(seed: int) -> str:
-        return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}{' --timers' * timers}"
+        kinds = " --timers" * timers + " --half" * halves
+        return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}{kinds}"
 
-    summary = play_seeds(partial(play, fault=fault, timers=timers), seeds, processors(), again)
+    summary = play_seeds(partial(play, fault=fault, timers=timers, halves=halves), seeds, processors(), again)
     print(tell(summary))
     return 1 if summary.failing else 0
 

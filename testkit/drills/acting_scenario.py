@@ -31,6 +31,8 @@ from understudy.testkit.drills.acting_faults import ENDS_PROCESS, FAULTS, SILENT
 from understudy.testkit.drills.acting_repeats import Home, Met, judge
 from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
 from understudy.testkit.drills.acting_watch import RingWatch
+from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
+from understudy.testkit.drills.half_traffic import TOPIC as HALVES
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.history import Verdict
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
@@ -102,6 +104,7 @@ class Run:
         ring: its shape.
         start_pause_seconds: between the starts of two containers.
         timers: whether timer messages are sent, too.
+        halves: whether half messages are sent, too.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -116,6 +119,7 @@ class Run:
         plan: Callable[[random.Random, str, str, Sequence[str]], list[Fault]] | None = None,
         ring: Ring = THREE,
         timers: bool = False,
+        halves: bool = False,
         flush: str | None = None,
         start_pause_seconds: float = 0.0,
     ) -> None:
@@ -134,6 +138,7 @@ class Run:
         self._quiet = quiet_seconds
         self._start_pause_seconds = start_pause_seconds
         self._traffic = SimulatedTraffic(source, send_seconds, timers=timers)
+        self._halves = HalfTraffic(seed, send_seconds) if halves else None
         self._steps: list[Step] = []
         self._fault_at = 0.0
         self._accidents: list[Accident] = []
@@ -147,6 +152,7 @@ class Run:
             self._watch = RingWatch(self._cluster, self._ring, self._master_lost)
             watching.start_soon(self._watch.watch)
             keys = {"flushDiskType": self._flush, "mappedFileSizeTimerLog": _TIMER_LOG_BYTES}
+            keys |= {} if self._halves is None else BROKER_KEYS
             await self._ring.start(self._cluster, keys, pause_seconds=self._start_pause_seconds)
             servers = self._cluster.name_servers
             options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)
@@ -166,7 +172,10 @@ class Run:
             ):
                 await self._until("the ring is complete", self._watch.complete, 60)
                 await self._make_topic()
+                if self._halves is not None:
+                    await self._make_topic(HALVES)
                 await trio.sleep(4)  # slaves look at topics every three seconds
+                await nursery.start(self._play_halves)
                 self._traffic.start(nursery, producer)
                 await trio.sleep(self._quiet)
                 async with trio.open_nursery() as accidents:
@@ -180,6 +189,8 @@ class Run:
                 self._traffic.stop()
                 await self._until("senders end", self._traffic.stopped, 60)
                 await self._traffic.drain(self._met_by)
+                if self._halves is not None:
+                    await self._halves.drain()
                 await self._until("all replicas hold the same", self._watch.converged, 30)
                 nursery.cancel_scope.cancel()
         return self._result(report)
@@ -194,6 +205,10 @@ class Run:
         if early > allowed:
             self._watch.problems.append(f"a delayed message was {early:.3f} s early, {allowed:.3f} s allowed")
         counts = self._traffic.counts(verdict)
+        if self._halves is not None:
+            counts += self._halves.counts()
+            if not any(met.kind == "power" and not met.flushed for met in self._met_by(None)):
+                self._watch.problems.extend(self._halves.problems())
         counts.update(FAULT + fault.kind for fault in self._plan)
         counts.update({ALLOWED_REPEAT + name: count for name, count in allowed_repeats.items()})
         counts["repeated otherwise"] += len(repeated)
@@ -219,11 +234,19 @@ class Run:
 
     # --- the topic ---------------------------------------------------------------------------------------------
 
-    async def _make_topic(self) -> None:
+    async def _play_halves(self, *, task_status: trio.TaskStatus[None]) -> None:
+        if self._halves is None:
+            task_status.started()
+            return
+        async with self._halves.playing(self._cluster):
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def _make_topic(self, topic: str = TOPIC) -> None:
         for group in self._ring.groups:
             master = self._watch.broker(group, 0)
             assert master is not None
-            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC))
+            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic))
             await self._client.invoke(master.identity.address, command, 5_000)
 
     # --- the fault ---------------------------------------------------------------------------------------------

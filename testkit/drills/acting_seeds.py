@@ -30,8 +30,8 @@ START_PAUSES = (0.0, 0.0, 0.0, 2.0)
 """Seconds between the starts of two containers: in a pause a slave is there whose master has never been."""
 
 
-def play(seed: int, *, timers: bool = False) -> DrillResult:
-    """Play one seed; equal seeds give equal results. With *timers*, timer messages are sent, too."""
+def play(seed: int, *, timers: bool = False, halves: bool = False) -> DrillResult:
+    """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too."""
 
     async def scenario(source: random.Random) -> DrillResult:
         ring = Ring(source.choice(REPLICAS), source.choice(NAME_SERVERS))
@@ -43,6 +43,7 @@ def play(seed: int, *, timers: bool = False) -> DrillResult:
             plan=draw_plan,
             ring=ring,
             timers=timers,
+            halves=halves,
             flush=source.choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
             start_pause_seconds=source.choice(START_PAUSES),
         )

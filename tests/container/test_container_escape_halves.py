@@ -17,7 +17,8 @@ from understudy.mqclient.sending import SendResult
 from understudy.mqclient.transactions import TransactionProducer, TransactionState
 from understudy.testkit.waiting import until
 
-KEYS = {"transactionCheckInterval": "2000", "transactionTimeOut": "3000"}
+# A producer greets a master that has come back within 30 s; by default that is one check of fifteen.
+KEYS = {"transactionCheckInterval": "2000", "transactionTimeOut": "3000", "transactionCheckMax": "1000"}
 COUNT = 24
 HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
@@ -71,9 +72,9 @@ async def without_a_master_beside(ring: Ring) -> None:
     assert await beside.remove_broker(next(each.identity for each in beside.brokers() if each.is_master))
 
 
-def play(scenario: Callable[[Books], Awaitable[None]], seed: int = 1) -> None:
+def play(scenario: Callable[[Books], Awaitable[None]], seed: int = 1, extra: dict[str, str] | None = None) -> None:
     async def run_it(source: random.Random) -> None:
-        async with halves_of_a_ring(source) as books:
+        async with halves_of_a_ring(source, extra) as books:
             await scenario(books)
 
     run(run_it, seed)
@@ -195,7 +196,7 @@ def test_masters_and_slaves_may_die_and_return_at_any_moment(seed: int) -> None:
         assert found.keys() == books.committed().keys()
         assert {key for key, number in found.items() if number > 1} <= alone
 
-    play(scenario, seed + 10)
+    play(scenario, seed + 10, {"flushDiskType": "SYNC_FLUSH"})
 
 
 def test_a_half_message_that_comes_again_is_stored_once() -> None:

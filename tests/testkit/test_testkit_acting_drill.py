@@ -20,3 +20,12 @@ def test_a_failover_loses_and_disorders_nothing() -> None:
 def test_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seeds", "0"]) == 2
     assert "--seeds must be at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.covers("R46")
+def test_half_messages_are_decided_once_through_a_failover() -> None:
+    result = play(3, "kill", quiet_seconds=3.0, halves=True)
+    assert result.ok, (result.verdict.violations, result.problems)
+    counts = result.counts
+    assert counts["half prepared"] > counts["half committed"] == counts["half delivered"] > 20
+    assert counts["half repeated"] == 0

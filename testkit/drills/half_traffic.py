@@ -1,0 +1,132 @@
+"""Half messages while a simulated ring loses a master: sent, decided at once, late or never, and what came of them.
+
+An application of its own, with its own producer, topic and consumers, so that the other traffic of a seed stays what it
+is without it. What it decides about a message stands in its books, which it asks when a broker asks it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
+from understudy.mqclient.message import Message, ReceivedMessage
+from understudy.mqclient.producer import ProducerOptions
+from understudy.mqclient.push_consumer import open_push_consumer
+from understudy.mqclient.sending import SendResult
+from understudy.mqclient.transactions import TransactionProducer, TransactionState, open_transaction_producer
+from understudy.testkit.sim.cluster import SimCluster
+
+TOPIC, READERS, WRITERS = "halves", "half-readers", "half-writers"
+BROKER_KEYS = {"transactionCheckInterval": "3000", "transactionTimeOut": "3000", "transactionCheckMax": "1000"}
+_SENDERS = 2
+_DRAIN_SECONDS = 90.0
+_CHOICES = (TransactionState.COMMIT, TransactionState.COMMIT, TransactionState.ROLLBACK)
+_TOLD = (True, True, False)
+"""Whether the broker is told what is decided, or has to ask."""
+
+
+class HalfTraffic:
+    """The application.
+
+    Args:
+        seed: what it does is drawn from it.
+        pause_seconds: how long each sender waits between its messages.
+
+    Attributes:
+        books: what is decided about each message whose half message was acknowledged.
+        sent_at: when it was acknowledged, in virtual seconds.
+        came: how often each message came.
+    """
+
+    def __init__(self, seed: int, pause_seconds: float) -> None:
+        self._source = random.Random(seed)
+        self._pause_seconds = pause_seconds
+        self._sending = True
+        self.books: dict[str, TransactionState] = {}
+        self.sent_at: dict[str, float] = {}
+        self.came: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def playing(self, cluster: SimCluster) -> AsyncIterator[None]:
+        """Send and consume inside the block; its end is not waited for."""
+        servers = cluster.name_servers
+        options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET)
+        async with (
+            open_transaction_producer(
+                cluster.client_world("half-writer"), servers, WRITERS, self._check, ProducerOptions(attempts=1)
+            ) as producer,
+            open_push_consumer(
+                cluster.client_world("half-reader"), servers, READERS, {TOPIC: "*"}, self._listen, options
+            ),
+            trio.open_nursery() as nursery,
+        ):
+            for number in range(_SENDERS):
+                nursery.start_soon(self._send, producer, number)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def _send(self, producer: TransactionProducer, sender: int) -> None:
+        number = 0
+        while self._sending:
+            key, number = f"half-{sender}-{number}", number + 1
+            state, told = self._source.choice(_CHOICES), self._source.choice(_TOLD)
+
+            async def execute(
+                message: Message, sent: SendResult, key: str = key, state: TransactionState = state, told: bool = told
+            ) -> TransactionState:
+                self.books[key], self.sent_at[key] = state, trio.current_time()
+                return state if told else TransactionState.UNKNOWN
+
+            try:
+                await producer.send(Message(TOPIC, key.encode(), {}), execute)
+            except ClientError:
+                self.books.setdefault(key, TransactionState.ROLLBACK)
+            await trio.sleep(self._pause_seconds)
+
+    async def _check(self, half: ReceivedMessage) -> TransactionState:
+        return self.books.get(half.body.decode(), TransactionState.UNKNOWN)
+
+    async def _listen(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        self.came.update(each.body.decode() for each in batch)
+
+    @property
+    def missing(self) -> set[str]:
+        """What was committed and has not come."""
+        return {key for key, state in self.books.items() if state is TransactionState.COMMIT} - self.came.keys()
+
+    async def drain(self) -> None:
+        """Send no more, and wait until everything that was committed has come, for a bounded time."""
+        self._sending = False
+        with trio.move_on_after(_DRAIN_SECONDS):
+            while self.missing:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.5)
+        await trio.sleep(20)  # checks that would commit once more
+
+    def counts(self) -> Counter[str]:
+        """Return how much was prepared, committed, delivered and delivered again."""
+        return Counter(
+            {
+                "half prepared": len(self.books),
+                "half committed": sum(state is TransactionState.COMMIT for state in self.books.values()),
+                "half delivered": len(self.came),
+                "half repeated": sum(number > 1 for number in self.came.values()),
+            }
+        )
+
+    def problems(self) -> list[str]:
+        """Return what must not be: lost, or delivered although it was not committed."""
+        wrong = sorted(key for key in self.came if self.books.get(key) is not TransactionState.COMMIT)
+        return [
+            *(
+                f"{key} was committed and has not come, sent at {self.sent_at[key]:.1f} s"
+                for key in sorted(self.missing)
+            ),
+            *(f"{key} came although it was not committed" for key in wrong),
+        ]
