@@ -6,6 +6,7 @@
     ./understudy bench sim-controller --of controllers --seeds 200
     ./understudy bench sim-controller --of brokers --seeds 50
     ./understudy bench sim-controller --mutations        plants the faults of controller_mutations.toml, one at a time
+    ./understudy bench sim-controller --of brokers --mutations       those of led_mutations.toml
 
 Histories are of quorums alone, or of whole controllers with stub brokers: the latter look for two masters in an epoch,
 a master from outside the sync state set, and a group that nobody leads although it could be led. Those of brokers are
@@ -31,7 +32,7 @@ from typing import Any
 
 from understudy.controller import metadata
 from understudy.controller.raft import consensus, dialect, facts, following, journal, member, sessions
-from understudy.testkit.led.history import LedResult, run_led_seed
+from understudy.testkit.led.history import LedResult, play_led, run_led_seed
 from understudy.testkit.quorum.controllers import ControllersResult
 from understudy.testkit.quorum.controllers_history import BEHIND, run_controllers_seed
 from understudy.testkit.quorum.faults import CALM_FAULTS, DISK_FAULTS, FAULTS, STALL_FAULTS
@@ -147,7 +148,10 @@ PROFILES = {
     "stalls": STALL_FAULTS,
     "handovers": HANDOVER_FAULTS,
 }
-MUTATIONS = Path(__file__).with_name("controller_mutations.toml")
+MUTATIONS = {
+    "quorum": (Path(__file__).with_name("controller_mutations.toml"), play_handovers),
+    "brokers": (Path(__file__).with_name("led_mutations.toml"), play_led),
+}
 SEEDS_PER_MUTATION = 200
 # These rules matter only under some kinds of faults, which a mixture draws too rarely for a short run.
 FOCUS = {
@@ -220,7 +224,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--size and --faults are of quorums alone: leave them out")
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
-        return hunt_listed(MUTATIONS, options.mutations, play_handovers, seeds, options.processes)
+        if options.of not in MUTATIONS:
+            parser.error(f"--mutations are planted with --of {' or '.join(MUTATIONS)}")
+        path, play = MUTATIONS[options.of]
+        return hunt_listed(path, options.mutations, play, seeds, options.processes)
     if options.replay is not None:
         result = play_quietly(_play(options, options.ablate), options.replay)
         if isinstance(result, (QuorumResult, ControllersResult)):

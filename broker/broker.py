@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.broadcast import BroadcastOffsets
@@ -25,7 +26,6 @@ from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
 from understudy.broker.kept_topics import tell_keepers
-from understudy.broker.led.service import Led
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
@@ -64,6 +64,9 @@ from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
 from understudy.store.deletions import Deletion
 from understudy.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from understudy.broker.led.service import Led
 
 
 class Broker:
@@ -232,6 +235,8 @@ class Broker:
         replication, keys = self.replication, self.options.store
         if not isinstance(replication, SwitchReplication):
             return None
+        from understudy.broker.led.service import Led  # others start without it
+
         for table in (self.topics, self.groups, self.offsets):
             table.state_version = lambda: self.role.epoch
         path = keys.store_path_broker_identity or os.path.join(keys.store_path_root_dir, "brokerIdentity")

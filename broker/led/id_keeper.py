@@ -75,7 +75,8 @@ class IdKeeper:
     async def register(self) -> Registered:
         """Return once the controllers know the broker under its id and address, however long it takes.
 
-        *Errors*: ``OSError``: what must be durable cannot be.
+        Raises:
+            OSError: what must be durable cannot be.
         """
         state, word = identity.begin(await self._read()), NOBODY
         while not isinstance(state.action, identity.Done):

@@ -32,7 +32,7 @@ class LedReplication(Protocol):
         ...
 
     async def same_role(self, epoch: int) -> None:
-        """Go on as before in a newer *epoch*. *Errors*: ``OSError``."""
+        """Go on as before in a newer *epoch*. Raises ``OSError``."""
         ...
 
     def set_sync_state(self, members: frozenset[int], set_epoch: int) -> None:

@@ -109,7 +109,7 @@ class Led:
         return response(command, ResponseCode.SUCCESS)
 
     async def run(self) -> None:
-        """Be led until cancelled. *Errors*: ``OSError``: the id cannot be made durable."""
+        """Be led until cancelled. Raises ``OSError``: the id cannot be made durable."""
         await self.servers.refresh()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.servers.run)

@@ -220,3 +220,8 @@ def run_led_seed(seed: int, seconds: float = 20.0) -> LedResult:
         seconds: virtual seconds of faults.
     """
     return run_seed(lambda source: led_history(source, seed, seconds), seed)
+
+
+def play_led(seed: int) -> LedResult:
+    """Run a short history of *seed*."""
+    return run_led_seed(seed, seconds=10.0)

@@ -14,7 +14,7 @@ from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, h
 from understudy.testkit.sim.seeds import SeedResult
 
 BENCH = Path(__file__).parents[2] / "bench"
-LISTED = [each for name in ("acting", "controller") for each in read_mutations(BENCH / f"{name}_mutations.toml")]
+LISTED = [each for name in ("acting", "controller", "led") for each in read_mutations(BENCH / f"{name}_mutations.toml")]
 GAME = """
 import collections
 from types import SimpleNamespace
