@@ -15,6 +15,10 @@ DICE = 100
 """The random number of a pop is below this."""
 
 
+MOST_QUEUES = 4_096
+"""That one pop looks at; some milliseconds. Others of a topic that has more are looked at by other pops."""
+
+
 @attrs.frozen
 class Queue:
     """One queue to read."""
@@ -35,6 +39,20 @@ def retry_topic_to_read(group: str, topic: str, draw: int, *, second_form: bool,
     """
     first_form = not second_form or (first_form_too and draw % 2 == 0)
     return names.pop_retry_topic(group, topic, second_form=not first_form)
+
+
+def queues_of(topic: str, queues: int, draw: int) -> list[Queue]:
+    """Return the queues of *topic* from a random one on; of very many those that one pop has time for.
+
+    Args:
+        topic: its name.
+        queues: how many it has.
+        draw: the pop's random number, below :data:`DICE`: with each of them all queues are reached.
+    """
+    if queues <= MOST_QUEUES:
+        return [Queue(topic, (draw + each) % queues) for each in range(queues)]
+    start = draw * queues // DICE
+    return [Queue(topic, (start + each) % queues) for each in range(MOST_QUEUES)]
 
 
 def queues_to_read(
@@ -61,7 +79,7 @@ def queues_to_read(
     if queue_id >= 0:
         own = [Queue(topic, queue_id)]
     else:
-        own = [Queue(topic, (draw + each) % read_queues) for each in range(read_queues)]
+        own = queues_of(topic, read_queues, draw)
     if in_order:
         return own
     return [*retry, *own] if draw < retry_percent else [*own, *retry]

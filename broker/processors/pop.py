@@ -202,7 +202,7 @@ class PopProcessor:
             )
             retry_row = parts.topics.rows.get(topic)
             if retry_row is not None:
-                retry = [Queue(topic, each) for each in range(retry_row.read_queue_nums)]
+                retry = choice.queues_of(topic, retry_row.read_queue_nums, draw)
         return choice.queues_to_read(
             wish.topic,
             wish.queue_id,

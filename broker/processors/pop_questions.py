@@ -5,7 +5,7 @@ Source: NotificationProcessor.java, PeekMessageProcessor.java, PollingInfoProces
 
 from __future__ import annotations
 
-from understudy.broker.pop.choice import DICE, Queue, queues_to_read
+from understudy.broker.pop.choice import DICE, Queue, queues_of, queues_to_read
 from understudy.broker.pop.revive_log import MOST_MESSAGES
 from understudy.broker.pop.taking import MOST_BYTES
 from understudy.broker.pop.waiting import EARLY_MS, WaitingPop
@@ -70,15 +70,11 @@ class PopQuestions:
 
     def _queues(self, group: str, topic: str, queue_id: int, *, in_order: bool, retry_percent: int) -> list[Queue]:
         parts = self._parts
-        retry = [] if in_order else [
-            Queue(row.name, each)
-            for row in (
-                parts.topics.rows.get(names.pop_retry_topic(group, topic, second_form=form)) for form in (False, True)
-            )
-            if row is not None
-            for each in range(row.read_queue_nums)
-        ]  # fmt: skip
-        draw = parts.random.randrange(DICE)
+        draw, retry = parts.random.randrange(DICE), list[Queue]()
+        for form in () if in_order else (False, True):
+            row = parts.topics.rows.get(names.pop_retry_topic(group, topic, second_form=form))
+            if row is not None:
+                retry += queues_of(row.name, row.read_queue_nums, draw)
         queues = parts.topics.rows[topic].read_queue_nums
         return queues_to_read(topic, queue_id, queues, retry, draw, retry_percent=retry_percent, in_order=in_order)
 

@@ -318,3 +318,13 @@ class TestChoice:
         assert [topic(draw, True) for draw in (2, 3)] == ["%RETRY%g_T", "%RETRY%g+T"]
         assert topic(2, True, False) == "%RETRY%g+T"
         assert topic(3, False) == "%RETRY%g_T"
+
+
+@pytest.mark.parametrize("queues", [1, 8, choice.MOST_QUEUES, choice.MOST_QUEUES + 1, 65_535])
+def test_pops_together_reach_every_queue_and_each_looks_at_no_more_than_it_has_time_for(queues: int) -> None:
+    reached: set[int] = set()
+    for draw in range(choice.DICE):
+        found = [each.queue_id for each in choice.queues_of("T", queues, draw)]
+        assert min(queues, choice.MOST_QUEUES) == len(found) == len(set(found))
+        reached.update(found)
+    assert set(range(queues)) == reached
