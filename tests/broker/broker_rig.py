@@ -14,6 +14,7 @@ from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.hosted import host_broker
 from understudy.format.record import Record, decode_records
+from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.remoting.connection import Connection
 from understudy.remoting.frame import FrameReader, encode
@@ -241,6 +242,19 @@ def pull_header(topic: str, queue_id: int = 0, offset: int = 0, group: str = "cg
         "expressionType": "TAG",
         **more,
     }
+
+
+async def pulled(client: RemotingClient, address: str, topic: str) -> list[Record]:
+    """Return every message of a topic's first queue, in order, repeated ones included."""
+    found: list[Record] = []
+    offset = 0
+    while True:
+        header = pull_header(topic, offset=offset, suspendTimeoutMillis="0")
+        answer = await client.invoke(address, request(11, header), 3_000)
+        if answer.code != 0:
+            return found
+        found += decode_records(answer.body)
+        offset = int((answer.ext or {})["nextBeginOffset"])
 
 
 def options(folder: str, keys: dict[str, str] | None = None) -> BrokerOptions:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 import trio
+from broker_rig import pulled
 
-from understudy.format.record import decode_records
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
@@ -33,20 +33,6 @@ async def send(client: RemotingClient, address: str, number: int) -> bool:
         return False
 
 
-async def delivered(client: RemotingClient, address: str) -> list[int]:
-    """Return the numbers of the messages in the topic, in order, repeated ones included."""
-    found: list[int] = []
-    offset = 0
-    while True:
-        header = {"consumerGroup": "cg", "topic": "Later", "queueId": "0", "queueOffset": str(offset)}
-        header |= {"maxMsgNums": "32", "sysFlag": "4", "subscription": "*", "suspendTimeoutMillis": "0"}
-        answer = await client.invoke(address, request(11, header), 3_000)
-        if answer.code != 0:
-            return found
-        found += [int(record.body) for record in decode_records(answer.body)]
-        offset = int((answer.ext or {})["nextBeginOffset"])
-
-
 async def power_loss_while_messages_wait(source: random.Random) -> tuple[set[int], list[int]]:
     async with SimCluster(source) as cluster:
         await cluster.start_container("c1", [BROKER])
@@ -67,7 +53,7 @@ async def power_loss_while_messages_wait(source: random.Random) -> tuple[set[int
                 await trio.sleep(source.uniform(0, 2))
                 await cluster.restart("c1")
             await trio.sleep(30)
-            return acknowledged, await delivered(client, address)
+            return acknowledged, [int(each.body) for each in await pulled(client, address, "Later")]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 import trio
-from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties
+from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties, pulled
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
@@ -21,7 +21,7 @@ from understudy.broker.timer.timer import Timer
 from understudy.format import json_dialect
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.recall_handle import Handle, encode_handle
-from understudy.format.record import Record, decode_records
+from understudy.format.record import Record
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
@@ -411,19 +411,6 @@ async def send(client: RemotingClient, address: str, number: int, delay_ms: int)
         return False
 
 
-async def delivered(client: RemotingClient, address: str) -> list[Record]:
-    found: list[Record] = []
-    offset = 0
-    while True:
-        header = {"consumerGroup": "cg", "topic": "Later", "queueId": "0", "queueOffset": str(offset)}
-        header |= {"maxMsgNums": "32", "sysFlag": "4", "subscription": "*", "suspendTimeoutMillis": "0"}
-        answer = await client.invoke(address, request(11, header), 3_000)
-        if answer.code != 0:
-            return found
-        found += decode_records(answer.body)
-        offset = int((answer.ext or {})["nextBeginOffset"])
-
-
 async def crashes_while_messages_wait(source: random.Random) -> tuple[set[int], list[Record]]:
     async with SimCluster(source) as cluster:
         await cluster.start_container("c1", [BROKER])
@@ -445,7 +432,9 @@ async def crashes_while_messages_wait(source: random.Random) -> tuple[set[int], 
                 await cluster.restart("c1")
             await trio.sleep(30)
             await send(client, address, MESSAGES, 0)  # a connection that a killed process had is noticed now
-            return acknowledged, [each for each in await delivered(client, address) if each.body != b"%d" % MESSAGES]
+            return acknowledged, [
+                each for each in await pulled(client, address, "Later") if each.body != b"%d" % MESSAGES
+            ]
 
 
 @pytest.mark.parametrize("seed", range(6))

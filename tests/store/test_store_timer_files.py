@@ -150,6 +150,25 @@ def test_after_any_crash_slots_hold_what_was_durable_and_no_more(moves: list[tup
     check_against(len(topic))
 
 
+@pytest.mark.parametrize("second", [0, 1])
+def test_a_start_after_a_torn_flush_can_lose_power_itself(second: int) -> None:
+    # Given a flush that ended between the slots and the check
+    disk = sim_disk()
+    files = opened(disk)
+    files.add(NOW_MS, NOW_MS, 1, 100, 7)
+    flush(files, 1)
+    files.add(NOW_MS + second * 1000, NOW_MS, 2, 100, 7)
+    work = files.begin_flush(TimerCheck(NOW_MS, 0, 2, 2))
+    files.log.sync(work.files, work.folders)
+    files.wheel.write(work.slots)
+    # When the start after it loses power, too, before it has written anything else
+    opened(disk)
+    disk.lose_power()
+    # Then the next one finds what was durable
+    files = opened(disk)
+    assert (content(files, 0), content(files, 1), files.waiting) == ([1], [], 1)
+
+
 def test_units_that_are_taken_back_from_the_end_leave_their_slots() -> None:
     files = opened(sim_disk())
     for number in range(50):

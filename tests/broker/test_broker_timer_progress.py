@@ -1,0 +1,209 @@
+"""How a timer goes on when its log was cut, or when another replica has delivered meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from understudy.broker.message_store_config import MessageStoreConfig
+from understudy.broker.replicated.table import Answer, FilePlan
+from understudy.broker.replicated.timer import READ_PHYSICAL, ReplicatedTimer
+from understudy.broker.timer.progress import Read
+from understudy.broker.timer.timer import Timer
+from understudy.format.names import TIMER_TOPIC
+from understudy.runtime.network import TcpNetwork
+from understudy.runtime.world import World
+from understudy.store.config import StoreConfig
+from understudy.store.message_store import MessageStore
+from understudy.store.timer_check import TimerCheck
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+
+KEYS = MessageStoreConfig(store_path_root_dir="/store", mapped_file_size_timer_log=4096)
+START_MS = 1_700_000_000_000
+
+
+class Rig:
+    """A timer over a store of its own, without services."""
+
+    def __init__(self, world: World, store: MessageStore) -> None:
+        self.world = world
+        self.store = store
+        self.timer = Timer(world, store, KEYS)
+        self.timer.open()
+        self.table = ReplicatedTimer(self.timer, FilePlan("timerProgress.json"))
+
+    def keep(self, *seconds: int) -> None:
+        """Store a message for each of *seconds* from the start on."""
+        for second in seconds:
+            text = f"TIMER_OUT_MS\x01{START_MS + second * 1000}\x02REAL_TOPIC\x01T\x02REAL_QID\x010\x02".encode()
+            self.store.append(TIMER_TOPIC, 0, b"x", text, 1, b"\0" * 8)
+
+    def enqueue(self) -> None:
+        while self.timer.enqueue():
+            pass
+
+    def flush(self) -> None:
+        work = self.timer.begin_flush()
+        assert work is not None
+        self.timer.flush(work)
+        self.timer.end_flush(work, True)
+
+    def hears(self, second: int, settled: int, physical: int = 0) -> None:
+        """Take over the progress of another replica."""
+        check = TimerCheck(START_MS + second * 1000, 0, settled, settled)
+        answer = Answer({READ_PHYSICAL: str(physical)}, check.encode())
+        self.table.put(self.table.merge(answer, lambda key, queue_id: None))
+
+    def waiting(self) -> Counter[int]:
+        """Return how many messages wait for each second from the start on."""
+        seconds = {second: self.timer.waiting_at(START_MS + second * 1000) for second in range(60)}
+        first = (self.timer.progress.read.second_ms - START_MS) // 1000
+        return Counter({second: count for second, count in seconds.items() if count and second >= first})
+
+
+async def rig() -> Rig:
+    clock = VirtualClock(START_MS)
+    disk = SimDisk(random.Random(1), now_ms=clock.wall_ms)
+    world = World(clock, TcpNetwork(), disk, random.Random(1))
+    config = StoreConfig("/store", mapped_file_size_commit_log=1 << 20, mapped_file_size_consume_queue=20_000)
+    return Rig(world, await MessageStore.open(world, config, ("127.0.0.1", 10911)))
+
+
+async def test_what_another_replica_had_and_delivered_is_not_put_into_slots_any_more(autojump_clock: MockClock) -> None:
+    # Given messages that were not in slots yet when this master died
+    own = await rig()
+    own.keep(1, 2, 3, 20, 4)
+    # When a replica that had the first four has delivered up to the tenth second
+    own.hears(10, 4)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then the later one waits for its second, and the one that nobody had comes next
+    assert own.waiting() == Counter({10: 1, 20: 1})
+
+
+async def test_what_only_this_log_has_is_delivered_after_a_take_over(autojump_clock: MockClock) -> None:
+    own = await rig()
+    own.keep(1, 2, 3, 20, 4, 30)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    # When the other replica had three messages only
+    own.hears(10, 3)
+    assert own.timer.progress.todo is not None
+    own.timer.begin(True)
+    own.enqueue()
+    # Then the fifth, which nobody delivered, comes next, though its second is passed over
+    assert own.waiting() == Counter({11: 1, 20: 1, 30: 1})
+    # and it is noted as done only when it is durable
+    own.flush()
+    assert own.timer.progress.todo is None
+    assert own.timer.check(resting=False).master_queue_offset == 4  # not promised before it is delivered
+    own.timer.move(Read(START_MS + 12_000))
+    assert own.timer.check(resting=False).master_queue_offset == 6
+
+
+async def test_a_replica_that_is_behind_changes_nothing(autojump_clock: MockClock) -> None:
+    own = await rig()
+    own.keep(1, 20)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 5_000))
+    own.timer.begin(False)
+    own.hears(3, 2)
+    own.timer.follow(TimerCheck(START_MS + 2_000, 0, 1, 1), 0)
+    assert (own.timer.progress.read, own.timer.master_enqueued) == (Read(START_MS + 5_000), 2)
+
+
+async def test_a_log_that_was_cut_is_read_again(autojump_clock: MockClock) -> None:
+    # Given slots that are durable, and a log that loses its end and gets another one
+    own = await rig()
+    own.keep(1, 20, 21)
+    common = own.store.max_physical_offset
+    own.keep(30, 31, 32)
+    own.timer.begin(True)
+    own.enqueue()
+    own.flush()
+    own.timer.begin(False)
+    await own.store.truncate(common)
+    own.keep(40, 41, 42, 43)
+    # When the timer delivers again
+    own.timer.begin(True)
+    own.enqueue()
+    # Then what waits is what the log has
+    expected = Counter({1: 1, 20: 1, 21: 1, 40: 1, 41: 1, 42: 1, 43: 1})
+    assert own.waiting() == expected
+    # and so it is after a start from what was durable at that moment
+    again = Timer(own.world, own.store, KEYS)
+    again.open()
+    again.begin(True)
+    while again.enqueue():
+        pass
+    own.timer = again
+    assert own.waiting() == expected
+
+
+async def test_messages_in_the_place_of_lost_ones_are_not_taken_for_delivered(autojump_clock: MockClock) -> None:
+    # Given delivered messages, the last of which the log loses
+    own = await rig()
+    own.keep(1, 2)
+    common = own.store.max_physical_offset
+    own.keep(3, 4, 30)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 10_000))
+    own.timer.begin(False)
+    await own.store.truncate(common)
+    # When another one stands in their place, for a second that is passed over
+    own.keep(5)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then it comes next
+    assert own.waiting() == Counter({10: 1})
+
+
+async def test_a_slave_puts_into_slots_what_its_master_has(autojump_clock: MockClock) -> None:
+    own = await rig()
+    own.keep(1, 2, 20, 21)
+    own.enqueue()
+    assert own.waiting() == Counter()
+    looks: list[None] = []
+    own.timer.look = lambda: looks.append(None)
+    own.timer.follow(TimerCheck(START_MS + 2_000, 0, 3, 3), 0)
+    own.enqueue()
+    assert (own.waiting(), len(looks)) == (Counter({2: 1, 20: 1}), 1)
+    # When it acts, it delivers all
+    own.timer.begin(True)
+    own.enqueue()
+    assert own.waiting() == Counter({2: 1, 20: 1, 21: 1})
+
+
+@pytest.mark.parametrize(
+    ("ext", "body"),
+    [
+        ({}, b""),
+        ({}, b"x" * 31),
+        ({READ_PHYSICAL: "x"}, TimerCheck().encode()),
+        ({READ_PHYSICAL: "-1"}, TimerCheck().encode()),
+        ({}, TimerCheck(read_ms=-1).encode()),
+        ({}, TimerCheck(read_ms=1 << 60).encode()),
+        ({}, TimerCheck(queue_offset=-9).encode()),
+    ],
+)
+async def test_an_answer_that_is_none_changes_nothing(
+    ext: dict[str, str], body: bytes, autojump_clock: MockClock
+) -> None:
+    own = await rig()
+    before = own.timer.progress.read
+    with pytest.raises(ValueError, match="timer"):
+        own.table.merge(Answer(ext, body), lambda key, queue_id: None)
+    with pytest.raises(ValueError, match="timer"):
+        own.table.copying(cast(Any, None)).take(Answer(ext, body))
+    assert own.timer.progress.read == before
+    await trio.lowlevel.checkpoint()
