@@ -219,12 +219,16 @@ class Broker:
         self.schedule = DeferredService(world.clock, levels, self.session.rules)
         levels.announce = self.schedule.arrived
         self.timing.target = self.session.rules
-        keepers = {names.SCHEDULE_TOPIC: levels.arrived, names.TIMER_TOPIC: self.timing.arrived}
+        self.pops = Pops(self)
+        keepers = {
+            names.SCHEDULE_TOPIC: levels.arrived,
+            names.TIMER_TOPIC: self.timing.arrived,
+            self.pops.log.topic: self.pops.queues.arrived,
+        }
         store.arrived.append(tell_keepers(keepers))
         store.arrived.append(self.hold.arrived)
         self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
         self.pull = PullProcessor(pull_parts(self))
-        self.pops = Pops(self)
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)

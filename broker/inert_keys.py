@@ -79,7 +79,7 @@ _GROUPS: dict[str, str] = {
         timerRocksDBTimeExpiredMaxTps transRocksDBEnable transWriteOriginTransHalfEnable
         useSingleRocksDBForAllConfigs""",
     _METRICS: """
-        enablePopMetrics enableRemotingMetrics metricGrpcExporterIntervalInMills
+        enableRemotingMetrics metricGrpcExporterIntervalInMills
         metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsGrpcExporterHeader
         metricsGrpcExporterTarget metricsInDelta metricsOtelCardinalityLimit""",
     _MAPPING: """

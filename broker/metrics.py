@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from understudy.broker.lag import lags
+from understudy.broker.pop.metrics import pop_families
 from understudy.broker.storage import BrokerStartError
 from understudy.broker.timer.figures import families as timer_families
 from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
@@ -68,6 +69,8 @@ def collect(broker: Broker) -> list[Family]:
         families += _storage(broker)
         if broker.options.store.timer_wheel_enable:
             families += timer_families(broker.timer, broker.world.clock.wall_ms(), _LOCAL)
+    if config.enable_pop_metrics:
+        families += pop_families(broker.pops, broker.world.clock.wall_ms(), _LOCAL)
     if config.enable_transaction_metrics:
         families += _transactions(broker)
     return families

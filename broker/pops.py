@@ -59,7 +59,7 @@ class Pops:
             lambda: config.pop_polling_size,
             world.load.parked,
         )
-        self.moving = Moving(world.clock, config, broker.offsets, self.log)
+        self.moving = Moving(world.clock, config, broker.offsets, self.log, broker.stats)
         self._parts = ReviveParts(
             identity=broker.identity,
             config=config,
@@ -76,7 +76,6 @@ class Pops:
         self.queues = ReviveQueues(self._parts)
         self.revive = DeferredService(world.clock, self.queues, self._target(broker.session.rules))
         self.queues.announce = self.revive.arrived
-        store.arrived.append(self.queues.arrived)
         parts = PopParts(
             identity=broker.identity,
             options=broker.options,
@@ -90,6 +89,7 @@ class Pops:
             log=self.log,
             moving=self.moving,
             hold=self.hold,
+            presence=broker.presence,
             conditions=broker.conditions,
             stats=broker.stats,
             taker=Taker(store, broker.offsets, self.orders, self.moving, config, set()),
@@ -105,6 +105,7 @@ class Pops:
             log=self.log,
             moving=self.moving,
             hold=self.hold,
+            presence=broker.presence,
             stats=broker.stats,
             stored=StoredAnswers(broker.identity, broker.options.store, broker.acknowledgements, broker.replication),
         )

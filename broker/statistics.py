@@ -21,7 +21,10 @@ _PUT_STEPS_MS = (0, 9, 49, 99, 199, 499, 999, 1999, 2999, 3999, 4999, 9999)
 
 PUT_SETS = ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE")
 GET_SETS = ("GROUP_GET_NUMS", "GROUP_GET_SIZE", "QUEUE_GET_NUMS", "QUEUE_GET_SIZE")
-EVENT_SETS = ("SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS")
+EVENT_SETS = (
+    *("SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS"),
+    *("GROUP_CK_NUMS", "GROUP_ACK_NUMS", "BROKER_CK_NUMS", "BROKER_ACK_NUMS"),
+)
 BROKER_SETS = (
     "BROKER_PUT_NUMS",
     "BROKER_GET_NUMS",
@@ -99,6 +102,16 @@ class BrokerStatistics:
     def given_up(self, group: str, topic: str) -> None:
         """Count one message that went to the dead letters of *group*."""
         self._event("DLQ_PUT_NUMS", f"{topic}@{group}")
+
+    def check_point(self, group: str, topic: str) -> None:
+        """Count one check point of what *group* popped."""
+        self._event("GROUP_CK_NUMS", f"{topic}@{group}")
+        self._event("BROKER_CK_NUMS", self._cluster)
+
+    def acknowledged(self, group: str, topic: str, count: int) -> None:
+        """Count acknowledgements of what *group* popped."""
+        self._event("GROUP_ACK_NUMS", f"{topic}@{group}", count)
+        self._event("BROKER_ACK_NUMS", self._cluster, count)
 
     def topic_deleted(self, topic: str) -> None:
         """Forget *topic*; the broker's totals stay."""
@@ -213,11 +226,11 @@ class BrokerStatistics:
 
     # --- inside ------------------------------------------------------------------------------------------------
 
-    def _event(self, name: str, key: str) -> None:
+    def _event(self, name: str, key: str, count: int = 1) -> None:
         counters = self._events.get((name, key))
         if counters is None:
             counters = self._events[(name, key)] = Counters()
-        counters.add(0, 1, 0)
+        counters.add(0, count, 0)
 
     def _every(self) -> Iterator[Counters]:
         for table in (self._puts, self._gets, self._events, self._broker):

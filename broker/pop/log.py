@@ -5,6 +5,7 @@ from __future__ import annotations
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.inner import InnerMessage, append, with_timer
+from understudy.broker.pop.counts import PopCounts
 from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, message_of
 from understudy.broker.timer.request import Door, TimerRefusedError
 from understudy.format import names
@@ -26,6 +27,8 @@ class ReviveLog:
 
     Attributes:
         host: the broker, as records have it.
+        topic: the revive topic.
+        counts: what was written, read and brought back.
         end: byte of the log behind the newest check point, acknowledgement or copy that came back; offsets that say
             so must not be durable before it is. 0 before the first one.
     """
@@ -33,19 +36,15 @@ class ReviveLog:
     def __init__(
         self, identity: Identity, options: BrokerOptions, clock: Clock, store: MessageStore, door: Door
     ) -> None:
-        self._identity = identity
         self.host = host_bytes(identity.ip, identity.port)
         self._options = options
         self._clock = clock
         self._store = store
         self._door = door
         self._turn = 0
+        self.topic = names.REVIVE_TOPIC_PREFIX + identity.cluster
+        self.counts = PopCounts()
         self.end = 0
-
-    @property
-    def topic(self) -> str:
-        """The revive topic."""
-        return names.REVIVE_TOPIC_PREFIX + self._identity.cluster
 
     @property
     def queues(self) -> int:
@@ -76,8 +75,20 @@ class ReviveLog:
         except TimerRefusedError as error:
             raise PutRejected(PutStatus.WHEEL_TIMER_FLOW_CONTROL, str(error)) from None
 
-    def append(self, message: InnerMessage) -> int:
-        """Write a message into the own log; return the byte behind it. Raises ``PutRejected``."""
-        put = append(self._store, self.timed(message))
+    def write(self, entry: Entry, queue: int, deliver_ms: int) -> int:
+        """Write *entry* into the own log, to come into *queue* at *deliver_ms*.
+
+        Returns:
+            The byte of the log behind it.
+
+        Raises:
+            PutRejected: it is not written.
+        """
+        try:
+            put = append(self._store, self.timed(self.message(entry, queue, deliver_ms)))
+        except PutRejected as error:
+            self.counts.wrote(entry, error.status.value)
+            raise
+        self.counts.wrote(entry, PutStatus.PUT_OK.value)
         self.end = put.physical_offset + put.size_bytes
         return self.end

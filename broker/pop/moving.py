@@ -12,7 +12,8 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.buffer import Buffered, BufferLimits, PopBuffer
 from understudy.broker.pop.inflight import InFlight
 from understudy.broker.pop.log import ReviveLog
-from understudy.broker.pop.revive_log import Ack, CheckPoint
+from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint
+from understudy.broker.statistics import BrokerStatistics
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.store.status import PutRejected
@@ -30,13 +31,17 @@ class Moving:
         config: read at each use.
         offsets: where groups are.
         written: the log of check points and acknowledgements.
+        stats: counts.
 
     Attributes:
         buffer: check points that wait in memory.
         in_flight: what is popped and not acknowledged.
     """
 
-    def __init__(self, clock: Clock, config: BrokerConfig, offsets: OffsetTable, written: ReviveLog) -> None:
+    def __init__(
+        self, clock: Clock, config: BrokerConfig, offsets: OffsetTable, written: ReviveLog, stats: BrokerStatistics
+    ) -> None:
+        self._stats = stats
         self._clock = clock
         self._config = config
         self._offsets = offsets
@@ -56,9 +61,10 @@ class Moving:
             self.buffer.keep(point, revive_queue, following, now_ms, self._limits())
             self._wake.set()
         else:
-            self._log.append(self._log.check_point(point, revive_queue))
+            self._log.write(point, revive_queue, point.revive_ms - AHEAD_MS)
             self.passed(point.group, point.topic, point.queue_id, following)
         self.in_flight.add(point.topic, point.group, point.queue_id, len(point.offsets))
+        self._stats.check_point(point.group, point.topic)
 
     def passed(self, group: str, topic: str, queue_id: int, following: int) -> None:
         """Move a group to *following*, behind what it popped before."""
@@ -76,10 +82,11 @@ class Moving:
         """
         topic, group, queue_id, *_ = ack.key
         self.in_flight.add(topic, group, queue_id, -len(ack.offsets))
+        self._stats.acknowledged(group, topic, len(ack.offsets))
         if len(self.buffer) and self.buffer.ack(ack):
             self._commit()
             return 0
-        return self._log.append(self._log.message(ack, revive_queue, revive_ms))
+        return self._log.write(ack, revive_queue, revive_ms)
 
     def reset(self, group: str, topic: str, queue_id: int) -> None:
         """Forget what a group popped of a queue: its offset was reset."""
@@ -89,6 +96,7 @@ class Moving:
     def forget_topic(self, topic: str) -> None:
         """Forget what was popped of a deleted topic."""
         self.buffer.forget_topic(topic)
+        self._log.counts.forget_topic(topic)
         self.in_flight.forget_topic(topic)
 
     async def run(self) -> None:
@@ -120,12 +128,12 @@ class Moving:
     def _write_one(self, waiting: Buffered) -> None:
         point, queue = waiting.point, waiting.revive_queue
         done = tuple(offset for offset in point.offsets if offset not in point.open_offsets)
-        self._log.append(self._log.check_point(point, queue))
+        self._log.write(point, queue, point.revive_ms - AHEAD_MS)
         acks = [Ack(point.key, done, True)] if self._config.enable_pop_batch_ack and done else [
             Ack(point.key, (offset,)) for offset in done
         ]  # fmt: skip
         for ack in acks:
-            self._log.append(self._log.message(ack, queue, point.revive_ms))
+            self._log.write(ack, queue, point.revive_ms)
         self.buffer.finish(waiting)
 
     def _commit(self) -> None:

@@ -169,9 +169,16 @@ class ReviveQueues:
         if isinstance(message, Revival) and message.offset is not None:
             self._parts.stats.topic(message.topic).add(0, 1, 0)
 
-    def window(self, queue: int) -> ReviveWindow | None:
-        """Return what is known of *queue* beyond its progress, for people."""
-        return self._windows.get(queue)
+    def behind(self, queue: int) -> tuple[int, int]:
+        """Return how many entries of *queue* are not worked off, and when the oldest open check point was due.
+
+        Returns:
+            The number, and wall time in milliseconds; 0 when none is open.
+        """
+        parts, window = self._parts, self._windows.get(queue)
+        oldest = None if window is None else window.oldest
+        end = parts.store.max_queue_offset(parts.log.topic, queue)
+        return max(end - self.position(queue), 0), 0 if oldest is None else oldest.revive_ms
 
     def read(self, queue: int, position: int) -> Found:
         """Return what is due in *queue* from *position* on."""
@@ -223,6 +230,8 @@ class ReviveQueues:
             entry = read_entry(pairs.get("TAGS"), record.body, self._parts.identity.name)
         except ReviveLogError as error:
             log.warning("no entry of the revive topic", queue=queue, offset=record.queue_offset, why=error)
+        if entry is not None:
+            self._parts.log.counts.came_out(entry, queue)
         # A time that somebody wrote by hand must not make check points ripe before theirs.
         window.add(record.queue_offset, entry, min(deliver_ms, self._parts.clock.wall_ms()))
 
@@ -269,7 +278,7 @@ class ReviveTarget:
 
         A message that exists no more is done.
         """
-        statuses = [PutStatus.PUT_OK] * len(messages)
+        parts, statuses = self._parts, [PutStatus.PUT_OK] * len(messages)
         copies: dict[int, InnerMessage] = {}
         for number, revival in enumerate(messages):
             assert isinstance(revival, Revival)
@@ -284,7 +293,10 @@ class ReviveTarget:
         if copies:
             for number, status in zip(copies, await self._target.put(list(copies.values())), strict=True):
                 statuses[number] = status
-        for revival, status in zip(messages, statuses, strict=True):
+        for number, revival in enumerate(messages):
+            status = statuses[number]
+            if number in copies and copies[number].topic == revival.topic and isinstance(revival, Revival):
+                parts.log.counts.returned[revival.point.group, revival.topic, status.value] += 1
             if status in STORED and isinstance(revival, Revival) and revival.offset is not None:
                 point = revival.point
                 self._in_flight.add(point.topic, point.group, point.queue_id, -1)

@@ -77,11 +77,6 @@ class ReviveWindow:
         """The first check point that is open."""
         return next((each.point for each in self._points.values()), None)
 
-    @property
-    def open_points(self) -> Sequence[Ripe]:
-        """Every check point that is open, with its place."""
-        return tuple(self._points.values())
-
     def add(self, position: int, entry: Entry | None, deliver_ms: int) -> None:
         """Take note of the next entry.
 

@@ -20,6 +20,7 @@ from understudy.broker.pop.moving import Moving
 from understudy.broker.pop.order import UNKNOWN, OrderTable
 from understudy.broker.pop.revive_log import MOST_MESSAGES, Ack, offsets_of_bits
 from understudy.broker.pop.waiting import ANY_QUEUE, PopHold
+from understudy.broker.presence import Presence
 from understudy.broker.processors.pop import KIND
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.processors.stored_answer import StoredAnswers
@@ -68,6 +69,7 @@ class AckParts:
         log: the revive topic.
         moving: takes acknowledgements.
         hold: pops that wait.
+        presence: a broker that was away takes nothing.
         stats: counts.
         stored: answers that wait for the disk or for copies.
     """
@@ -82,6 +84,7 @@ class AckParts:
     log: ReviveLog
     moving: Moving
     hold: PopHold
+    presence: Presence
     stats: BrokerStatistics
     stored: StoredAnswers
 
@@ -92,6 +95,11 @@ class AckParts:
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this slave takes no acknowledgements, its "
                 "master does",
+            )
+        if self.presence.unreadable:
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this broker was away and is not online",
             )
         row = self.topics.rows.get(topic)
         if row is None:

@@ -25,6 +25,7 @@ from understudy.broker.pop.order import OrderTable, next_record
 from understudy.broker.pop.revive_log import MOST_MESSAGES
 from understudy.broker.pop.taking import Taken, Taker, Taking, Wish, as_asked, check_point_of
 from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
+from understudy.broker.presence import Presence
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.property_filter import PropertyFilter
 from understudy.broker.sql_filter.lexer import SqlError
@@ -69,6 +70,7 @@ class PopParts:
         log: check points and acknowledgements.
         moving: notes what went out.
         hold: pops that wait.
+        presence: a broker that was away hands out nothing.
         conditions: subscriptions that are no set of tags.
         stats: counts.
         taker: reads queues.
@@ -86,6 +88,7 @@ class PopParts:
     log: ReviveLog
     moving: Moving
     hold: PopHold
+    presence: Presence
     conditions: Conditions
     stats: BrokerStatistics
     taker: Taker
@@ -314,6 +317,8 @@ def check_reader(parts: PopParts, group: str, ext: dict[str, str]) -> None:
             "master does",
             ext,
         )
+    if parts.presence.unreadable:
+        raise CommandError(ResponseCode.POLLING_TIMEOUT, "this broker was away and is not online yet: pop again", ext)
     row = parts.groups.get(group)
     if row is None:
         remark = f"subscription group [{group}] does not exist, {FAQ}"

@@ -158,9 +158,11 @@ async def test_traffic_connections_storage_and_services_are_shown_under_the_refe
 
 async def test_kinds_can_be_switched_off() -> None:
     off = {"enableLagAndDlqMetrics": "false", "enableMessageStoreMetrics": "false", "enableStatsMetrics": "false"}
+    off["enablePopMetrics"] = "false"
     async with LocalCluster(broker_config={**METERED, **off}) as cluster:
         shown = await scrape(cluster.brokers["broker-a"])
-        assert not any("lag" in name or "storage" in name or "permission" in name for name in shown)
+        kinds = ("lag", "storage", "permission", "_pop_")
+        assert not any(kind in name for name in shown for kind in kinds)
 
 
 async def test_nothing_is_served_by_default_and_two_brokers_do_not_mix() -> None:

@@ -13,6 +13,7 @@ from broker_rig import NoNetwork, Peer, Rig, code_and_remark, open_rig, properti
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.groups import GroupConfig
+from understudy.broker.metrics import collect
 from understudy.broker.topics import TopicConfig
 from understudy.format.receipts import Receipt
 from understudy.format.record import Record, decode_records
@@ -380,6 +381,50 @@ class TestInMemory:
             assert rig.broker.offsets.query("g", "T", 0) == 0
             assert rig.ask(ACK, ack_header(receipts(first)[0][1])).code == 0
             assert rig.broker.offsets.query("g", "T", 0) == 3
+
+
+class TestFigures:
+    @pytest.mark.covers("PP-13")
+    async def test_what_is_counted(self, autojump_clock: MockClock) -> None:
+        async with open_virtual() as rig:
+            prepare(rig, queues=1)
+            for number in range(4):
+                rig.send("T", b"%d" % number)
+            taken = receipts(rig.ask(POP, pop_header()))
+            for _, receipt in taken[:3]:
+                assert rig.ask(ACK, ack_header(receipt)).code == 0
+            await rig.broker.world.clock.sleep(20)
+            found = {
+                (family.name, *sorted(sample.labels.items())): sample.value
+                for family in collect(rig.broker)
+                for sample in family.samples
+                if "_pop_" in family.name
+            }
+            place = ("consumer_group", "g"), ("put_status", "PUT_OK")
+            made, came = "rocketmq_pop_revive_in_message_total", "rocketmq_pop_revive_out_message_total"
+            assert found[made, *place, ("revive_message_type", "CK"), ("topic", "T")] == 1
+            assert found[made, *place, ("revive_message_type", "ACK"), ("topic", "T")] == 3
+            out = [number for (name, *_), number in found.items() if name == came]
+            assert sorted(out) == [1, 3]
+            assert found["rocketmq_pop_revive_retry_messages_total", *place, ("topic", "%RETRY%g_T")] == 1
+            assert found["rocketmq_pop_revive_lag_milliseconds", ("queue_id", "0")] == 0
+            for name, key in (
+                *(("GROUP_CK_NUMS", "T@g"), ("GROUP_ACK_NUMS", "T@g")),
+                *(("BROKER_CK_NUMS", "DefaultCluster"), ("BROKER_ACK_NUMS", "DefaultCluster")),
+            ):
+                assert rig.ask(315, {"statsName": name, "statsKey": key}).code == 0
+
+    async def test_a_broker_that_was_away_hands_out_and_takes_nothing(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path)) as rig:
+            prepare(rig, queues=1)
+            rig.send("T", b"x")
+            rig.send("T", b"y")
+            ((_, receipt),) = receipts(rig.ask(POP, pop_header(maxMsgNums="1")))
+            rig.broker.presence.readable_until_ms = 0
+            end = rig.broker.store.max_physical_offset
+            assert rig.ask(POP, pop_header()).code == 210
+            assert rig.ask(ACK, ack_header(receipt)).code == 2
+            assert rig.broker.store.max_physical_offset == end
 
 
 class TestLimits:
