@@ -124,7 +124,7 @@ class TestPop:
             assert code_and_remark(answer) == (210, "NO_MESSAGE_IN_QUEUE")
             assert (answer.ext["startOffsetInfo"], answer.ext["msgOffsetInfo"]) == ("", "")
 
-    @pytest.mark.covers("PP-03", "PP-09")
+    @pytest.mark.covers("PP-03")
     async def test_what_nobody_acknowledged_comes_back_and_nothing_else(self, autojump_clock: MockClock) -> None:
         async with open_virtual() as rig:
             prepare(rig)

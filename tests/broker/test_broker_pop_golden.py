@@ -23,7 +23,7 @@ AFTER_EVERYTHING_MS = 1_795_249_900_000
 RETRY = "%RETRY%g_pop_OrderTopic"
 
 
-@pytest.mark.covers("SC-06", "PP-03")
+@pytest.mark.covers("PP-03")
 async def test_what_a_java_broker_left_popped_is_finished(tmp_path: Path) -> None:
     # Given a store in which a Java broker left check points and acknowledgements, in its revive log and in its timer
     content: dict[str, Any] = json.loads(gzip.decompress((STORES / "pop.json.gz").read_bytes()))

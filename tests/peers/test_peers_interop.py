@@ -50,7 +50,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "tx_rollback": ("TX-01",),
     "tx_check_commit": ("TX-03", "TX-12"),
     "tx_check_rollback": ("TX-03", "TX-12"),
-    "pop": ("PP-09", "R63"),
+    "pop": ("R63",),
     "pop_retry": ("PP-03", "R63"),
     "request_reply": (),
     "message_trace": (),

@@ -70,7 +70,6 @@ async def write(folder: Path, port: int, killed: bool) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True], ids=["closed", "killed"])
-@pytest.mark.covers("SC-06")
 def test_a_java_broker_finishes_our_pops(
     killed: bool, java_home: Path, port_blocks: PortBlocks, tmp_path: Path
 ) -> None:
