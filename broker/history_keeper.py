@@ -68,6 +68,7 @@ class HistoryKeeper:
             return
         if promoted or not self._store.kept_all:
             await self._cut("the log of this master ends before it", self._end_of)
+        if not self._store.kept_all:
             offsets = self._tables.offsets.table
             offsets.doubts.begin(offsets.committed, self._store.max_queue_offset)
         self.value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)

@@ -214,7 +214,7 @@ class SlaveSync:
             self._part(False)
             return
         parting = own.parting(theirs)
-        self._part(source.leads and self._history.goes_beyond(parting))
+        self._part(source.leads and self._history.goes_beyond(parting) and not source.continues())
         if not source.leads and parting is not None and parting.own_goes_on:
             raise SyncError(f"its log is another one than ours from byte {parting.at:.0f} on")
         await self._history.cut_by(theirs, f"{source.address} never had it or has lost it")
@@ -252,6 +252,7 @@ class SlaveSync:
     def _begin(self, wanted: tuple[str, bool] | None) -> None:
         """Start anew with another source, or stop following."""
         self._source = None if wanted is None else Source(*wanted, self._continues)
+        self._part(False)
         self._forget()
         self._failing = ""
         self._follow(wanted is not None)

@@ -199,7 +199,7 @@ class RoleServices:
             self.acting_since_ms = self._clock.wall_ms()
             self._topics_missing = bool(self._log_topics.missing())
             situation = self.situation()
-        parted = broker.slave_sync.parted and not acting
+        parted = broker.slave_sync.parted and situation.is_slave and not acting
         if parted != broker.presence.parted:
             broker.presence.part(parted)
             broker.hold.wake_all()
