@@ -132,17 +132,21 @@ class Led:
         have, and would have them cut it. It is silent until they are asked, and elected if their logs go further.
         With every message on the disk before it is acknowledged, or alone in the set, nothing can be lacking.
         """
-        broker_id, word = registered.broker_id, registered.word
-        if self._broker.sync_flush or word.master_id != broker_id or word.members <= {broker_id}:
-            return registered
-        log.warning("this broker was master in a former life: others in its set come first", epoch=word.epoch)
-        while word.master_id == broker_id and word.epoch == registered.word.epoch:
+        said = False
+        while True:
+            broker_id, word = registered.broker_id, registered.word
+            if self._broker.sync_flush or word.master_id != broker_id or word.members <= {broker_id}:
+                return registered
+            if not said:
+                said = True
+                log.warning("this broker was master in a former life: others in its set come first", epoch=word.epoch)
             await self._clock.sleep(AGAIN_SECONDS)
             try:
                 word = await self._controllers.replicas(registered.leader)
             except (UnansweredError, RefusedError):
-                return await self._let_others_first(await self.ids.register())
-        return attrs.evolve(registered, word=word)
+                registered = await self.ids.register()
+            else:
+                registered = attrs.evolve(registered, word=word)
 
     # --- the role ------------------------------------------------------------------------------------------------
 
@@ -157,6 +161,7 @@ class Led:
         return Pace(max(leader, AGAIN_SECONDS), max(replicas, AGAIN_SECONDS), AGAIN_SECONDS)
 
     async def _follow(self, nursery: trio.Nursery, registered: Registered) -> None:
+        self._events.clear()  # what was asked under another id is nobody's business
         now = self._clock.monotonic()
         state, actions = following.begin(registered.broker_id, registered.leader, registered.word, now)
         while True:
@@ -230,6 +235,7 @@ class Led:
         try:
             if same:
                 await self._replication.same_role(word.epoch)
+                broker.identity.role = attrs.evolve(broker.role, epoch=word.epoch)
             elif word.master_id == state.own_id:
                 self._replication.set_fenced(False)
                 await broker.change_role(Role("SYNC_MASTER", 0, word.epoch, "elected by the controller"))

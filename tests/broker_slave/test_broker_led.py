@@ -179,3 +179,26 @@ def test_random_faults_lose_nothing_and_take_nothing_back(seed: int) -> None:
     result = run_led_seed(seed, seconds=8.0)
     assert result.violations == []
     assert result.counts["acknowledged"] > 50
+
+
+def test_the_only_one_that_is_left_is_master_again_in_a_newer_epoch() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            for name in BROKERS:
+                if name != first:
+                    await group.kill(name)
+            await group.ready(1)
+            before = group.brokers[first].role.epoch
+            # given a master that the controllers have not heard for longer than its timeout, and nobody else
+            group.cluster.partition([first], list(CONTROLLERS))
+            await until(lambda: (facts := group.facts()) is not None and facts.master_id is None, 10)
+            group.cluster.heal()
+            # then it goes on in the epoch of its new election
+            await group.ready(1)
+            assert group.brokers[first].role.epoch > before
+            assert part(group, first).last_epoch() == group.brokers[first].role.epoch
+            assert await group.send(first, b"x") == 0
+
+    run_seed(scenario, 7)
