@@ -196,7 +196,8 @@ class Broker:
             self.replication,
             client,
             self.presence,
-            lambda: self.persistence.changed("members"),
+            # Whom a broker without acting masters remembers is saved nowhere.
+            lambda: self.persistence.changed("members") if self.persistence.keeps("members") else None,
         )
         self.heartbeats = NameServerHeartbeats(
             world.clock, options, self.identity, self.registration, client, self.member_group.not_known

@@ -72,6 +72,19 @@ def test_before_a_broker_has_noticed_that_it_was_away_it_answers_no_reader_eithe
     run(scenario)
 
 
+def test_a_broker_without_acting_masters_takes_a_notice_about_its_group() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster, open_client(cluster.client_world("n1")) as client:
+            await cluster.start_name_server("n1")
+            container = await cluster.start_container("c1", [{"brokerName": "g0"}])
+            broker = next(iter(container.brokers())).broker
+            notice = {"minBrokerId": "0", "minBrokerAddr": broker.identity.address}
+            command = request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, notice)
+            assert (await client.invoke(broker.identity.address, command, 3_000)).code == ResponseCode.SUCCESS
+
+    run(scenario)
+
+
 def test_a_broker_without_acting_masters_keeps_no_reader_waiting() -> None:
     async def scenario(source: random.Random) -> None:
         async with SimCluster(source) as cluster, open_client(cluster.client_world("reader")) as client:

@@ -40,7 +40,7 @@ def test_names_of_mutations_tell_them_apart() -> None:
     assert len({each.name for each in LISTED}) == len(LISTED)
 
 
-QUICK = [each for each in LISTED if each.seed == 0][:3]
+QUICK = [each for each in LISTED if each.seed == 0][:2]
 
 
 @pytest.mark.parametrize("mutation", QUICK, ids=[each.name for each in QUICK])
