@@ -309,6 +309,36 @@ class TestOpMessages:
             assert producer.delivered() == ["A", "B"]
 
 
+async def test_another_message_with_the_same_key_is_another_one(disk: SimDisk, autojump_clock: MockClock) -> None:
+    async with open_producer(disk) as producer:
+        producer.decide(producer.prepare("A"), COMMIT)
+        await trio.sleep(1)
+        again = producer.prepare("A")
+        producer.rig.broker.store.enter_keys()
+        left = killed(disk)
+    async with open_producer(left) as producer:
+        assert producer.decide(again, COMMIT).code == 0
+        assert producer.delivered() == ["A", "A"]
+
+
+async def test_a_decision_that_java_wrote_about_an_older_copy_counts(disk: SimDisk, autojump_clock: MockClock) -> None:
+    # Given a copy that a Java broker made of a half message, and its op message that names the first one
+    async with open_producer(disk) as producer:
+        half = producer.prepare("A")
+        store, host = producer.rig.broker.store, half.store_host
+        copied = half.properties_text + "TRANSACTION_CHECK_TIMES\x011\x02"
+        store.append(HALF, 0, half.body, copied.encode(), half.born_ms, half.born_host)
+        store.append(OPS, 0, b"0,", b"WAIT\x01true\x02TAGS\x01d\x02", half.born_ms, host)
+        left = killed(disk)
+    # Then nothing is open
+    async with open_producer(left) as producer:
+        assert producer.rig.broker.transactions.counts.open[TOPIC] == 0
+        await trio.sleep(100)
+        assert producer.checks() == []
+        assert producer.decide(producer.rig.stored(HALF)[1], COMMIT).code == 0
+        assert producer.delivered() == []
+
+
 class TestChecks:
     @pytest.mark.covers("TX-03")
     async def test_a_due_half_message_is_asked_about_once_in_each_interval(
