@@ -232,6 +232,7 @@ def test_a_name_server_that_swallows_everything_does_not_hold_up_the_heartbeats_
                 "skipPreOnline": "true",
                 "namesrvAddr": servers,
             }
+            cluster.host("c1")  # it is there, and starts later
             cluster.partition(["c1"], ["n1"])
             await cluster.start_container("c1", [{**GROUP, **keys}])
             await until(lambda: len(moments) > 0, 30)
