@@ -137,6 +137,8 @@ class Pops:
     def change_role(self, rules: RoleRules) -> None:
         """Serve the next role: what is due goes where *rules* say, and who waits learns of it."""
         self.revive.target = self._target(rules)
+        if not self._broker.role.is_slave:
+            self.recover()  # a slave's copy of the offsets is older than its copy of the log
         self.hold.wake_all()
 
     def handed_on(self, messages: Sequence[InnerMessage]) -> None:

@@ -260,6 +260,16 @@ class TestAfterARestart:
             await world.clock.sleep(60)
             assert {record.body for record in rig.stored("%RETRY%g_T")} == {b"3", b"4", b"5"}
 
+    async def test_a_slave_that_becomes_master_knows_what_was_handed_out(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path)) as rig:
+            prepare(rig, queues=1)
+            for number in range(3):
+                rig.send("T", b"%d" % number)
+            assert len(bodies(rig.ask(POP, pop_header(maxMsgNums="2")))) == 2
+            rig.broker.offsets.committed.clear()
+            rig.broker.pops.change_role(rig.broker.session.rules)
+            assert bodies(rig.ask(POP, pop_header())) == [b"2"]
+
 
 class TestInOrder:
     @pytest.mark.covers("PP-22")
