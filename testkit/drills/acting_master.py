@@ -182,10 +182,11 @@ def _show(result: DrillResult) -> None:
 
 def _table(rows: Sequence[tuple[str, int, int | None, int | None, int, str]]) -> None:
     """Print rows of the give-back: topic and group, queue, before, slave, merged, why."""
+    width = max(32, 0, *(len(row[0]) for row in rows[:_MOST_ROWS]))
     if rows:
-        print(f"  {'topic@group':32} {'queue':>5} {'before':>8} {'slave':>8} {'merged':>8}  why")
+        print(f"  {'topic@group':{width}} {'queue':>5} {'before':>8} {'slave':>8} {'merged':>8}  why")
     for key, queue_id, before, slave, merged, why in rows[:_MOST_ROWS]:
-        print(f"  {key:32} {queue_id:5} {_offset(before):>8} {_offset(slave):>8} {merged:8}  {why}")
+        print(f"  {key:{width}} {queue_id:5} {_offset(before):>8} {_offset(slave):>8} {merged:8}  {why}")
     if len(rows) > _MOST_ROWS:
         print(f"  and {len(rows) - _MOST_ROWS} more")
 
