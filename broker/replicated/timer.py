@@ -102,7 +102,8 @@ class ReplicatedTimer(ProgressTable):
         theirs, settled = merged.answer
         progress = self.timer.progress
         if theirs > progress.read:
-            self.timer.take_over(theirs, settled, again(progress.read, progress.enqueued, theirs, settled))
+            todo = again(progress.read, progress.enqueued, theirs, settled, progress.todo)
+            self.timer.take_over(theirs, settled, todo)
         progress.version = max(progress.version, merged.version)
 
 

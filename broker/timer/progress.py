@@ -98,7 +98,7 @@ class TimerProgress:
             self.version = max(self.version, DataVersion.from_json(value["dataVersion"]))
 
 
-def again(own: Read, enqueued: int, theirs: Read, settled: int) -> Again | None:
+def again(own: Read, enqueued: int, theirs: Read, settled: int, pending: Again | None = None) -> Again | None:
     """Return which messages must be read again when *theirs* becomes ours; ``None`` when no slot is passed over.
 
     Args:
@@ -106,8 +106,11 @@ def again(own: Read, enqueued: int, theirs: Read, settled: int) -> Again | None:
         enqueued: how many messages of the topic we have in slots.
         theirs: how far another replica delivered.
         settled: how many messages of our topic it had.
+        pending: what a take-over before this one left to do: *own* is not ours alone then.
     """
-    return Again(settled, enqueued, own) if theirs > own and settled < enqueued else None
+    if theirs <= own:
+        return pending
+    return Again(settled, enqueued, own if pending is None else pending.was) if settled < enqueued else None
 
 
 def _to_json(read: Read) -> dict[str, int]:

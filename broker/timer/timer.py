@@ -262,15 +262,13 @@ class Timer:
     # --- merging -----------------------------------------------------------------------------------------------
 
     def take_over(self, read: Read, settled: int, todo: Again | None) -> None:
-        """Make another replica's progress ours. One take-over is finished before the next begins.
+        """Make another replica's progress ours, while this broker does not deliver.
 
         Args:
             read: how far it delivered.
             settled: how many messages of our topic it had: those whose second is over are not delivered again.
             todo: what it did not know of, entered again by :meth:`enqueue`.
         """
-        while self._again is not None:
-            self._enqueue_again()
         self._again = self.progress.todo = todo
         self.master_enqueued = max(self.master_enqueued, settled)
         self._changed = True

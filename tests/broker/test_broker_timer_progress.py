@@ -109,6 +109,23 @@ async def test_what_only_this_log_has_is_delivered_after_a_take_over(autojump_cl
     assert own.timer.check(resting=False).master_queue_offset == 6
 
 
+async def test_two_take_overs_in_a_row_leave_what_neither_replica_had(autojump_clock: MockClock) -> None:
+    # Given messages in slots that died with a master, of which its slaves had three
+    own = await rig()
+    own.keep(1, 2, 3, 12, 4, 30, 15)
+    own.timer.begin(True)
+    own.enqueue()
+    own.timer.move(Read(START_MS + 3_000))
+    own.timer.begin(False)
+    # When one slave after the other is heard, the second further than the first
+    own.hears(10, 3)
+    own.hears(20, 3)
+    own.timer.begin(True)
+    own.enqueue()
+    # Then all that neither had comes next, whichever of them passed its second over
+    assert own.waiting() == Counter({21: 3, 30: 1})
+
+
 async def test_a_replica_that_is_behind_changes_nothing(autojump_clock: MockClock) -> None:
     own = await rig()
     own.keep(1, 20)
