@@ -146,7 +146,7 @@ class PopProcessor:
         group, topic = required(command, "consumerGroup"), required(command, "topic")
         queue_id, most = required_int(command, "queueId"), required_int(command, "maxMsgNums")
         invisible_ms, poll_ms = required_int(command, "invisibleTime"), required_int(command, "pollTime")
-        born_ms = optional_int(command, "bornTime") or now_ms
+        born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)  # a clock ahead makes no wait longer
         init_mode = required_int(command, "initMode")
         if command.ext is not None:
             command.ext["bornTime"] = str(born_ms)  # a parked pop must not begin anew

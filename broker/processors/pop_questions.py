@@ -85,7 +85,7 @@ class PopQuestions:
         parts, now_ms = self._parts, self._parts.clock.wall_ms()
         group, topic, queue_id = self._place(command, _has(False))
         poll_ms = required_int(command, "pollTime")
-        born_ms = optional_int(command, "bornTime") or now_ms
+        born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)
         if command.ext is not None:
             command.ext["bornTime"] = str(born_ms)
         in_order = bool(optional_bool(command, "order"))

@@ -156,8 +156,9 @@ class Rig:
         """Hand over requests no client would send, all at once; return the answers, none of them an accident."""
         asked, answers = [], []
         for code, ext, body in requests:
-            if ext is not None and "suspendTimeoutMillis" in ext:
-                ext["suspendTimeoutMillis"] = "1"  # a held pull is as good as an answered one, and takes longer
+            for name in ("suspendTimeoutMillis", "pollTime"):
+                if ext is not None and name in ext:
+                    ext[name] = "1"  # a held pull is as good as an answered one, and takes longer
             asked.append((code, ext, body, self.tell(code, ext, body)))
         for code, ext, body, command in asked:
             answer = await self.wait(command)
