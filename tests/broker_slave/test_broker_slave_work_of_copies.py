@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 import pytest
 import trio
 
@@ -78,7 +80,7 @@ async def test_a_slave_costs_its_master_little_work() -> None:
         finally:
             ring.close()
     # then what the copies cost is a part of what the messages cost
-    # (the least of all turns: other work on the machine only adds to processor time)
-    alone, later, first = (min(took[kind]) for kind in MASTERS)
+    # (in the middle of all turns: one may be lucky or unlucky on a machine with other work)
+    alone, later, first = (median(took[kind]) for kind in MASTERS)
     assert later <= 1.6 * alone, took
     assert first <= 2 * alone, took
