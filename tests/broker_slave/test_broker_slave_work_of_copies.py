@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 import pytest
 import trio
 
@@ -20,7 +18,7 @@ MASTERS = {
     "copied first": {"brokerRole": "SYNC_MASTER", "totalReplicas": "2", "inSyncReplicas": "2"},
 }
 NAMES = {kind: kind.replace(" ", "-") for kind in MASTERS}
-TURNS, SENDERS, COUNT = 6, 16, 250
+TURNS, SENDERS, COUNT = 6, 16, 1_000  # fewer, and a turn is so short that its figure is luck
 BODY = bytes(1_024)
 
 
@@ -80,7 +78,7 @@ async def test_a_slave_costs_its_master_little_work() -> None:
         finally:
             ring.close()
     # then what the copies cost is a part of what the messages cost
-    # (in the middle of all turns: one may be lucky or unlucky on a machine with other work)
-    alone, later, first = (median(took[kind]) for kind in MASTERS)
+    # (the least of all turns: other work on the machine only adds to processor time)
+    alone, later, first = (min(took[kind]) for kind in MASTERS)
     assert later <= 1.6 * alone, took
     assert first <= 2 * alone, took
