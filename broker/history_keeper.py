@@ -62,7 +62,8 @@ class HistoryKeeper:
         Args:
             promoted: it was a slave until now, and its former master may have had more.
 
-        Errors: ``OSError``: it could not be made durable; the master must not serve.
+        Raises:
+            OSError: it could not be made durable; the master must not serve.
         """
         if self.value.lives and self._store.kept_all and not promoted:
             return

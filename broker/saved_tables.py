@@ -75,8 +75,9 @@ def consumer_filters_of(broker: Broker) -> ConsumerFilters:
 async def load_tables(broker: Broker) -> None:
     """Fill *broker*'s tables from its files, and have them saved when they change.
 
-    Errors: ``BrokerStartError``: a table that must be there is missing beside a log that is not empty;
-    ``TableDamagedError``, ``OSError``.
+    Raises:
+        BrokerStartError: a table that must be there is missing beside a log that is not empty.
+        TableDamagedError, OSError: a file cannot be read.
     """
     _install(broker)
     keys, disk = broker.options.store, broker.world.disk

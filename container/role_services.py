@@ -157,7 +157,8 @@ class RoleServices:
     async def give_back(self) -> Mapping[str, Any] | None:
         """Return the newest report, else the one that a former life left beside the store.
 
-        Errors: :class:`~understudy.runtime.table.TableDamagedError`, ``OSError``: the file cannot be read.
+        Raises:
+            TableDamagedError, OSError: the file cannot be read.
         """
         report, disk = self.report, self._broker.world.disk
         if report is not None and report.slaves:
