@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import trio
 from peer_processes import JAVA, OURS, ServerProcess, filled_template, running, server
+from peer_requests import ask, await_true, table
 
-from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
-from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
-from understudy.remoting.command import Command, request
-from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import real_world
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
@@ -83,47 +78,6 @@ def mixed_groups(
         finally:
             for broker in brokers:
                 broker.kill()
-
-
-def ask(address: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-    """Send one request and return the answer."""
-
-    async def run() -> Command | RemotingError:
-        async with open_client(real_world()) as client:
-            try:
-                return await client.invoke(address, request(code, ext, body), 10_000)
-            except RemotingError as error:
-                return error
-
-    answer = trio.run(run)
-    if isinstance(answer, RemotingError):
-        raise answer
-    return answer
-
-
-class RefusedError(AssertionError):
-    """An answer is no success: for good, or because the broker is busy or has not begun."""
-
-
-def table(address: str, code: int) -> Any:
-    """Return the JSON body of an answer."""
-    answer = ask(address, code)
-    if answer.code != 0:
-        raise RefusedError(str(answer))
-    return loads(answer.body)
-
-
-def await_true(condition: Callable[[], bool], limit_s: float, what: str) -> float:
-    """Poll until the condition holds, also while nobody answers or refuses; return the seconds it took."""
-    began, why = time.monotonic(), ""
-    while True:
-        try:
-            if condition():
-                return time.monotonic() - began
-        except (RemotingError, RefusedError) as error:
-            why = f"; refused last: {error}"
-        assert time.monotonic() - began < limit_s, f"not within {limit_s} s: {what}{why}"
-        time.sleep(0.1)
 
 
 def routed(group: MixedGroup, topic: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from peer_installation import JAVA_TOOLS, peer_environment
+from peer_requests import await_registered
 
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -181,6 +182,7 @@ def peer_cluster(
         brokers[name] = f"127.0.0.1:{port}"
     # One after the other: a broker that does not find its name server tries again only seconds later.
     with running(servers["namesrv"]), running(*(servers[name] for name in broker_names)):
+        await_registered(namesrv, broker_names)
         yield PeerCluster(namesrv, brokers, servers)
 
 

@@ -17,8 +17,6 @@ import trio
 from mixed_groups import (
     JAVA_SYNC_LIMIT_S,
     MixedGroup,
-    ask,
-    await_true,
     caught_up,
     commit,
     committed,
@@ -26,10 +24,10 @@ from mixed_groups import (
     mixed_groups,
     pulled,
     send,
-    table,
 )
 from peer_installation import peer_environment
 from peer_processes import JAVA, OURS, ROCKETMQ
+from peer_requests import ask, await_true, table
 
 from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message

@@ -6,8 +6,8 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from mixed_groups import ask, await_true
 from peer_processes import JAVA, OURS, running, server
+from peer_requests import ask, await_true
 from test_peers_java_opens_store import configuration
 
 from understudy.format.record import decode_records

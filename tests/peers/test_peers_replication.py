@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from mixed_groups import (
     MixedGroup,
-    await_true,
     caught_up,
     commit,
     committed,
@@ -17,9 +16,9 @@ from mixed_groups import (
     mixed_groups,
     pulled,
     send,
-    table,
 )
 from peer_processes import JAVA, OURS, AdminConsole
+from peer_requests import await_true, table
 
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.port_blocks import PortBlocks
