@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import logging
 import random
-import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import trio
@@ -23,6 +22,7 @@ import trio
 from bench.quorum.figures import load, median_ms
 from bench.quorum.members import MemberProcesses
 from bench.quorum.one_controller import heartbeats, recovery, role
+from understudy.testkit.port_blocks import PortBlocks
 
 
 def commit(options: argparse.Namespace) -> None:
@@ -79,12 +79,10 @@ def failover(options: argparse.Namespace) -> None:
         cluster.close()
 
 
-def _in_folder(run: Callable[[str], None]) -> None:
-    folder = tempfile.mkdtemp(prefix="understudy-raft-")
-    try:
-        run(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _alone(run: Callable[[str, list[int], int], Awaitable[None]], count: int) -> None:
+    """Run it with a folder of its own and four ports."""
+    with tempfile.TemporaryDirectory(prefix="understudy-raft-") as folder, PortBlocks(10) as blocks:
+        trio.run(run, folder, blocks.middles(4), count)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -99,9 +97,9 @@ def main(arguments: Sequence[str]) -> None:
     parts: dict[str, tuple[int, Callable[[], None]]] = {
         "commit": (300, lambda: commit(options)),
         "failover": (20, lambda: failover(options)),
-        "heartbeats": (1000, lambda: _in_folder(lambda folder: trio.run(heartbeats, folder, options.count))),
-        "recovery": (10_000, lambda: _in_folder(lambda folder: trio.run(recovery, folder, options.count))),
-        "role": (20, lambda: _in_folder(lambda folder: trio.run(role, folder, options.count))),
+        "heartbeats": (1000, lambda: _alone(heartbeats, options.count)),
+        "recovery": (10_000, lambda: _alone(recovery, options.count)),
+        "role": (20, lambda: _alone(role, options.count)),
     }
     for name, (default, run) in parts.items():
         if options.what in (name, "all"):

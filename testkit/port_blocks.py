@@ -1,16 +1,29 @@
-"""Blocks of TCP ports for processes that listen on several ports beside each other."""
+"""TCP ports for processes that must be told theirs before they start, and for those that listen beside each other.
+
+Who can, listens on port 0 and asks what it got.  Everybody else takes ports here: of ports that were free a moment ago
+the system gives one to an outgoing connection, or another run takes it, before its process listens or listens again.
+"""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import socket
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-FIRST_PORT, LAST_PORT = 20_000, 32_000
-"""Below the ports that the system gives to outgoing connections: of those it could give one away before its process
-starts, or starts again."""
+RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def last_port() -> int:
+    """Return where the ports begin that the system gives to outgoing connections, or 32,000 if they begin later."""
+    with suppress(OSError, ValueError, IndexError):
+        first_of_system = int(RANGE_FILE.read_text().split()[0])
+        if 8_000 <= first_of_system:
+            return min(first_of_system, 32_000)
+    return 32_000
+
+
+LAST_PORT = last_port()
+FIRST_PORT = max(LAST_PORT - 12_000, 2_000)
 _UNIT = 10
 """Ports of one claim. A block claims all that it touches, so that blocks of different widths do not overlap."""
 
@@ -22,7 +35,8 @@ class NoPortsError(OSError):
 class PortBlocks:
     """Hands out blocks of free ports; a server that needs port P also listens near it.
 
-    A locked file claims each block for the life of this object, so that runs at the same time do not collide.
+    A bound UDP port of the same number claims each block for the life of this object, at most of this process, so that
+    runs at the same time do not collide, whoever runs them; TCP knows nothing of it, and no file is left behind.
 
     Args:
         width: ports of a block, at least; made a multiple of ten.
@@ -31,7 +45,7 @@ class PortBlocks:
     def __init__(self, width: int = 50) -> None:
         self._width = -(-width // _UNIT) * _UNIT
         self._next = FIRST_PORT
-        self._claims: list[int] = []
+        self._claims: list[socket.socket] = []
 
     def __enter__(self) -> PortBlocks:
         return self
@@ -56,16 +70,15 @@ class PortBlocks:
     def release(self) -> None:
         """Give all blocks back."""
         for claim in self._claims:
-            os.close(claim)
+            claim.close()
         self._claims.clear()
 
     def _claim(self, first: int) -> bool:
-        path = Path(tempfile.gettempdir()) / f"understudy-ports-{os.getuid()}-{first}"
-        claim = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         try:
-            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(claim)
+            claim.bind(("127.0.0.1", first))
+        except OSError:
+            claim.close()
             return False
         self._claims.append(claim)
         return True

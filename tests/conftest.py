@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from understudy.testkit.port_blocks import PortBlocks
+
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
@@ -70,6 +72,13 @@ def log_lines_stay_where_they_belong() -> Iterator[None]:
     yield
     logger.handlers[:], logger.propagate = handlers, propagate
     logger.setLevel(level)
+
+
+@pytest.fixture(scope="session")
+def port_blocks() -> Iterator[PortBlocks]:
+    """Ports for servers that must be told theirs: `port_blocks.middles(2)` are two that nobody else will get."""
+    with PortBlocks(10) as blocks:
+        yield blocks
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,6 @@ import attrs
 from bench.load.turns import Turn, command, read_turns
 from bench.load.wire import Peer
 from understudy.testkit.port_blocks import PortBlocks
-from understudy.testkit.ports import free_ports
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STOP_S = 30
@@ -124,10 +123,12 @@ def broker(
 @contextmanager
 def name_server(folder: Path) -> Iterator[Server]:
     """Run a name server until the block ends."""
-    port, conf = free_ports(1)[0], folder / "namesrv.conf"
-    conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n")
-    with _running("mqnamesrv", ["-c", str(conf)], folder, port, 0) as server:
-        yield server
+    conf = folder / "namesrv.conf"
+    with PortBlocks(10) as blocks:
+        (port,) = blocks.middles(1)
+        conf.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\nkvConfigPath={folder}/kvConfig.json\n")
+        with _running("mqnamesrv", ["-c", str(conf)], folder, port, 0) as server:
+            yield server
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from understudy.controller.raft.facts import Event
 from understudy.controller.raft.member import QuorumMember
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.world import real_world
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.quorum.simulation import CounterMachine
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +125,8 @@ class MemberProcesses:
     def __init__(self, size: int, timing: tuple[float, float, float] = (0.4, 0.8, 0.1)) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="understudy-raft-"))
         names = [f"n{index}" for index in range(size)]
-        self.ports = dict(zip(names, free_ports(size), strict=True))
+        self.blocks = PortBlocks(10)
+        self.ports = dict(zip(names, self.blocks.middles(size), strict=True))
         self.timing = timing
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -180,6 +181,7 @@ class MemberProcesses:
     def close(self) -> None:
         for name in self.processes:
             self.kill(name)
+        self.blocks.release()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

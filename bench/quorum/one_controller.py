@@ -19,7 +19,6 @@ from understudy.controller.server import Controller
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
 from understudy.runtime.world import real_world
-from understudy.testkit.ports import free_ports
 from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 from understudy.testkit.waiting import until
 
@@ -27,8 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 WINDOW_SECONDS = 20.0
 
 
-def _config(folder: str) -> ControllerConfig:
-    api, raft = free_ports(2)
+def _config(folder: str, ports: list[int]) -> ControllerConfig:
+    api, raft, *_ = ports
     return ControllerConfig(
         bind_address="127.0.0.1",
         controller_d_leger_group="bench",
@@ -62,9 +61,9 @@ async def _until_leading(controller: Controller) -> None:
         await controller.member.wait_change()
 
 
-async def heartbeats(folder: str, groups: int) -> None:
+async def heartbeats(folder: str, ports: list[int], groups: int) -> None:
     """Measure what heartbeats of two brokers a group cost, one a second each."""
-    controller = Controller(real_world(), _config(folder))
+    controller = Controller(real_world(), _config(folder, ports))
     async with trio.open_nursery() as nursery:
         await nursery.start(controller.run)
         await _until_leading(controller)
@@ -117,9 +116,9 @@ async def _senders(address: str, groups: int) -> None:
                 nursery.start_soon(broker, number, broker_id)
 
 
-async def recovery(folder: str, groups: int) -> None:
+async def recovery(folder: str, ports: list[int], groups: int) -> None:
     """Measure the start of a controller that knows many groups."""
-    config = _config(folder)
+    config = _config(folder, ports)
     controller = Controller(real_world(), config)
     async with trio.open_nursery() as nursery:
         await nursery.start(controller.run)
@@ -149,19 +148,18 @@ def _folder_bytes(folder: str) -> int:
     return sum(file.stat().st_size for file in Path(folder).iterdir())
 
 
-async def role(folder: str, rounds: int) -> None:
+async def role(folder: str, ports: list[int], rounds: int) -> None:
     """Measure how long after its master's connection closed a broker is told that it leads."""
-    controller = Controller(real_world(), _config(folder))
-    ports, told = free_ports(2), []
+    controller = Controller(real_world(), _config(folder, ports))
+    told: list[float] = []
     async with trio.open_nursery() as nursery:
         await nursery.start(controller.run)
         brokers: dict[int, tuple[trio.CancelScope, StubBroker]] = {}
 
         def start(number: int) -> None:
             former = brokers.get(number)
-            settings = StubSettings(
-                "C", "a", "127.0.0.1", ports[number], (controller.address,), f"127.0.0.1:{ports[number]};{number}"
-            )
+            port = ports[2 + number]
+            settings = StubSettings("C", "a", "127.0.0.1", port, (controller.address,), f"127.0.0.1:{port};{number}")
             broker = StubBroker(real_world(), settings, former[1].broker_id if former else None)
             scope = trio.CancelScope()
             brokers[number] = (scope, broker)

@@ -27,7 +27,7 @@ from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.network import ListenError, TcpNetwork
 from understudy.runtime.world import World
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import until
 
 T = TypeVar("T")
@@ -153,7 +153,9 @@ async def test_no_start_with_an_empty_topic_table_beside_a_full_log(tmp_path: Pa
 
 
 @pytest.mark.covers("SL-08")
-async def test_port_in_use_and_folder_in_use_are_told_and_leave_nothing_behind(tmp_path: Path) -> None:
+async def test_port_in_use_and_folder_in_use_are_told_and_leave_nothing_behind(
+    tmp_path: Path, port_blocks: PortBlocks
+) -> None:
     world = real_world()
     first = options(str(tmp_path / "a"))
     first.server.listen_port = 0
@@ -165,7 +167,7 @@ async def test_port_in_use_and_folder_in_use_are_told_and_leave_nothing_behind(t
             await host_broker(world, taken)
 
         held = options(str(tmp_path / "a"))
-        (held.server.listen_port,) = free_ports(1)
+        (held.server.listen_port,) = port_blocks.middles(1)
         with pytest.raises(DiskLockedError, match="held by another"):
             await host_broker(world, held)
         again = await world.network.listen("0.0.0.0", held.server.listen_port)

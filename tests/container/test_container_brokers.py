@@ -22,7 +22,7 @@ from understudy.runtime.background import open_background
 from understudy.runtime.network import TcpNetwork
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 IDENTITY = BrokerIdentity("DefaultCluster", "broker-x", 0)
 
@@ -203,8 +203,8 @@ async def test_a_broker_that_fails_leaves_its_neighbours_running(
 
 
 @pytest.mark.covers("CU-01")
-async def test_a_container_starts_and_stops_twice_on_one_port() -> None:
-    port = free_ports(1)[0]
+async def test_a_container_starts_and_stops_twice_on_one_port(port_blocks: PortBlocks) -> None:
+    (port,) = port_blocks.middles(1)
     for _ in range(2):
         options, _warnings = ContainerOptions.from_properties({"listenPort": str(port), "bindAddress": "127.0.0.1"})
         container = BrokerContainer(real_world(), options)

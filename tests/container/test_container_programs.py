@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 BIN = Path(sys.executable).parent
 START_SECONDS = 30.0
@@ -106,8 +106,8 @@ def conf(folder: Path, name: str = "broker", **keys: object) -> str:
 
 
 @pytest.mark.covers("R98", "R115", "SL-08")
-def test_a_broker_boots_says_so_and_stops_on_sigterm(tmp_path: Path, start: object) -> None:
-    port = free_ports(1)[0]
+def test_a_broker_boots_says_so_and_stops_on_sigterm(tmp_path: Path, start: object, port_blocks: PortBlocks) -> None:
+    (port,) = port_blocks.middles(1)
     broker = start("mqbroker", "-c", conf(tmp_path, listenPort=port), "-n", "127.0.0.1:1")  # type: ignore[operator]
     expected = f"The broker[broker, 127.0.0.1:{port}] boot success. serializeType=JSON and name server is 127.0.0.1:1"
     assert expected == broker.wait_for("boot success")
@@ -308,8 +308,10 @@ def test_all_keys_and_the_important_ones_are_printed(tmp_path: Path, start: obje
 
 
 @pytest.mark.parametrize("program", ["mqbroker", "mqnamesrv", "mqcontroller"])
-def test_what_may_wait_is_said_in_the_file_of_a_program(tmp_path: Path, start: object, program: str) -> None:
-    port, api, metrics = free_ports(3)
+def test_what_may_wait_is_said_in_the_file_of_a_program(
+    tmp_path: Path, start: object, program: str, port_blocks: PortBlocks
+) -> None:
+    port, api, metrics = port_blocks.middles(3)
     keys: dict[str, object] = {"metricsExporterType": "PROM", "metricsPromExporterPort": metrics}
     keys |= {"waitingOutgoingBytes": 1111, "waitingIncomingBytes": 2222, "waitingParkedBytes": 3333, "listenPort": port}
     keys |= {"metricsPromExporterHost": "127.0.0.1"}

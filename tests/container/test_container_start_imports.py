@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 NEVER = {
     "asyncio",
@@ -81,8 +81,8 @@ def modules_of_a_life(program: str, settings: Path) -> set[str]:
     return set(loaded.split())
 
 
-def settings_of(program: str, folder: Path) -> str:
-    ports = sorted(free_ports(3))
+def settings_of(program: str, folder: Path, blocks: PortBlocks) -> str:
+    ports = blocks.middles(3)
     match program.rpartition(".")[2]:
         case "mqbroker":
             return f"listenPort={ports[2]}\nhaListenPort={ports[0]}\nstorePathRootDir={folder / 'store'}\n"
@@ -105,10 +105,12 @@ def settings_of(program: str, folder: Path) -> str:
         ("understudy.programs.mqbrokercontainer", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
     ],
 )
-def test_a_server_imports_nothing_big_that_it_does_not_need(program: str, unneeded: set[str], tmp_path: Path) -> None:
+def test_a_server_imports_nothing_big_that_it_does_not_need(
+    program: str, unneeded: set[str], tmp_path: Path, port_blocks: PortBlocks
+) -> None:
     # given a server on its own settings
     settings = tmp_path / "server.conf"
-    settings.write_text(settings_of(program, tmp_path))
+    settings.write_text(settings_of(program, tmp_path, port_blocks))
     # when it has started, served and stopped
     loaded = modules_of_a_life(program, settings)
     # then none of these came with it, and no library that is not known to be needed

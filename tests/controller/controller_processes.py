@@ -24,7 +24,6 @@ from understudy.mqclient.api import (
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command, request
 from understudy.testkit.port_blocks import PortBlocks
-from understudy.testkit.ports import free_ports
 
 BOOT_SECONDS = 60
 BIN = Path(sys.executable).parent
@@ -138,21 +137,21 @@ def installation(folder: Path) -> Iterator[Installation]:
                 made.kill(name)
 
 
-def alone(folder: Path) -> tuple[str, int]:
+def alone(folder: Path, blocks: PortBlocks) -> tuple[str, int]:
     """Return the settings of a controller that is a quorum alone, with its store in *folder*, and its API port."""
-    api, raft = free_ports(2)
+    api, raft = blocks.middles(2)
     return (
         f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
         f"controllerDLegerSelfId=n0\ncontrollerStorePath={folder / 'store'}\nbindAddress=127.0.0.1\n"
     ), api
 
 
-def foreign_store(folder: Path) -> Path:
+def foreign_store(folder: Path, blocks: PortBlocks) -> Path:
     """Write the settings of a controller whose log another program wrote; return their file."""
     (folder / "store").mkdir()
     (folder / "store" / "raft.log").write_bytes(b"something else entirely")
     path = folder / "controller.conf"
-    path.write_text(alone(folder)[0])
+    path.write_text(alone(folder, blocks)[0])
     return path
 
 

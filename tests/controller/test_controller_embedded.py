@@ -18,15 +18,15 @@ from understudy.controller.raft.security import MemberSecurity, SecurityError, T
 from understudy.controller.raft.settings import QuorumSettings
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.world import real_world
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import until
 
 
 @pytest.mark.covers("R124")
 async def test_a_disk_that_cannot_be_used_leaves_the_name_server_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, port_blocks: PortBlocks
 ) -> None:
-    in_the_way, (port,) = tmp_path / "store", free_ports(1)
+    in_the_way, (port,) = tmp_path / "store", port_blocks.middles(1)
     in_the_way.write_text("a file")
     text = (
         f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{port}\ncontrollerDLegerSelfId=n0\n"

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import trio
-from controller_processes import free_ports
 from controller_tools import both_tools
 
 from understudy.controller.configuration import ControllerConfig, read_config
@@ -14,6 +13,7 @@ from understudy.controller.server import Controller
 from understudy.mqclient.api import real_world
 from understudy.runtime.properties import parse_properties
 from understudy.testkit.java_tools import missing
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 from understudy.testkit.waiting import until
 
@@ -33,11 +33,11 @@ def config_of(number: int, ports: list[int], folder: Path) -> ControllerConfig:
 
 
 @pytest.mark.covers("R129", "R130", "R133", "R134", "R166", "R202", "R345")
-async def test_the_real_mqadmin_prints_the_same_as_ours(tmp_path: Path) -> None:
+async def test_the_real_mqadmin_prints_the_same_as_ours(tmp_path: Path, port_blocks: PortBlocks) -> None:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
-    ports = free_ports(8)
+    ports = port_blocks.middles(8)
     world = real_world()
     controllers = [Controller(world, config_of(number, ports, tmp_path)) for number in range(3)]
     addresses = tuple(f"127.0.0.1:{port}" for port in ports[:3])

@@ -21,6 +21,7 @@ from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, File, RealDisk, RealLock
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import parse_properties
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import until
 
 log = get_logger("controller.failover")
@@ -234,9 +235,11 @@ async def test_two_controllers_do_not_share_a_file(
 
 
 @pytest.mark.covers("R174")
-def test_why_a_controller_stopped_is_in_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_why_a_controller_stopped_is_in_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], port_blocks: PortBlocks
+) -> None:
     # given a store with a damaged file
-    path = foreign_store(tmp_path)
+    path = foreign_store(tmp_path, port_blocks)
     # when the program runs
     assert main(["-c", str(path)]) == 1
     # then its file says why it ended, as its last line on the terminal does

@@ -29,7 +29,7 @@ from understudy.remoting.command import request
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.runtime.world import real_world
 from understudy.testkit.drills import controller as drill
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.quorum.simulation import CounterMachine
 from understudy.testkit.waiting import until
 
@@ -136,17 +136,19 @@ class TestProgram:
         assert main(["-c", str(tmp_path / "absent")]) == 1
         assert "absent cannot be read" in capsys.readouterr().err
 
-    def test_a_foreign_store_is_one_line(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["-c", str(foreign_store(tmp_path))]) == 1
+    def test_a_foreign_store_is_one_line(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], port_blocks: PortBlocks
+    ) -> None:
+        assert main(["-c", str(foreign_store(tmp_path, port_blocks))]) == 1
         lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mqcontroller:")]
         assert len(lines) == 1
         assert "this is no controller log" in lines[0]
 
     def test_a_place_to_meet_that_is_taken_names_its_key(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], port_blocks: PortBlocks
     ) -> None:
         path = tmp_path / "controller.conf"
-        api, raft = free_ports(2)
+        api, raft = port_blocks.middles(2)
         path.write_text(
             f"controllerDLegerPeers=n0-127.0.0.1:{api}\ncontrollerRaftPeers=n0-127.0.0.1:{raft}\n"
             f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path / 'store'}\n"
@@ -160,8 +162,8 @@ class TestProgram:
 
     @pytest.mark.slow
     @pytest.mark.covers("R125", "R132", "R204")
-    def test_killed_again_and_again_it_keeps_what_it_confirmed(self, tmp_path: Path) -> None:
-        text, api = alone(tmp_path)
+    def test_killed_again_and_again_it_keeps_what_it_confirmed(self, tmp_path: Path, port_blocks: PortBlocks) -> None:
+        text, api = alone(tmp_path, port_blocks)
         path = tmp_path / "controller.conf"
         path.write_text(text)
         command = [sys.executable, "-m", "understudy.programs.mqcontroller", "-c", str(path)]
@@ -212,8 +214,8 @@ class TestProgram:
 
 class TestEmbedded:
     @pytest.mark.covers("R122")
-    async def test_it_serves_on_its_own_port(self, tmp_path: Path) -> None:
-        text, api = alone(tmp_path)
+    async def test_it_serves_on_its_own_port(self, tmp_path: Path, port_blocks: PortBlocks) -> None:
+        text, api = alone(tmp_path, port_blocks)
         text += "listenPort=9876\nenableControllerInNamesrv=true\ncontrollerDLegerGroup=g\n"
         embedded = open_controller(real_world(), parse_properties(text))
         async with trio.open_nursery() as nursery:
@@ -225,8 +227,10 @@ class TestEmbedded:
             nursery.cancel_scope.cancel()
 
     @pytest.mark.covers("R124")
-    async def test_a_controller_that_must_stop_leaves_the_name_server_alone(self, tmp_path: Path) -> None:
-        text = foreign_store(tmp_path).read_text()
+    async def test_a_controller_that_must_stop_leaves_the_name_server_alone(
+        self, tmp_path: Path, port_blocks: PortBlocks
+    ) -> None:
+        text = foreign_store(tmp_path, port_blocks).read_text()
         embedded = open_controller(real_world(), parse_properties(text))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(embedded.run)
@@ -252,8 +256,10 @@ class TestMutualTls:
         settings = QuorumSettings("g", name, addresses, str(folder / name), listen_host="127.0.0.1", tls=tls)
         return QuorumMember(real_world(), settings, CounterMachine())
 
-    async def test_members_with_their_own_certificates_form_a_quorum(self, tmp_path: Path) -> None:
-        authority, ports = trustme.CA(), free_ports(3)
+    async def test_members_with_their_own_certificates_form_a_quorum(
+        self, tmp_path: Path, port_blocks: PortBlocks
+    ) -> None:
+        authority, ports = trustme.CA(), port_blocks.middles(3)
         members = [
             self.member(tmp_path, name, ports, self.files(tmp_path, authority, name)) for name in ("n0", "n1", "n2")
         ]
@@ -266,8 +272,8 @@ class TestMutualTls:
             nursery.cancel_scope.cancel()
 
     @pytest.mark.parametrize("stranger", ["another name", "another authority", "plain"])
-    async def test_a_wrong_certificate_is_refused(self, tmp_path: Path, stranger: str) -> None:
-        authority, ports = trustme.CA(), free_ports(3)
+    async def test_a_wrong_certificate_is_refused(self, tmp_path: Path, stranger: str, port_blocks: PortBlocks) -> None:
+        authority, ports = trustme.CA(), port_blocks.middles(3)
         tls: TlsFiles | None = None
         if stranger == "another name":
             tls = self.files(tmp_path, authority, "n9")

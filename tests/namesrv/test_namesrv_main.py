@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from understudy.programs.mqnamesrv import main
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 PROGRAM = [sys.executable, "-m", "understudy.programs.mqnamesrv"]
 
@@ -64,9 +64,11 @@ def answers(port: int, within_seconds: float) -> bool:
 
 @pytest.mark.covers("R96", "NS-25")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_that_it_serves_and_stops_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
+def test_it_says_that_it_serves_and_stops_on_a_signal(
+    tmp_path: Path, number: signal.Signals, port_blocks: PortBlocks
+) -> None:
     # given a settings file with a key that has no effect and one that is misspelt
-    port = free_ports(1)[0]
+    (port,) = port_blocks.middles(1)
     path = settings(tmp_path, f"listenPort={port}\nbindAddress=127.0.0.1\nserverWorkerThreads=9\nlistenport=1\n")
     with started(tmp_path, "-c", path, "-n", "ignored:9876") as process:
         # when it starts, then it prints the reference's line and answers on the port
@@ -147,9 +149,9 @@ def test_settings_are_printed_on_request(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.covers("R122")
-def test_a_controller_is_embedded_only_when_the_settings_say_so(tmp_path: Path) -> None:
+def test_a_controller_is_embedded_only_when_the_settings_say_so(tmp_path: Path, port_blocks: PortBlocks) -> None:
     # given settings of a name server and of the controller beside it
-    port, controller_port = free_ports(1)[0], free_ports(1)[0]
+    port, controller_port = port_blocks.middles(2)
     controller = (
         f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{controller_port}\n"
         f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/controller\n"

@@ -21,7 +21,7 @@ from understudy.runtime.exposition import exposition
 from understudy.runtime.load import Load
 from understudy.runtime.properties import ConfigError, parse_properties
 from understudy.testkit.local_cluster import LocalCluster
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 
 @contextmanager
@@ -66,15 +66,15 @@ async def test_groups_members_and_topics_are_shown() -> None:
     await trio.lowlevel.checkpoint()
 
 
-def test_a_name_server_serves_its_metrics_when_asked_to(tmp_path: Path) -> None:
-    port, metrics = free_ports(2)
+def test_a_name_server_serves_its_metrics_when_asked_to(tmp_path: Path, port_blocks: PortBlocks) -> None:
+    port, metrics = port_blocks.middles(2)
     keys = f"metricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\nmetricsPromExporterPort={metrics}\n"
     with name_server(tmp_path, f"listenPort={port}\n{keys}metricsLabel=zone:z1\n"):
         assert 'rocketmq_namesrv_broker_groups{zone="z1"} 0' in scrape(metrics)
 
 
-def test_a_controller_inside_shows_both_on_one_port(tmp_path: Path) -> None:
-    port, metrics, api, raft = free_ports(4)
+def test_a_controller_inside_shows_both_on_one_port(tmp_path: Path, port_blocks: PortBlocks) -> None:
+    port, metrics, api, raft = port_blocks.middles(4)
     keys = (
         f"listenPort={port}\nmetricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\n"
         f"metricsPromExporterPort={metrics}\nenableControllerInNamesrv=true\ncontrollerDLegerGroup=g\n"

@@ -42,9 +42,9 @@ def java_home() -> Path:
 
 @pytest.fixture(scope="session")
 def port_blocks() -> Iterator[PortBlocks]:
-    blocks = PortBlocks()
-    yield blocks
-    blocks.release()
+    """Wide blocks: Java brokers listen on several ports around the one they are given."""
+    with PortBlocks() as blocks:
+        yield blocks
 
 
 @pytest.fixture(scope="session")

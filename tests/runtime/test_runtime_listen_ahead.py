@@ -10,12 +10,12 @@ import trio
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import listen_ahead
 from understudy.runtime.network import ListenError
-from understudy.testkit.ports import free_ports
+from understudy.testkit.port_blocks import PortBlocks
 
 
-async def test_who_connects_early_is_answered_by_whoever_asks_for_the_address_later() -> None:
+async def test_who_connects_early_is_answered_by_whoever_asks_for_the_address_later(port_blocks: PortBlocks) -> None:
     # given a port that is listened on, and somebody who has connected and spoken already
-    (port,) = free_ports(1)
+    (port,) = port_blocks.middles(1)
     ahead = listen_ahead("127.0.0.1", str(port))
     assert ahead is not None
     with socket.create_connection(("127.0.0.1", port), 5) as early:
@@ -37,9 +37,9 @@ async def test_who_connects_early_is_answered_by_whoever_asks_for_the_address_la
     await again.aclose()
 
 
-async def test_another_address_is_listened_on_as_ever() -> None:
+async def test_another_address_is_listened_on_as_ever(port_blocks: PortBlocks) -> None:
     # given a socket ahead of its program
-    first, second = free_ports(2)
+    first, second = port_blocks.middles(2)
     ahead = listen_ahead("127.0.0.1", str(first))
     assert ahead is not None
     network = AheadNetwork(ahead)
@@ -73,13 +73,13 @@ def test_what_cannot_be_had_at_once_is_left_to_the_program(host: str, port: str)
     assert listen_ahead(host, port) is None
 
 
-async def test_a_port_in_use_is_left_to_the_program_which_says_so() -> None:
+async def test_a_port_in_use_is_left_to_the_program_which_says_so(port_blocks: PortBlocks) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         assert listen_ahead("127.0.0.1", str(port)) is None
-        ahead = listen_ahead("127.0.0.1", str(free_ports(1)[0]))
+        ahead = listen_ahead("127.0.0.1", str(port_blocks.middles(1)[0]))
         assert ahead is not None
         with pytest.raises(ListenError, match="in use"):
             await AheadNetwork(ahead).listen("127.0.0.1", port)
