@@ -10,7 +10,8 @@ The rules:
 * A broker that was away, or is isolated, answers no reader: what it knows of offsets may be old, and whoever still asks
   it will be told of others in a moment, perhaps before it can commit what it would read here.
 * A gap between two looks at the clocks that is longer than the broker trusts isolates it.
-* An answer after a silence of all name servers that was that long isolates it, unless nobody else is in the group.
+* An answer after a silence of all name servers that was that long isolates it, unless nobody else is in the group. Who is
+  remembered is in it: a slave that acted meanwhile may be gone by now, and it may be back in a moment.
 * A master that the view before showed and that no name server shows any more was **dropped**: it is isolated, for a
   slave may have acted since. So is a slave of a group without master: another slave may have acted instead. A broker
   that another name server still shows was not dropped.
@@ -153,10 +154,12 @@ class Contact:
     Attributes:
         found: ids and addresses that it shows.
         before: those of the view before.
+        remembered: those that were shown not long ago, this broker included.
     """
 
     found: Mapping[int, str]
     before: Mapping[int, str] | None
+    remembered: Mapping[int, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -231,7 +234,7 @@ def _contact(state: State, event: Contact, now: Moment, trusted: Limits) -> tupl
     others = event.found.keys() - {state.broker_id}
     actions: list[Action] = []
     if silent > trusted.silence:
-        if others:
+        if others or event.remembered.keys() - {state.broker_id}:
             state, actions = _isolate(state, f"no name server was reached for {silent:.0f} ms")
         actions.append(Register())
     elif others and _dropped(state, event):

@@ -126,6 +126,7 @@ class Contact:
 
     found: View
     before: View | None
+    remembered: View = attrs.field(factory=dict)
 
 
 @attrs.frozen

@@ -238,7 +238,7 @@ class MemberGroup:
         """Do what needs no waiting."""
         name = self._identity.canonical_name
         if isinstance(action, Contact):
-            self._presence.contact(action.found, action.before)
+            self._presence.contact(action.found, action.before, action.remembered)
         elif isinstance(action, Lost):
             self._registration.lost()
         elif isinstance(action, TellServers):

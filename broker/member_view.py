@@ -187,7 +187,7 @@ def _with_master(state: State, found: View, views: tuple[View, ...]) -> View:
 def _take(state: State, found: View, answered: View, following: Following, now: float) -> Step:
     """Make *found* the view; *answered* is what the name server that was asked first said."""
     own, before = state.own, state.members
-    actions: list[Action] = [Contact(found, before)]
+    actions: list[Action] = [Contact(found, before, state.memory.members or {})]
     held = answered.get(own.broker_id)
     if held is None:
         actions.append(Lost())

@@ -90,9 +90,11 @@ class Presence:
         role = self._identity.role
         self._take(Began(role.broker_id, role.is_slave, guarded, cause))
 
-    def contact(self, found: Mapping[int, str], before: Mapping[int, str] | None) -> None:
+    def contact(
+        self, found: Mapping[int, str], before: Mapping[int, str] | None, remembered: Mapping[int, str]
+    ) -> None:
         """Take the answer of a name server; see :class:`~understudy.broker.absence.Contact`."""
-        self._take(Contact(found, before))
+        self._take(Contact(found, before, remembered))
 
     def part(self, parted: bool) -> None:
         """Let readers wait, or no longer: what offsets of the group mean is not what this slave's log holds."""

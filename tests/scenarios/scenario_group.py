@@ -219,7 +219,7 @@ class Group(Transcript):
             elif isinstance(action, member_events.AskAgain):
                 self._look_at_group(broker)
             elif isinstance(action, member_events.Contact):
-                self._presence(broker, absence.Contact(action.found, action.before))
+                self._presence(broker, absence.Contact(action.found, action.before, action.remembered))
             elif isinstance(action, member_events.Lost):
                 self._registering(broker, registering.FoundLost())
             elif isinstance(action, member_events.TellServers):
