@@ -10,8 +10,8 @@ The rules:
 * A broker that was away, or is isolated, answers no reader: what it knows of offsets may be old, and whoever still asks
   it will be told of others in a moment, perhaps before it can commit what it would read here.
 * A gap between two looks at the clocks that is longer than the broker trusts isolates it.
-* An answer after a silence of all name servers that was that long isolates it, unless nobody else is in the group. Who is
-  remembered is in it: a slave that acted meanwhile may be gone by now, and it may be back in a moment.
+* An answer after a silence of all name servers that was that long isolates it, unless nobody else is in the group. Who
+  is remembered is in it: a slave that acted meanwhile may be gone by now, and may be back in a moment.
 * A master that the view before showed and that no name server shows any more was **dropped**: it is isolated, for a
   slave may have acted since. So is a slave of a group without master: another slave may have acted instead. A broker
   that another name server still shows was not dropped.

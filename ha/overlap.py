@@ -82,7 +82,7 @@ class Overlap:
         )
 
 
-def end_of(log: ReplicatedLog, file_bytes: int) -> Overlap | None:
+def end_of(log: ReplicatedLog, file_bytes: int, intact_from: int = 0) -> Overlap | None:
     """Return what to compare of *log*, which is not empty: the end of its last file that has bytes.
 
     A log that ends with a file mostly ends with the zeros that fill it. They are the same in every history, so what
@@ -91,12 +91,14 @@ def end_of(log: ReplicatedLog, file_bytes: int) -> Overlap | None:
     Args:
         log: ours.
         file_bytes: size of one file: of files before the last one the master may have nothing any more.
+        intact_from: nothing from here on was lost and made void.
 
     Returns:
-        The comparison; ``None`` for a log of one byte.
+        The comparison; ``None`` for a log of one byte, or without anything intact at its end.
     """
     end = log.max_physical_offset
-    first = max((end - 1) // file_bytes * file_bytes, log.min_physical_offset, 1)  # who asks from 0 is empty
+    # who asks from 0 is empty
+    first = max((end - 1) // file_bytes * file_bytes, log.min_physical_offset, 1, min(intact_from, end))
     reach = COMPARED_BYTES
     while True:
         start = max(end - reach, first)

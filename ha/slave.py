@@ -138,9 +138,11 @@ class HaSlave(MasterFollower[wire.Transfer]):
                 await self._report(line, store.max_physical_offset)
 
     def _overlap(self) -> Overlap | None:
-        """Return the end of our log for a comparison, unless there is none or damage in it."""
-        damaged = self._store.hole is not None
-        return None if damaged or self._is_empty() else end_of(self._store, self._settings.file_bytes)
+        """Return the end of our log for a comparison, as far as there is no damage in it; ``None`` without one."""
+        if self._is_empty():
+            return None
+        intact_from = 0 if self._store.hole is None else self._store.intact_from()
+        return end_of(self._store, self._settings.file_bytes, intact_from)
 
     def _closed_at_once(self, reported: int) -> None:
         """Tell what it means that the master closed the connection before it sent anything."""

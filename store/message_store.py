@@ -29,7 +29,7 @@ from understudy.store.lookup import Lookup
 from understudy.store.opening import hold, recover
 from understudy.store.queue_repair import QueueRepair
 from understudy.store.reader import Reader
-from understudy.store.repair import Repair
+from understudy.store.repair import Repair, intact_from
 from understudy.store.replication import Replication
 from understudy.store.retention import Retention
 from understudy.store.status import QueryResult
@@ -297,6 +297,14 @@ class MessageStore:
         """Where the first damage lies that recovery made void (bytes); ``None`` when no message is missing."""
         hole = self._core.hole
         return None if hole is None or hole < self._core.segments.min_offset else hole
+
+    def intact_from(self) -> int:
+        """Return a physical offset near the end of the log, behind which nothing was made void.
+
+        It is where the last queued message begins, or later; the end of the log when there is no such place.
+        """
+        last = self.record_before(self.max_physical_offset)
+        return self.max_physical_offset if last is None else intact_from(self._core, last)
 
     @property
     def confirmed_before(self) -> int:

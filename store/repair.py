@@ -184,6 +184,15 @@ class Repair:
         return self._core.dispatched
 
 
+def intact_from(core: StoreCore, start: int) -> int:
+    """Return where the last void record behind *start*, the physical offset of a record, ends; *start* without one."""
+    intact = start
+    for head in Walk(core.segments, start):
+        if _is_void(head):
+            intact = head.physical_offset + head.size_bytes
+    return intact
+
+
 def _is_void(head: RecordHead) -> bool:
     rolled_back = head.sys_flag & FLAG_TRANSACTION_MASK == FLAG_TRANSACTION_ROLLBACK
     return rolled_back and VOID_TOPIC.startswith(head.topic)

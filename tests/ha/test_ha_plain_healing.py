@@ -121,7 +121,7 @@ async def test_nothing_is_written_while_the_master_lacks_any_of_our_bytes(
     async with master_of(network, Log(data[:8000])) as master, slave_of(network, theirs) as slave:
         await trio.sleep(60)
         assert (3000, before) == (theirs.hole, theirs.data)
-        assert "1000 bytes after the master's" in caplog.text
+        assert "bytes after the master's" in caplog.text
         assert 1 == master.copies_of(3001)
         assert "refuses a slave whose log ends at 9000" in slave.progress().refusal
 
@@ -132,10 +132,15 @@ async def test_a_master_of_another_history_fills_nothing(
     data = random.Random(1).randbytes(9000)
     theirs = with_hole(data, 3000, 400)
     before = bytes(theirs.data)
-    async with master_of(network, Log(random.Random(2).randbytes(9000))), slave_of(network, theirs):
+    ours = Log(random.Random(2).randbytes(9000))
+    async with master_of(network, ours), slave_of(network, theirs) as slave:
         await trio.sleep(20)
+        # nor does it continue our log
+        ours.append(b"after")
+        await trio.sleep(40)
         assert (3000, before) == (theirs.hole, theirs.data)
         assert "it has other bytes at 3400" in caplog.text
+        assert "or has another history" in slave.progress().refusal
 
 
 @pytest.mark.parametrize("speaks_java", [False, True])
@@ -152,10 +157,10 @@ async def test_a_master_without_that_part_leaves_the_slave_as_it_is_with_one_lin
             assert wire.report(1000) == await stream.receive_some(8)
             await stream.send_all(wire.header(1000, 0))
             assert b"" == await stream.receive_some(8)
-            # then the slave goes on at its end
+            # then the slave goes on at its end, whose bytes it compares
             stream = await listener.accept()
-            assert wire.report(3 * FILE) == await stream.receive_some(8)
-            await stream.send_all(wire.header(3 * FILE, 5) + b"after")
+            assert wire.report(2 * FILE) == await stream.receive_some(8)
+            await stream.send_all(frame_of(data, 2 * FILE, 3 * FILE) + wire.header(3 * FILE, 5) + b"after")
             assert wire.report(3 * FILE + 5) == await stream.receive_some(8)
     else:
         ours = Log(data[FILE:], base=FILE)

@@ -62,11 +62,13 @@ async def test_a_hole_is_remembered_until_the_log_is_cut_there(autojump_clock: o
         async with running_store(world) as store:
             assert starts[1] == store.hole
             assert len(content) == store.max_physical_offset
+            assert starts[-1] == store.intact_from()
         disk_of(world).lose_power()
     # when the log loses its end behind it, and then at it
     lose_end(world, starts[3])
     async with running_store(world) as store:
         assert (starts[1], starts[3]) == (store.hole, store.max_physical_offset)
+        assert starts[2] == store.intact_from()
     lose_end(world, starts[1])
     async with running_store(world) as store:
         assert (None, starts[1]) == (store.hole, store.max_physical_offset)
