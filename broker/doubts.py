@@ -34,6 +34,12 @@ class Doubts:
             for key, queues in committed.items()
         }
 
+    def learn_ends(self, end_of: Callable[[str, int], int]) -> None:
+        """Doubt only what lies behind the ends that *end_of* returns now: more of the log is here than it seemed."""
+        for key, queues in self.ends.items():
+            for queue_id, end in queues.items():
+                queues[queue_id] = max(end, end_of(key.partition("@")[0], queue_id))
+
     def refuses(self, key: str, queue_id: int, offset: int) -> bool:
         """Return whether a commit of *offset* must not count yet."""
         self._expire()

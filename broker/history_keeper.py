@@ -45,6 +45,7 @@ class HistoryKeeper:
         self._persistence = persistence
         self._source = source
         self.value = LogHistory()
+        self._missed: dict[str, dict[tuple[str, int], StampedOffset]] = {}  # what the beginning of this life cut
 
     def snapshot(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -68,12 +69,38 @@ class HistoryKeeper:
         if self.value.lives and self._store.kept_all and not promoted:
             return
         if promoted or not self._store.kept_all:
-            await self._cut("the log of this master ends before it", self._end_of)
+            self._missed = await self._cut("the log of this master ends before it", self._end_of)
         if not self._store.kept_all:
             offsets = self._tables.offsets.table
             offsets.doubts.begin(offsets.committed, self._store.max_queue_offset)
         self.value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)
         await self._persistence.save(NAME)
+
+    async def believe_what_came_back(self) -> None:
+        """Count progress again that was cut or doubted for messages which are in this log after all.
+
+        To be called when holes were filled: at the beginning of this life a queue may have ended before one. What was
+        stored since then does not count: it stands where other messages have stood.
+
+        Raises:
+            OSError: what counts again could not be saved.
+        """
+        start = self.value.lives[-1].start
+        self._tables.offsets.table.doubts.learn_ends(
+            lambda topic, queue_id: self._store.queue_offset_at(topic, queue_id, start)
+        )
+        missed, self._missed = self._missed, {}
+        for table in self._tables.progress:
+            limit, now = self.limit(table, start), table.stamped_offsets() if table.name in missed else {}
+            again = {}
+            for (key, queue_id), was in missed.get(table.name, {}).items():
+                most, own = limit(key, queue_id), now.get(key, {}).get(queue_id)
+                offset = was.offset if most is None else min(was.offset, most)
+                if own is not None and own.reset_stamp == was.reset_stamp and own.offset < offset:
+                    again[key, queue_id] = StampedOffset(was.reset_stamp, offset)
+            if again:
+                table.cut(again)
+                await self._persistence.save(table.name)
 
     async def cut_by(self, theirs: LogHistory, why: str) -> None:
         """Cut this slave's progress where its own history parts from that of the replica that it follows."""
@@ -102,7 +129,11 @@ class HistoryKeeper:
     def _end_of(self, table: ProgressTable) -> Limit:
         return lambda key, queue_id: self._store.max_queue_offset(*table.queue_of(key, queue_id))
 
-    async def _cut(self, why: str, limit_of: Callable[[ProgressTable], Limit]) -> None:
+    async def _cut(
+        self, why: str, limit_of: Callable[[ProgressTable], Limit]
+    ) -> dict[str, dict[tuple[str, int], StampedOffset]]:
+        """Return what was cut, by table, key and queue."""
+        all_cut: dict[str, dict[tuple[str, int], StampedOffset]] = {}
         for table in self._tables.progress:
             if not table.in_queues:
                 continue
@@ -112,6 +143,7 @@ class HistoryKeeper:
                     most = limit(key, queue_id)
                     if most is not None and own.offset > most:
                         cut[key, queue_id] = StampedOffset(own.reset_stamp, most)
+                        all_cut.setdefault(table.name, {})[key, queue_id] = own
                         log.warning(
                             "offset cut: it lies beyond what this log has",
                             table=table.name,
@@ -124,3 +156,4 @@ class HistoryKeeper:
             if cut:
                 table.cut(cut)
                 await self._persistence.save(table.name)
+        return all_cut

@@ -52,6 +52,7 @@ async def fill_holes(broker: Broker, member: Member) -> None:
         )
     else:
         log.info("the log has everything again", missing_from=hole, end=end, slave=member.address)
+        await broker.history.believe_what_came_back()
 
 
 async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from container_ring import Ring, records, run
+from container_ring import Ring, records, run, send_raw
 
 from understudy.broker.broker import Broker
 from understudy.mqclient.message import Message
@@ -106,6 +106,56 @@ def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -
             await until(lambda: content(pair.slave) == content(pair.master), 10)
 
     run(scenario, seed)
+
+
+def test_consumers_of_what_came_back_are_not_sent_back_before_it() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            # given a group that has read all of a queue whose end lies in a hole of the master
+            queue, other = (await pair.producer.queues(TOPIC))[:2]
+            hole = pair.master.store.max_physical_offset
+            await pair.producer.send(Message(TOPIC, b"lost" * 200), queue=queue)
+            await pair.producer.send(Message(TOPIC, b"kept"), queue=other)
+            read = pair.master.store.max_queue_offset(TOPIC, queue.queue_id)
+            await pair.commit(pair.master, read, queue_id=queue.queue_id)
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            await pair.lose([hole])
+            # when the master comes back, and its slave does not know of the commit
+            pair.slave.offsets.committed.clear()
+            await pair.cluster.restart("c1")
+            assert pair.master.store.max_queue_offset(TOPIC, queue.queue_id) < read
+            await pair.online()
+            # then the group goes on behind what came back
+            assert pair.master.offsets.query("readers", TOPIC, queue.queue_id) == read
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                assert await send_raw(pair, pair.master, b"new", "") == 0
+            assert pair.master.offsets.correction("readers", TOPIC, queue.queue_id, read) is None
+
+    run(scenario)
+
+
+def test_consumers_that_read_what_is_lost_go_on_behind_what_came_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            queue, other = (await pair.producer.queues(TOPIC))[:2]
+            hole = pair.master.store.max_physical_offset
+            await pair.producer.send(Message(TOPIC, b"lost" * 200), queue=queue)
+            await pair.producer.send(Message(TOPIC, b"kept"), queue=other)
+            read = pair.master.store.max_queue_offset(TOPIC, queue.queue_id)
+            await pair.commit(pair.master, read, queue_id=queue.queue_id)
+            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+            await trio.sleep(15)
+            await pair.lose([hole])
+            await pair.cluster.restart("c1")
+            await pair.online()
+            # when others were stored since
+            async with open_client(pair.cluster.client_world("later")) as pair.client:
+                assert await send_raw(pair, pair.master, b"new", "") == 0
+            # then a consumer that had come further before the power failed does not skip them
+            assert pair.master.offsets.correction("readers", TOPIC, queue.queue_id, read + 1) == read
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("after_ms", [0, 5, 20, 100])
