@@ -28,7 +28,8 @@ from understudy.broker.name_servers import listed
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.remoting.netty_config import WAITING_KEYS, NettyClientConfig, NettyServerConfig
-from understudy.runtime.configuration import Change, fields_of, read_change, shown, unknown_key_line
+from understudy.remoting.shared_keys import refuse_lost, unread_key_line
+from understudy.runtime.configuration import Change, fields_of, read_change, shown
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
@@ -163,6 +164,7 @@ class BrokerOptions:
         options.store.store_path_root_dir = machine.store_root
         options.store.ha_listen_port = 0
         values = located(properties, source)
+        refuse_lost(values)
         defaults = {name: options._value(name) for name in map(_name, values) if name in INERT and options._knows(name)}
         options.apply(options._read(values))
         warnings = []
@@ -193,6 +195,7 @@ class BrokerOptions:
         Raises:
             ConfigError: a value does not fit its key, or the broker would not start with it.
         """
+        refuse_lost(values)
         change = self._read(values)
         after = copy.deepcopy(self)
         after.apply(change)
@@ -304,7 +307,7 @@ def _inert_line(values: Properties, key: str) -> str:
 
 
 def _unknown_line(values: Properties, key: str) -> str:
-    return unknown_key_line(values, key, [name for section in _SECTIONS for name in fields_of(section)])
+    return unread_key_line(values, key, [name for section in _SECTIONS for name in fields_of(section)])
 
 
 def _bloom_bits(error_percent: int, expected: int) -> int:

@@ -64,11 +64,6 @@ def name_server_keys(container: BrokerContainerConfig) -> dict[str, str]:
 def check_hosted(options: BrokerOptions, values: Properties) -> None:
     """Refuse what a broker of a container cannot have. Raises ``ConfigError``."""
     store = options.store
-    if store.enable_d_leger_commit_log:
-        place = values.where("enableDLegerCommitLog")
-        raise ConfigError(
-            f"{place}: enableDLegerCommitLog=true is not supported; use slaves with enableSlaveActingMaster"
-        )
     if store.duplication_enable:
         place = values.where("duplicationEnable")
         raise ConfigError(f"{place}: duplicationEnable=true is not supported in a container")

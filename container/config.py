@@ -16,7 +16,8 @@ from understudy.broker.config import (
 from understudy.broker.config_values import NameServers, Positive
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.netty_config import WAITING_KEYS
-from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown, unknown_key_line
+from understudy.remoting.shared_keys import refuse_lost, unread_key_line
+from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
 
@@ -90,6 +91,7 @@ class ContainerOptions:
         options.container.namesrv_addr = machine.name_servers
         options.container.rocketmq_home = machine.home
         values = located(properties, source)
+        refuse_lost(values)
         known = shown(options.container)
         inert = {key: known[key] for key in _INERT}
         options.apply(options.read_change(values))
@@ -97,7 +99,7 @@ class ContainerOptions:
         warnings = []
         for key, text in values.items():
             if key not in names:
-                warnings.append(unknown_key_line(values, key, names))
+                warnings.append(unread_key_line(values, key, names))
             elif key in _INERT and text not in ("", "false", inert[key]):
                 reason = _INERT[key]
                 warnings.append(f"{values.where(key)}: {key}={printable(text)} has no effect here: {reason}")

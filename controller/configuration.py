@@ -11,6 +11,7 @@ from understudy.controller.raft.secret import SECRET_FILE_KEY
 from understudy.controller.raft.security import TlsFiles
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.netty_config import WAITING_KEYS, NettyServerConfig
+from understudy.remoting.shared_keys import refuse_lost
 from understudy.runtime.configuration import Count, Port, shown, with_values
 from understudy.runtime.network import is_loopback
 from understudy.runtime.properties import ConfigError, Properties, format_properties, printable
@@ -117,6 +118,7 @@ class Peers:
 
 def read_config(values: Properties) -> ControllerConfig:
     """Read the settings of a file; keys of other programs in it are left alone. Raises :class:`ConfigError`."""
+    refuse_lost(values)
     return with_values(ControllerConfig(), values, values.source)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Container
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig
 from understudy.namesrv.config import FIELDS as NAMESRV_FIELDS
 from understudy.remoting import netty_config
-from understudy.runtime.configuration import fields_of, unknown_key_line
+from understudy.remoting.shared_keys import unread_key_line
+from understudy.runtime.configuration import fields_of
 from understudy.runtime.properties import Properties, printable
 
 _KIND = "there is one kind of quorum here, set up by the controllerDLeger keys"
@@ -45,5 +46,5 @@ def unused_keys(values: Properties, config: ControllerConfig, told: Container[st
             if key not in known or getattr(config, known[key].name) != known[key].default:
                 warnings.append(f"{values.where(key)}: {printable(key)} has no effect here: {reason}")
         elif key not in known and key not in NAMESRV_FIELDS and key != FORGET_MEMBER_KEY:
-            warnings.append(unknown_key_line(values, key, [*known, *NAMESRV_FIELDS]))
+            warnings.append(unread_key_line(values, key, [*known, *NAMESRV_FIELDS]))
     return warnings

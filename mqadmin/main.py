@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import trio
 
+import understudy
 from understudy.mqadmin.command import COMMANDS, Command, CommandFailedError, Context, Output
 from understudy.mqadmin.options import Option, UsageError, Values, parse
 from understudy.mqclient.errors import ClientError
@@ -62,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("help", "-h", "--help"):
         return _help(commands, arguments[1:])
     name = arguments[0]
+    if name == "--version":
+        print(f"mqadmin {understudy.__version__}")
+        return 0
     command = commands.get(name)
     if command is None:
         return _complain(_no_command(commands, name), 2)
@@ -71,8 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print("\n".join(help_lines(command)))
             return 0
         if command.one_of and not any(key in values for key in command.one_of):
-            shown = " or ".join(option.shown for option in command.options if option.key in command.one_of)
-            raise UsageError(f"missing option: {shown}")
+            raise UsageError(f"missing option: {_alternatives(command)}")
         servers = _name_servers(command, values)
         return trio.run(_run, command, values, servers)
     except UsageError as error:
@@ -127,7 +130,8 @@ def _help(commands: dict[str, Command], names: Sequence[str]) -> int:
         print("The most commonly used mqadmin commands are:")
         for command in commands.values():
             print(f"   {command.name:<35} {command.summary}")
-        print("\nSee 'mqadmin help <command>' for more information on a specific command.")
+        print("\nOptions of all: -n name servers (or $NAMESRV_ADDR), --json, -h; --version of mqadmin itself.")
+        print("See 'mqadmin help <command>' for more information on a specific command.")
         return 0
     command_named = commands.get(names[0])
     if command_named is None:
@@ -141,10 +145,16 @@ def help_lines(command: Command) -> list[str]:
     options = sorted(command.all_options, key=lambda option: (option.key.lower(), option.long))
     usage = " ".join(_usage(option) for option in options)
     lines = [f"usage: mqadmin {command.name} {usage}", command.summary]
+    if command.one_of:
+        lines.append(f"One of them is needed: {_alternatives(command)}")
     for option in options:
         shown = option.shown + (" <arg>" if option.takes_value else "")
         lines.append(f" {shown:<42} {option.summary}{' (required)' if option.required else ''}")
     return lines
+
+
+def _alternatives(command: Command) -> str:
+    return " or ".join(option.shown for option in command.options if option.key in command.one_of)
 
 
 def _usage(option: Option) -> str:

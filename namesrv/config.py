@@ -13,7 +13,8 @@ import attrs
 from understudy.remoting import netty_config
 from understudy.remoting.access import ADMIN_KEY
 from understudy.remoting.netty_config import POOLS, WAITING_KEYS, NettyServerConfig
-from understudy.runtime.configuration import Count, Port, fields_of, shown, unknown_key_line, with_values
+from understudy.remoting.shared_keys import refuse_lost, unread_key_line
+from understudy.runtime.configuration import Count, Port, fields_of, shown, with_values
 from understudy.runtime.properties import Properties, format_properties
 
 
@@ -97,6 +98,7 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
     Raises:
         ConfigError: a value that its key cannot have.
     """
+    refuse_lost(values)
     config = with_values(base or NamesrvConfig(), values, values.source)
     warnings = []
     for key in values:
@@ -105,7 +107,7 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
         if key in NO_EFFECT:
             warnings.append(f"{values.where(key)}: {key} has no effect here: {NO_EFFECT[key]}")
         elif key not in FIELDS and key not in fields_of(MetricsKeys) and not config.enable_controller_in_namesrv:
-            warnings.append(unknown_key_line(values, key, FIELDS))
+            warnings.append(unread_key_line(values, key, list(FIELDS)))
     return config, warnings
 
 

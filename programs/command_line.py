@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
+from understudy.programs.version import ShowVersion
 from understudy.remoting.netty_config import NettyServerConfig
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.log import configure
@@ -57,6 +58,7 @@ def parser(program: str, description: str) -> argparse.ArgumentParser:
     result.add_argument("-p", "--printConfigItem", action="store_true", help="print every key with its value and end")
     result.add_argument("-m", "--printImportantConfig", action="store_true", help="print the important keys and end")
     result.add_argument("-h", "--help", action="help", help="print this and end")
+    result.add_argument("--version", action=ShowVersion)
     return result
 
 
@@ -149,10 +151,36 @@ def server_world() -> World:
     return real_world(int(text) / 1e6)
 
 
+def say(line: str) -> None:
+    """Print *line* on standard output, at once.
+
+    Raises:
+        UsageError: its reader, for example ``head``, is gone.
+    """
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is tried at the end
+        raise UsageError(
+            "stopped, because the reader of its output is gone; send the output to a file, or to /dev/null"
+        ) from None
+
+
 def boot_line(line: str) -> None:
-    """Print a boot line where scripts look for it: standard output, at once. What is loaded then is for lasting."""
-    print(line, flush=True)
+    """Print a boot line where scripts look for it, see :func:`say`. What is loaded then is for lasting."""
+    say(line)
     booted()
+
+
+def warn_without_name_server(name_servers: str | None, by_dns: bool) -> None:
+    """Say that no client will find the brokers of this program, unless it knows a name server."""
+    if not name_servers and not by_dns:
+        warn(
+            [
+                "namesrvAddr is not set: no name server learns of this broker, so no client finds it; add "
+                "namesrvAddr=HOST:9876 to its file, or give -n HOST:9876"
+            ]
+        )
 
 
 def warn(warnings: Sequence[str]) -> None:

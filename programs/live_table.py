@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 
 from understudy.broker.broker import Broker
 from understudy.container.container import BrokerContainer
+from understudy.format.names import is_system_topic
+from understudy.programs.command_line import say
 from understudy.runtime.clock import Clock
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _REDRAW_SECONDS = 1.0
 _LINE_SECONDS = 10.0
@@ -14,11 +21,19 @@ _LINE_SECONDS = 10.0
 
 @attrs.frozen
 class Row:
-    """One broker at one moment; rates are messages per second since the moment before."""
+    """One broker at one moment; rates are messages per second since the moment before.
+
+    Attributes:
+        broker, role: its name and what it is.
+        ports: on which it listens, that of clients first.
+        topics, queues: how many it has.
+        stored: messages in the queues of topics that are not the system's, also those of earlier starts.
+        in_per_second, out_per_second: messages taken from senders and given to consumers.
+    """
 
     broker: str
     role: str
-    address: str
+    ports: str
     topics: int
     queues: int
     stored: int
@@ -48,10 +63,10 @@ class Meter:
                 Row(
                     broker=broker.identity.name,
                     role=role_of(broker),
-                    address=broker.identity.address,
+                    ports=ports_of(broker),
                     topics=len(broker.topics.rows),
                     queues=sum(row.write_queue_nums for row in broker.topics.rows.values()),
-                    stored=put,
+                    stored=stored_messages(broker),
                     in_per_second=(put - put_before) / seconds,
                     out_per_second=(got - got_before) / seconds,
                 )
@@ -64,29 +79,47 @@ def role_of(broker: Broker) -> str:
     return "master" if broker.identity.broker_id == 0 else f"slave {broker.identity.broker_id}"
 
 
+def ports_of(broker: Broker) -> str:
+    """Return the ports of *broker*, divided by blanks: for clients, the second one, for replication."""
+    found = [broker.identity.port]
+    if broker.fast_server is not None:
+        found.append(broker.fast_server.address[1])
+    _, _, replication = broker.identity.ha_address.rpartition(":")
+    return " ".join(map(str, found)) + (f" {replication}" if replication and broker.identity.broker_id == 0 else "")
+
+
+def stored_messages(broker: Broker) -> int:
+    """Return how many messages the queues of *broker* hold, but those of system topics."""
+    store = broker.store
+    return sum(
+        store.max_queue_offset(topic, queue_id) - store.min_queue_offset(topic, queue_id)
+        for topic, queue_id in store.queues()
+        if not is_system_topic(topic)
+    )
+
+
+def table_of(title: str, rows: list[Row]) -> Table:
+    """Return *rows* as a table that fits 80 columns."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in ("broker", "role", "ports"):
+        table.add_column(name, no_wrap=True)
+    for name in ("topics", "queues", "stored", "in/s", "out/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        rates = f"{row.in_per_second:.0f}", f"{row.out_per_second:.0f}"
+        counts = str(row.topics), str(row.queues), str(row.stored)
+        table.add_row(row.broker, row.role, row.ports, *counts, *rates)
+    return table
+
+
 async def show_live_table(clock: Clock, container: BrokerContainer) -> None:
     """Redraw a table on the terminal until cancelled."""
     from rich.live import Live
-    from rich.table import Table
 
     def draw(rows: list[Row]) -> Table:
-        table = Table(title=f"container {container.address}")
-        for title in ("broker", "role", "address"):
-            table.add_column(title)
-        for title in ("topics", "queues", "stored", "in msg/s", "out msg/s"):
-            table.add_column(title, justify="right")
-        for row in rows:
-            table.add_row(
-                row.broker,
-                row.role,
-                row.address,
-                str(row.topics),
-                str(row.queues),
-                str(row.stored),
-                f"{row.in_per_second:.0f}",
-                f"{row.out_per_second:.0f}",
-            )
-        return table
+        return table_of(f"container {container.address}: messages stored, and per second", rows)
 
     meter = Meter(clock, container)
     with Live(draw(meter.rows()), auto_refresh=False) as live:
@@ -103,8 +136,7 @@ async def show_plain_lines(clock: Clock, container: BrokerContainer) -> None:
         await clock.sleep(_LINE_SECONDS)
         for row in meter.rows():
             if row.in_per_second or row.out_per_second:
-                print(
+                say(
                     f"{row.broker} {row.role} topics={row.topics} queues={row.queues} stored={row.stored} "
-                    f"in={row.in_per_second:.0f}/s out={row.out_per_second:.0f}/s",
-                    flush=True,
+                    f"in={row.in_per_second:.0f}/s out={row.out_per_second:.0f}/s"
                 )

@@ -70,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(start, int):
         return start
     options, world = start.options, start.world
+    command_line.warn_without_name_server(options.broker.namesrv_addr, options.broker.fetch_name_srv_addr_by_dns_lookup)
     return run_program(
         "mqbroker",
         lambda: serve(world, options),

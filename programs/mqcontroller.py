@@ -16,10 +16,12 @@ from understudy.controller.log_file import open_log_file
 from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
+from understudy.programs.command_line import boot_line
+from understudy.programs.version import ShowVersion
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import first_cause, one_line, run_server
+from understudy.runtime.program import UsageError, first_cause, one_line, run_server
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
@@ -34,7 +36,7 @@ _IMPORTANT = (
     "enableElectUncleanMaster",
     "notifyBrokerRoleChanged",
 )
-_WRONG = (ConfigError, FatalError, SecurityError, ListenError, DiskLockedError, OSError)
+_WRONG = (ConfigError, FatalError, SecurityError, ListenError, DiskLockedError, UsageError, OSError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-m", "--printImportantConfig", dest="print_important", action="store_true", help="print the main settings"
     )
+    parser.add_argument("--version", action=ShowVersion)
     return parser
 
 
@@ -110,7 +113,7 @@ async def _until_signalled(controller: Controller) -> None:
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             address = await nursery.start(controller.run)
-            print(f"The Controller Server boot success. serializeType=JSON, address {address}", flush=True)
+            boot_line(f"The Controller Server boot success. serializeType=JSON, address {address}")
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break

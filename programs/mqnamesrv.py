@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from understudy.programs.version import ShowVersion
 from understudy.runtime.files import RealFiles
 from understudy.runtime.listen_ahead import listen_ahead
 from understudy.runtime.os_failure import os_failure
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-m", "--printImportantConfig", dest="print_important", action="store_true", help="print the main settings"
     )
+    parser.add_argument("--version", action=ShowVersion)
     return parser
 
 

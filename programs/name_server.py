@@ -12,11 +12,12 @@ import trio
 from understudy.namesrv.config import NamesrvConfig, read_config, show
 from understudy.namesrv.metrics import collect, read_settings
 from understudy.namesrv.server import EmbeddedController, NameServer
+from understudy.programs.command_line import boot_line
 from understudy.runtime.ahead_network import AheadNetwork
 from understudy.runtime.listen_ahead import AheadSocket
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
-from understudy.runtime.program import booted, first_cause, one_line, run_server
+from understudy.runtime.program import UsageError, first_cause, one_line, run_server
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
@@ -71,11 +72,11 @@ def serve(values: Properties | None, ahead: AheadSocket | None) -> int:
     try:
         run_server(_serve, world, config, values if values is not None else Properties({}, "defaults"))
     except BaseExceptionGroup as group:
-        wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, OSError))
+        wrong = group.subgroup((ListenError, TableDamagedError, ConfigError, UsageError, OSError))
         if wrong is None:
             raise
         return _fail(first_cause(wrong))
-    except (ListenError, TableDamagedError, ConfigError, OSError) as error:
+    except (ListenError, TableDamagedError, ConfigError, UsageError, OSError) as error:
         return _fail(error)
     return 0
 
@@ -104,8 +105,7 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
             else:
                 await _serve_metrics(world, values, server, nursery)
             host, port = await nursery.start(server.run)
-            print(f"The Name Server boot success. serializeType=JSON, address {host}:{port}", flush=True)
-            booted()
+            boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{port}")
             async for number in signals:
                 log.info("stopping", signal=signal.Signals(number).name)
                 break

@@ -17,10 +17,13 @@ from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
 from understudy.programs import command_line
 from understudy.programs.live_table import show_live_table, show_plain_lines
+from understudy.programs.up_places import BROKERS, Places, check_free, folder_of
+from understudy.programs.version import ShowVersion
 from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.durable import write_durably
 from understudy.runtime.log import configure, get_logger
 from understudy.runtime.network import ListenError
+from understudy.runtime.os_failure import os_failure
 from understudy.runtime.program import UsageError, run_program
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_properties_file
@@ -29,8 +32,6 @@ from understudy.runtime.world import World
 
 log = get_logger("container")
 
-BROKERS = ("broker-a", "broker-b")
-_PORTS_PER_BROKER = 10
 _COMMAND_LINE = "understudy up"
 
 _HOW_TO_SEND = """
@@ -61,26 +62,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="understudy up", description=__doc__, allow_abbrev=False)
     parser.add_argument("--data", default="data", metavar="FOLDER", help="where messages are kept (default: ./data)")
-    parser.add_argument("--host", metavar="IP", help="address that clients reach (default: 127.0.0.1)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="IP",
+        help="address that clients reach; with one of the network, all addresses are listened on (default: 127.0.0.1, "
+        "this machine alone)",
+    )
     parser.add_argument("--namesrv-port", type=int, default=9876, help="port of the name server (default: 9876)")
     parser.add_argument("--container-port", type=int, default=10811, help="port of the container (default: 10811)")
-    parser.add_argument("--broker-port", type=int, default=10911, help="port of the first broker (default: 10911)")
+    parser.add_argument(
+        "--broker-port",
+        type=int,
+        default=10911,
+        help="port of the first broker, whose other ports are two below and one above; the next broker follows ten "
+        "ports later (default: 10911)",
+    )
+    parser.add_argument("--version", action=ShowVersion)
     parser.add_argument("--plain", action="store_true", help="plain lines even on a terminal")
     arguments = parser.parse_args(argv)
     configure(os.environ.get("UNDERSTUDY_LOG", "WARNING"))
-    folder = os.path.abspath(arguments.data)
+    try:
+        places = Places(
+            folder_of(arguments.data),
+            arguments.host,
+            arguments.namesrv_port,
+            arguments.container_port,
+            arguments.broker_port,
+        )
+        places.check()
+    except UsageError as error:
+        print(f"understudy up: {error}", file=sys.stderr)
+        return 2
     return run_program(
         "understudy up",
-        lambda: serve(
-            command_line.server_world(),
-            folder,
-            host=arguments.host or "127.0.0.1",
-            namesrv_port=arguments.namesrv_port,
-            container_port=arguments.container_port,
-            broker_port=arguments.broker_port,
-            live=sys.stdout.isatty() and not arguments.plain,
-        ),
-        refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError, UsageError),
+        lambda: serve(command_line.server_world(), places, live=sys.stdout.isatty() and not arguments.plain),
+        refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError),
     )
 
 
@@ -97,34 +114,48 @@ def kept_settings(disk: Disk, folder: str, name: str) -> Properties:
     return read_properties_file(disk, path, None)
 
 
-async def serve(
-    world: World, folder: str, *, host: str, namesrv_port: int, container_port: int, broker_port: int, live: bool
-) -> None:
+async def serve(world: World, places: Places, *, live: bool) -> None:
     """Run everything until cancelled.
 
     Args:
         world: clock, network, disk and randomness.
-        folder: where everything is kept; made when absent.
-        host: address that clients reach.
-        namesrv_port: port of the name server.
-        container_port: port of the container; its fast port is two below.
-        broker_port: port of the first broker; the next ones follow in steps of ten.
+        places: where it listens and keeps everything; the folder is made when absent.
         live: redraw a table instead of printing lines.
 
     Raises:
-        OSError: the folder cannot be written.
-        ListenError: a port cannot be had.
+        OSError: a file in the folder cannot be written.
+        DiskLockedError: another one of these keeps its data there.
+        UsageError, ListenError: the folder cannot be made, or a port cannot be had.
         AddBrokerError: a broker cannot start.
     """
-    world.disk.make_folder(folder)
+    await check_free(world.network, places)
+    try:
+        world.disk.make_folder(places.folder)
+    except OSError as error:
+        raise UsageError(f"--data: {os_failure(error)}") from None
+    try:
+        lock = world.disk.lock(os.path.join(places.folder, "lock"))
+    except DiskLockedError:
+        raise DiskLockedError(
+            f"{places.folder} is the data of an 'understudy up' that runs; stop it, or name another folder by --data"
+        ) from None
+    try:
+        await _serve(world, places, live=live)
+    finally:
+        lock.release()
+
+
+async def _serve(world: World, places: Places, *, live: bool) -> None:
+    folder, host, listen = places.folder, places.host, places.listen_address
     machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
     container_keys = kept_settings(world.disk, folder, "container").changed(
-        {"listenPort": str(container_port), "namesrvAddr": f"{host}:{namesrv_port}"}, _COMMAND_LINE
+        {"listenPort": str(places.container_port), "bindAddress": listen, "namesrvAddr": places.name_server},
+        _COMMAND_LINE,
     )
     container_options, warnings = ContainerOptions.from_properties(container_keys, machine=machine)
     container_options.path = container_keys.source
     namesrv_keys = kept_settings(world.disk, folder, "namesrv").changed(
-        {"listenPort": str(namesrv_port)}, _COMMAND_LINE
+        {"listenPort": str(places.namesrv_port), "bindAddress": listen}, _COMMAND_LINE
     )
     namesrv_defaults = NamesrvConfig(
         kv_config_path=os.path.join(folder, "namesrv", "kvConfig.json"),
@@ -135,26 +166,26 @@ async def serve(
     namesrv_config, more = read_config(namesrv_keys, namesrv_defaults)
     for warning in warnings + more:
         log.warning(warning)
-    name_server = NameServer(world, namesrv_config, "0.0.0.0", namesrv_port)
+    name_server = NameServer(world, namesrv_config)
     async with trio.open_nursery() as outer:
         await outer.start(name_server.run)
-        command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {host}:{namesrv_port}")
+        command_line.boot_line(f"The Name Server boot success. serializeType=JSON, address {places.name_server}")
         container = BrokerContainer(world, container_options, machine=machine, on_boot=command_line.boot_line)
         # The container's own nursery inside the name server's: brokers say goodbye while there is somebody to hear it.
         async with trio.open_nursery() as inner:
             await inner.start(container.run)
-            for index, name in enumerate(BROKERS):
+            for name in BROKERS:
                 fixed = {
                     "brokerClusterName": "DefaultCluster",
                     "brokerName": name,
                     "brokerId": "0",
                     "brokerIP1": host,
-                    "listenPort": str(broker_port + index * _PORTS_PER_BROKER),
+                    "bindAddress": listen,
+                    "listenPort": str(places.port_of(name)),
                     "storePathRootDir": os.path.join(folder, name),
                     "storePathCommitLog": os.path.join(folder, name, "commitlog"),
                 }
                 broker_keys = kept_settings(world.disk, folder, name).changed(fixed, _COMMAND_LINE)
                 await container.add_broker(broker_keys, source=broker_keys.source)
-            address = f"{host}:{namesrv_port}"
-            command_line.boot_line(_HOW_TO_SEND.format(address=address, folder=folder))
+            command_line.boot_line(_HOW_TO_SEND.format(address=places.name_server, folder=folder))
             await (show_live_table if live else show_plain_lines)(world.clock, container)

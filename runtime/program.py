@@ -69,12 +69,23 @@ def run_program(name: str, work: Callable[[], Awaitable[None]], *, refusals: tup
     try:
         run_server(until_signalled)
     except BaseException as error:
-        cause = single_cause(error)
-        if isinstance(cause, (UsageError, OSError, *refusals)):
+        cause = _cause((UsageError, OSError, *refusals), error)
+        if cause is not None:
             print(f"{name}: {one_line(cause)}", file=sys.stderr, flush=True)
             return EXIT_FAILED
         raise
     return 0
+
+
+def _cause(expected: tuple[type[Exception], ...], error: BaseException) -> BaseException | None:
+    """Return the one of the *expected* exceptions that the user is told; ``None`` when another one is in *error*."""
+    cause = single_cause(error)
+    if isinstance(cause, BaseExceptionGroup):
+        if cause.split(lambda each: isinstance(each, expected))[1] is not None:
+            return None
+        # One of them, and what others said while they were stopped for it.
+        cause = first_cause(cause.subgroup(UsageError) or cause)
+    return cause if isinstance(cause, expected) else None
 
 
 def one_line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import understudy
 from understudy.spark_tools import exits
 from understudy.spark_tools.layout import Store
 
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=exits.DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    whole.add_argument("--version", action="version", version=f"%(prog)s {understudy.__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def job(name: str, text: str) -> argparse.ArgumentParser:

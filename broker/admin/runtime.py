@@ -130,7 +130,8 @@ class RuntimeAdmin:
         }
         disk = self._broker.world.disk
         usage = disk.usage(config.store_path_root_dir)
-        table["commitLogDirCapacity"] = f"Total : {byte_text(usage.total)}, Free : {byte_text(usage.free)}."
+        unused = usage.total - usage.used  # as Java counts: also what the system keeps for its administrator
+        table["commitLogDirCapacity"] = f"Total : {byte_text(usage.total)}, Free : {byte_text(unused)}."
         table["consumeQueueDiskRatio"] = disk_ratio(usage)
         folders = [path for path in (config.store_path_commit_log or "").split(",") if path]
         ratios = {path: disk_ratio(disk.usage(path)) for path in folders or [f"{config.store_path_root_dir}/commitlog"]}

@@ -14,6 +14,7 @@ import trio
 
 from understudy.mqclient.api import real_world
 from understudy.programs import up
+from understudy.programs.up_places import Places
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
@@ -43,11 +44,7 @@ async def running(folder: Path, ports: dict[str, int]) -> AsyncIterator[Remoting
             partial(
                 up.serve,
                 real_world(),
-                str(folder),
-                host="127.0.0.1",
-                namesrv_port=ports["namesrv"],
-                container_port=ports["container"],
-                broker_port=ports["broker-b"] - 10,
+                Places(str(folder), "127.0.0.1", ports["namesrv"], ports["container"], ports["broker-b"] - 10),
                 live=False,
             )
         )
@@ -105,8 +102,8 @@ async def test_a_kept_setting_that_cannot_be_used_is_named_with_its_line(tmp_pat
     # given a name server's setting that an editor broke
     (tmp_path / "namesrv.conf").write_text("# kept\nneedWaitForService=perhaps\n")
     # when it starts, then the file and the line are named and nothing is changed
-    with pytest.raises(ConfigError, match=r"namesrv\.conf:2: needWaitForService"):
-        await up.serve(
-            real_world(), str(tmp_path), host="127.0.0.1", namesrv_port=1, container_port=2, broker_port=3, live=False
-        )
+    with pytest.raises(ConfigError, match=r"namesrv\.conf:2: needWaitForService"), PortBlocks(40) as blocks:
+        first = blocks.take()
+        places = Places(str(tmp_path), "127.0.0.1", first, first + 5, first + 10)
+        await up.serve(real_world(), places, live=False)
     assert {"broker-a", "broker-b"}.isdisjoint(os.listdir(tmp_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.machinery
 import importlib.util
 import os
@@ -69,6 +70,19 @@ def test_the_version_needs_no_home(environment: dict[str, str]) -> None:
     done = call("--version", **environment)
     # then it answers
     assert (0, "understudy ") == (done.returncode, done.stdout[:11])
+
+
+@pytest.mark.parametrize("subcommand", ["up", "test", "bench", "drill", "spark", "matrix"])
+def test_every_subcommand_tells_the_version(subcommand: str) -> None:
+    assert call("--version").stdout == call(subcommand, "--version").stdout
+
+
+def test_a_checkout_that_cannot_be_written_is_one_line_with_the_way_out(script: ModuleType) -> None:
+    refused = OSError(errno.EROFS, "Read-only file system", f"{script.VENV}/.understudy/unfinished")
+    line = script.os_line(refused)
+    assert f"cannot write {script.VENV}/.understudy/unfinished: Read-only file system" in line
+    assert "copy the checkout to a folder of yours" in line
+    assert "[Errno 2]" in script.os_line(OSError(errno.ENOENT, "No such file", "/elsewhere"))
 
 
 def test_an_unknown_subcommand_is_one_line_with_the_nearest_name() -> None:

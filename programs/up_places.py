@@ -1,0 +1,118 @@
+"""Where ``understudy up`` listens and keeps its data, checked before anything is made."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+
+import attrs
+
+from understudy.runtime.network import ListenError, Network
+from understudy.runtime.program import UsageError
+
+LOOPBACK = "127.0.0.1"
+EVERY_ADDRESS = "0.0.0.0"
+BROKERS = ("broker-a", "broker-b")
+_PORTS_PER_BROKER = 10
+_FAST_PORT, _HA_PORT = -2, 1
+_HIGHEST_PORT = 65_535
+
+
+@attrs.frozen
+class Places:
+    """Folder, addresses and ports of one ``understudy up``.
+
+    Attributes:
+        folder: where everything is kept, absolute.
+        host: address that clients reach.
+        namesrv_port, container_port, broker_port: of the name server, the container and the first broker; the next
+            broker follows ten ports later.
+    """
+
+    folder: str
+    host: str = LOOPBACK
+    namesrv_port: int = 9876
+    container_port: int = 10811
+    broker_port: int = 10911
+
+    @property
+    def listen_address(self) -> str:
+        """The address that is listened on: every one of the machine, unless clients are on it, too."""
+        return self.host if self.host == "localhost" or _is_loopback(self.host) else EVERY_ADDRESS
+
+    @property
+    def name_server(self) -> str:
+        """Where clients find the name server, ``host:port``."""
+        return f"{self.host}:{self.namesrv_port}"
+
+    def port_of(self, broker: str) -> int:
+        """Return the port on which clients reach *broker*."""
+        return self.broker_port + BROKERS.index(broker) * _PORTS_PER_BROKER
+
+    def ports(self) -> list[tuple[int, str, str]]:
+        """Return every port with who listens on it and the option that moves it."""
+        found = [
+            (self.namesrv_port, "the name server", "--namesrv-port"),
+            (self.container_port, "the container", "--container-port"),
+        ]
+        for name in BROKERS:
+            port = self.port_of(name)
+            found += [
+                (port, name, "--broker-port"),
+                (port + _FAST_PORT, f"{name} (second port)", "--broker-port"),
+                (port + _HA_PORT, f"{name} (replication)", "--broker-port"),
+            ]
+        return found
+
+    def check(self) -> None:
+        """Check that every port is one, and no two are the same.
+
+        Raises:
+            UsageError: what is wrong and which option changes it.
+        """
+        taken: dict[int, tuple[str, str]] = {}
+        for port, who, option in self.ports():
+            if not 1 <= port <= _HIGHEST_PORT:
+                raise UsageError(
+                    f"{option}: {who} would listen on port {port}; choose one so that all lie from 1 to {_HIGHEST_PORT}"
+                )
+            if port in taken:
+                other, other_option = taken[port]
+                raise UsageError(
+                    f"{other} and {who} would both listen on port {port}; change {other_option} or {option}"
+                )
+            taken[port] = who, option
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def folder_of(text: str) -> str:
+    """Return the absolute path of the folder that ``--data`` names.
+
+    Raises:
+        UsageError: the text is empty.
+    """
+    if not text.strip():
+        raise UsageError("--data is empty; name the folder for messages, or leave the option out for ./data")
+    return os.path.abspath(text)
+
+
+async def check_free(network: Network, places: Places) -> None:
+    """Look whether every port can be had, before a file is made.
+
+    Raises:
+        UsageError: one cannot be had; it names it and the option that moves it.
+    """
+    for port, who, option in places.ports():
+        try:
+            listener = await network.listen(places.listen_address, port)
+        except ListenError as error:
+            raise UsageError(
+                f"{error} (that of {who}, moved by {option}); if 'understudy up' runs already, use it or stop it"
+            ) from None
+        await listener.aclose()

@@ -1,0 +1,184 @@
+"""What an operator does in the first hour: each mistake is one line with the way out, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import understudy
+from understudy.mqadmin.main import main as mqadmin
+from understudy.programs import mqbroker, mqbrokercontainer, mqcontroller, mqnamesrv
+from understudy.programs.live_table import Row, table_of
+from understudy.programs.up import main
+from understudy.programs.up_places import Places, folder_of
+from understudy.runtime.program import UsageError
+from understudy.testkit.port_blocks import PortBlocks
+
+UP = "import sys; from understudy.programs.up import main; sys.exit(main())"
+SECONDS = 60
+
+
+def options(first: int, folder: Path) -> list[str]:
+    ports = ("--namesrv-port", first, "--container-port", first + 5, "--broker-port", first + 10)
+    return [*map(str, ports), "--data", str(folder)]
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run ``up`` until it has printed where its data is."""
+    with subprocess.Popen(
+        [sys.executable, "-c", UP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("Data:"):
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+def up(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", UP, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
+
+
+def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_path: Path) -> None:
+    with PortBlocks(40) as blocks:
+        first, second = blocks.take(), blocks.take()
+        with running(*options(first, tmp_path / "data")) as process:
+            # then nobody else reaches it
+            for port in (first, first + 5, *(first + 10 + step for step in (0, -2, 1, 10, 8, 11))):
+                with socket.create_connection(("127.0.0.1", port), 5):
+                    pass
+                with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), 5):
+                    pass
+            # when another one wants its ports, or its folder, then one line names the way out
+            done = up(*options(first, tmp_path / "other"))
+            assert (1, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
+            assert f"cannot listen on 127.0.0.1:{first}" in done.stderr
+            assert "--namesrv-port" in done.stderr
+            assert not (tmp_path / "other").exists()
+            done = up(*options(second, tmp_path / "data"))
+            assert (1, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
+            assert "name another folder by --data" in done.stderr
+            # and a clean stop says nothing at all
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=SECONDS)
+            assert (0, "") == (process.returncode, errors)
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        (Places("/d", namesrv_port=99999), "--namesrv-port: the name server would listen on port 99999"),
+        (Places("/d", broker_port=1), r"--broker-port: broker-a \(second port\) would listen on port -1"),
+        (Places("/d", broker_port=65530), r"--broker-port: broker-b would listen on port 65540"),
+        (Places("/d", broker_port=10810), "would both listen on port 10811; change --container-port or --broker-port"),
+    ],
+)
+def test_ports_that_cannot_be_are_refused_with_their_option(places: Places, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        places.check()
+
+
+def test_an_address_of_the_network_opens_all_addresses() -> None:
+    hosts = ["127.0.0.1", "127.0.0.2", "localhost", "10.0.0.1", "host.example"]
+    found = [Places("/d", host).listen_address for host in hosts]
+    assert ["127.0.0.1", "127.0.0.2", "localhost", "0.0.0.0", "0.0.0.0"] == found
+
+
+def test_an_empty_or_impossible_folder_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["--data", " "])
+    assert "understudy up: --data is empty" in capsys.readouterr().err
+    assert os.path.abspath("data") == folder_of("data")
+    with PortBlocks(40) as blocks:
+        done = up(*options(blocks.take(), Path("/proc/none")))
+    assert (1, 1) == (done.returncode, done.stderr.count("\n"))
+    assert done.stderr.startswith("understudy up: --data: /proc/none cannot be used: ")
+
+
+def test_a_reader_that_goes_away_ends_it_with_one_line(tmp_path: Path) -> None:
+    with PortBlocks(40) as blocks:
+        arguments = options(blocks.take(), tmp_path / "data")
+        with subprocess.Popen(
+            [sys.executable, "-c", UP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            errors = process.stderr.read()
+            assert 1 == process.wait(SECONDS)
+    assert (
+        "understudy up: stopped, because the reader of its output is gone; send the output to a file, or to /dev/null\n"
+        == errors
+    )
+
+
+def test_the_table_of_two_brokers_fits_eighty_columns() -> None:
+    rows = [
+        Row(f"broker-{letter}", "master", "10911 10909 10912", 123, 1088, 123_456_789, 123_456.0, 123_456.0)
+        for letter in "ab"
+    ]
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console.print(table_of("container", rows))
+    console.file.close()
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for word in ("10911 10909 10912", "123456789", "in/s", "out/s", "stored"):
+        assert word in text
+
+
+PROGRAMS = {
+    "mqnamesrv": mqnamesrv.main,
+    "mqbroker": mqbroker.main,
+    "mqbrokercontainer": mqbrokercontainer.main,
+    "mqcontroller": mqcontroller.main,
+}
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS, "mqadmin", "understudy up"])
+def test_every_program_tells_its_version(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = {**PROGRAMS, "mqadmin": mqadmin, "understudy up": main}[program]
+    try:
+        code = run(["--version"])
+    except SystemExit as end:
+        code = int(end.code or 0)
+    assert (0, f"{program} {understudy.__version__}\n") == (code, capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_what_no_program_does_is_answered_alike_by_all(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # given a log that no program here has; when it is asked for, then every program refuses with one line
+    file = tmp_path / "own.conf"
+    file.write_text("enableDLegerCommitLog = true\n")
+    assert 1 == PROGRAMS[program](["-c", str(file), "-p"])
+    output = capsys.readouterr()
+    assert ("", 1) == (output.out, output.err.count("\n"))
+    assert f"{program}: {file}:1: enableDLegerCommitLog=true is not supported: " in output.err
+
+
+@pytest.mark.parametrize("program", ["mqnamesrv", "mqcontroller"])
+def test_a_key_that_looks_like_another_one_is_not_sent_there(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "own.conf"
+    file.write_text("tlsEnable = true\nenableTls = true\naclEnabled = true\n")
+    PROGRAMS[program](["-c", str(file), "-p"])
+    warnings = capsys.readouterr().err.splitlines()
+    assert 3 == len(warnings)
+    assert all("docs/security.md says how TLS is set" in line for line in warnings[:2]), warnings
+    assert "nearest" not in "".join(warnings)
