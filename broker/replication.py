@@ -174,6 +174,14 @@ class Replication:
             self.slave.set_master(self._fixed_address())
         self.initial_offset = store.max_physical_offset
 
+    def withhold(self, *, hole: bool) -> None:
+        """Give slaves nothing from the first *hole* of the log on, if it has one, or (False) everything.
+
+        A master that comes back may get what it lost from a slave. What stands there until then must not reach others.
+        """
+        if self.master is not None and self._store is not None:
+            self.master.withhold(self._store.hole if hole else None)
+
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
         return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)
 

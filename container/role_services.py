@@ -71,6 +71,7 @@ class RoleServices:
         cause = STARTED if broker.role.epoch == 0 else f"the role has changed: {broker.role}"
         guarded = self._watched and not broker.options.broker.skip_pre_online
         broker.presence.began(cause, guarded=guarded)
+        broker.replication.withhold(hole=guarded)
         if self._watched:
             for module in OF_A_FAILOVER:  # now, not in its middle
                 importlib.import_module(f"understudy.container.{module}")
@@ -224,11 +225,13 @@ class RoleServices:
         from understudy.container.preonline.service import PreOnline
 
         self._late = None
+        self._broker.replication.withhold(hole=True)
         self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause, self._patience_seconds)
         try:
             self.report = report = await returning.run()
         finally:
             self._returning = None
+            self._broker.replication.withhold(hole=False)
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
         self._broker.presence.online()

@@ -10,9 +10,14 @@ from understudy.ha.wire import Transfer
 class HoleFilling:
     """What comes over one connection and is written over the void records of our log.
 
+    Args:
+        hole: first byte that is missing.
+        end: where our log ends, or what there is to be had.
+        repair: writes.
+
     Attributes:
         position: up to here our log is as the master's.
-        end: where our log ends.
+        end: as above.
         why_not: why it cannot go on.
     """
 
@@ -38,7 +43,7 @@ class HoleFilling:
                     raise MismatchError(f"what is missing cannot be taken from this master: {error}") from None
                 self.position += len(part)
                 if self.position == self.end:
-                    await self._repair.finish()
+                    await self._repair.finish(self.end)
             elif self.position < self.end:
                 self.why_not = f"the master did not send what is missing from {self.position} on"
                 return []

@@ -84,6 +84,7 @@ class HaMaster:
         self._lost: dict[str, float] = {}  # hosts whose newest connection ended, and when
         self._next_number = 0
         self._grown = Signal()
+        self._withheld_from: int | None = None
         self.acknowledged: list[Callable[[], None]] = []
         self.membership_changed: list[Callable[[], None]] = []
 
@@ -193,6 +194,16 @@ class HaMaster:
         """
         self._grown.set()
 
+    def withhold(self, offset: int | None) -> None:
+        """Give slaves nothing from *offset* on, until it is called again; ``None``: all that there is."""
+        self._withheld_from = offset
+        self._grown.set()
+
+    def _end(self) -> int:
+        """Return up to where slaves may have the log now."""
+        end = self._store.max_physical_offset
+        return end if self._withheld_from is None else min(end, self._withheld_from)
+
     async def _serve(self, stream: ByteStream) -> None:
         self._next_number += 1
         number = self._next_number
@@ -300,7 +311,7 @@ class HaMaster:
         await slave.started.wait()
         last_write = clock.monotonic()
         while True:
-            if self._store.max_physical_offset > slave.next_offset:
+            if self._end() > slave.next_offset:
                 parts, size = self._next_frames(slave)
                 if parts:
                     slave.waits_since = min(slave.waits_since, clock.monotonic())
@@ -309,7 +320,7 @@ class HaMaster:
                     slave.next_offset += size
                     slave.flow.count(size + len(parts[0]))
                     last_write = clock.monotonic()
-                    if self._store.max_physical_offset > slave.next_offset:
+                    if self._end() > slave.next_offset:
                         await trio.lowlevel.checkpoint()
                         continue
             due = last_write + (NEWS_SECONDS if slave.conversation.has_news else settings.heartbeat_ms / 1000)
@@ -317,7 +328,7 @@ class HaMaster:
                 await stream.send_all(slave.conversation.header(slave.next_offset, 0))
                 last_write = clock.monotonic()
                 continue
-            if self._store.max_physical_offset > slave.next_offset:  # flow control holds it back
+            if self._end() > slave.next_offset:  # flow control holds it back
                 await clock.sleep(min(due - clock.monotonic(), slave.flow.seconds_to_next()))
                 continue
             with clock.move_on_after(due - clock.monotonic()):
@@ -327,10 +338,11 @@ class HaMaster:
         """Return the frames that may be sent now as buffers, and how many bytes of log they hold."""
         parts: list[bytes | memoryview] = []
         size, allowed = 0, slave.flow.allowance(self._settings.bytes_per_second)
-        conversation, batch_bytes = slave.conversation, self._settings.batch_bytes
+        conversation, batch_bytes, end = slave.conversation, self._settings.batch_bytes, self._end()
         while len(parts) < 2 * _FRAMES_PER_WRITE and allowed > 0:
             offset = slave.next_offset + size
-            body = self._store.slice(offset, min(batch_bytes, allowed, conversation.bytes_until_border(offset)))
+            most = min(batch_bytes, allowed, conversation.bytes_until_border(offset), end - offset)
+            body = self._store.slice(offset, most) if most > 0 else b""
             if not body:
                 break
             parts += (conversation.header(offset, len(body)), body)

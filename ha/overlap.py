@@ -4,7 +4,7 @@ Offsets alone do not tell. A master whose machine died may have lost messages th
 enough others in their place, its log is the longer one again. So may be the log of another group. So a slave asks from
 a little before its own end on. What comes first must be what it has; only then it goes on, and reports its end.
 
-Where a recovery of either side made a damaged record void, both may differ.
+Where a recovery of either side made a damaged record void, and before it, both may differ.
 
 The reference asks from its end on and appends whatever comes.
 """
@@ -24,7 +24,7 @@ MOST_COMPARED_BYTES = 16 << 20
 """More than the zeros that fill a file: the largest message did not fit into it."""
 PATIENCE_SECONDS = 3.0
 """A master that has sent nothing for so long, but says that it is there, has nothing more."""
-_VOID = bytes([len(VOID_TOPIC)]) + VOID_TOPIC
+_VOID = bytes([len(VOID_TOPIC)]) + VOID_TOPIC + b"\0\0"  # without properties
 
 
 class Overlap:
@@ -63,16 +63,17 @@ class Overlap:
             part = frame.body[: self.end - self.position]
             self._theirs += part
             self.position += len(part)
-            self._compare()
             if self.position == self.end:
+                self._compare()
                 return [Transfer(self.end, frame.body[len(part) :]), *frames[number + 1 :]]
         return []
 
     def _compare(self) -> None:
-        ours, theirs = self._ours[: len(self._theirs)], self._theirs
-        if ours != theirs and _VOID not in theirs and _VOID not in self._ours:
-            differs = next(at for at, byte in enumerate(ours) if theirs[at] != byte)
-            raise self._mismatch(f"has other bytes at {self.end - len(self._ours) + differs}")
+        ours, theirs = self._ours, self._theirs
+        void_until = max(data.rfind(_VOID) + len(_VOID) if _VOID in data else 0 for data in (ours, theirs))
+        if ours[void_until:] != theirs[void_until:]:
+            differs = next(at for at in range(void_until, len(ours)) if theirs[at] != ours[at])
+            raise self._mismatch(f"has other bytes at {self.end - len(ours) + differs}")
 
     def _mismatch(self, what: str) -> MismatchError:
         return MismatchError(

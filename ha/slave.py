@@ -130,7 +130,8 @@ class HaSlave(MasterFollower[wire.Transfer]):
                     if healing.why_not:
                         return healing.why_not
                     continue
-                log.info("the log has everything again", missing_from=first, end=healing.end)
+                hole_before = store.hole  # what the master lacks as well
+                log.info("the log has all that the master's has", missing_from=first, end=healing.end, hole=hole_before)
                 healing = None
             for frame in frames:
                 self._apply(frame)

@@ -19,7 +19,8 @@ from understudy.store.walk import VOID_TOPIC
 log = get_logger("store.damage")
 
 _KEEP_BYTES = 8 << 20
-_SMALLEST_RECORD_BYTES = 92
+SMALLEST_VOID_BYTES = FIXED[8, 8].size + 4
+"""A void record: its fixed part, and a topic of one letter."""
 
 
 def void(core: StoreCore, start: int, end: int) -> None:
@@ -50,13 +51,22 @@ def void(core: StoreCore, start: int, end: int) -> None:
         if stop == segment.end:
             BLANK.pack_into(view, at, segment.end - start, BLANK_MAGIC)
         else:
-            _write_void_record(core, view, at, start, stop - start)
+            write_void_record(core, view, at, start, stop - start)
         sync_files(core.disk, [segment.path], [])
         start = stop
         segment = core.segments.find(start)
 
 
-def _write_void_record(core: StoreCore, view: memoryview, at: int, physical: int, size: int) -> None:
+def write_void_record(core: StoreCore, view: memoryview, at: int, physical: int, size: int) -> None:
+    """Write a whole record that nobody sees.
+
+    Args:
+        core: the store.
+        view: of the file.
+        at: where in it.
+        physical: the physical offset of that place.
+        size: bytes of the record, at least :data:`SMALLEST_VOID_BYTES`.
+    """
     fixed = FIXED[8, 8]
     topic = VOID_TOPIC[: max(1, size - fixed.size - 3)]
     body_length = size - fixed.size - 1 - len(topic) - 2
@@ -107,7 +117,7 @@ def keep_damaged_tail(core: StoreCore, end: int) -> None:
     head = bytes(view[at : at + HEAD.size])
     if not head.strip(b"\0"):
         return
-    size = min(max(int.from_bytes(head[:4], "big", signed=True), _SMALLEST_RECORD_BYTES), _KEEP_BYTES)
+    size = min(max(int.from_bytes(head[:4], "big", signed=True), SMALLEST_VOID_BYTES), _KEEP_BYTES)
     log.warning("the log ends in a damaged record, which is cut off", folder=core.config.folder, at=end)
     _keep(core, end, bytes(view[at : at + size]))
 

@@ -126,9 +126,11 @@ class Reader:
             if segment is None or end > segment.end:
                 return []
             view, base = self._core.segments.view(segment), segment.start
+        if len(set(addresses)) != len(addresses):
+            return []  # units that were bent around damage: what lies between may be void, and as long as they say
         if end - first == total:
             return [view[first - base : end - base]]
-        if len(set(addresses)) != len(addresses) or min(addresses) != first or max(addresses) != addresses[-1]:
+        if min(addresses) != first or max(addresses) != addresses[-1]:
             return []
         take: Callable[[slice], memoryview] = view.__getitem__
         starts = list(map(sub, addresses, repeat(base)))

@@ -18,6 +18,7 @@ import trio
 
 from understudy.format.record import FLAG_TRANSACTION_MASK, FLAG_TRANSACTION_ROLLBACK
 from understudy.store.core import StoreCore
+from understudy.store.damage import SMALLEST_VOID_BYTES, write_void_record
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher, sync_files
 from understudy.store.walk import VOID_TOPIC, RecordHead, Walk
@@ -77,26 +78,30 @@ class Repair:
             if begin < stop:
                 await self._fill(first, after, begin, view[begin - physical_offset : stop - physical_offset])
 
-    async def finish(self) -> None:
-        """Enter what came back into queues and index, make all of it durable, and forget the hole.
+    async def finish(self, end: int) -> None:
+        """Enter what came back into queues and index, make all of it durable, and note what is still missing.
+
+        Args:
+            end: bytes came up to here (physical offset).
 
         Raises:
             OSError: the disk refused; the hole is still noted.
         """
         core = self._core
+        await self._end_span(end)
         # Index and batch queues are in the order of the log and are written again from here on. No mark may name them.
         core.marks.forget()
         core.index.cut(self._start, core.last_store_ms)
         for batch in core.batch_queues.by_key.values():
             batch.cut(self._start)
-        position = self._start
+        position, holes = self._start, list[int]()
         while position < core.dispatched:
-            position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched))
+            position = self._dispatch(position, min(position + _DISPATCH_BYTES, core.dispatched), holes)
             await trio.lowlevel.checkpoint()
         self._flusher.note_deletion()
         if not await self._flusher.make_durable():
             raise OSError("the repaired log, its queues and its index could not be made durable")
-        core.set_hole(None)
+        core.set_hole(min(holes, default=None))
 
     # Inside
 
@@ -151,6 +156,31 @@ class Repair:
         if self._changed:
             await self._sync(first, after)
 
+    async def _end_span(self, end: int) -> None:
+        """Close a span that bytes came for up to *end* only: behind the last whole record of them it stays void."""
+        for first, after in self._spans:
+            if not first < end < after:
+                continue
+            whole = first
+            while (size := self._record_bytes(first, whole)) and whole + size <= end:
+                whole += size
+            segment = self._core.segments.find(first)
+            if whole == first or after - whole < SMALLEST_VOID_BYTES or segment is None or after > segment.end:
+                return  # damage, as it was
+            del self._head[whole - first :]
+            write_void_record(
+                self._core, self._core.segments.view(segment), whole - segment.start, whole, after - whole
+            )
+            await self._sync(first, after)
+            self._put(first, memoryview(bytes(self._head)))
+            await self._sync(first, after)
+
+    def _record_bytes(self, first: int, record: int) -> int:
+        """Return the length that stands at *record* in the span from *first* on, whose head is not written yet."""
+        size = bytes(self._head[record - first : record - first + 4])
+        size += bytes(self._core.log.tail_at(record + len(size), 4 - len(size)))
+        return max(int.from_bytes(size, "big", signed=True), 0)
+
     def _put(self, physical: int, data: memoryview) -> None:
         core = self._core
         while data:
@@ -173,15 +203,25 @@ class Repair:
         paths = [each.path for each in core.segments.items if each.start < after and first < each.end]
         await core.disk.in_thread(partial(sync_files, core.disk, paths, []))
 
-    def _dispatch(self, start: int, limit: int) -> int:
-        """Dispatch the records that begin between *start* and *limit*; return where the next one begins."""
+    def _dispatch(self, start: int, limit: int, holes: list[int]) -> int:
+        """Dispatch the records that begin between *start* and *limit*, and add what is missing there to *holes*.
+
+        Returns:
+            Where the next one begins.
+        """
         start = max(start, self._core.segments.min_offset)  # files grow too old meanwhile
-        for head in self._records(start):
+        walk = Walk(self._core.segments, start)
+        for head in walk:
             self._dispatcher.dispatch(head)
+            if _is_void(head):
+                holes.append(head.physical_offset)
             start = head.physical_offset + head.size_bytes
             if start >= limit:
-                return start
-        return self._core.dispatched
+                break
+        else:
+            start = self._core.dispatched
+        holes += [first for first, _ in walk.holes]
+        return start
 
 
 def intact_from(core: StoreCore, start: int) -> int:

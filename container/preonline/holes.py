@@ -1,8 +1,9 @@
 """Bytes that a loss of power took out of the middle of a returning master's log come back from its slaves.
 
 The way is that of a slave with holes (:mod:`understudy.ha.healing`): first the slave must show that it has everything
-else the master has, then what is missing is written in place. The master takes no sends meanwhile. What no slave can
-give stays away; the note of the hole stays with it.
+else the master has, as far as its log reaches, then what is missing is written in place. The master takes no sends
+meanwhile, and gives no slave what stands behind the first hole: a slave that copied from the middle of damage would be
+asked for it. What one slave lacks another one may have. What none can give stays away and noted.
 
 The reference cuts its log in recovery, and the slaves are longer than it for ever.
 """
@@ -20,10 +21,6 @@ from understudy.remoting.codes import RequestCode
 from understudy.runtime.log import get_logger
 
 log = get_logger("container.preonline.holes")
-
-CATCH_UP_SECONDS = 10.0
-"""How long a slave that copies may take to reach the end of our log."""
-_LOOK_SECONDS = 0.1
 
 
 async def fill_holes(broker: Broker, member: Member) -> None:
@@ -43,10 +40,11 @@ async def fill_holes(broker: Broker, member: Member) -> None:
         why_not = str(error)
     finally:
         broker.store.set_writable(not broker.role.is_slave)
+        broker.replication.withhold(hole=True)
     if why_not:
         log.warning(
             "messages are missing in the log, and this slave cannot give them",
-            missing_from=hole,
+            missing_from=broker.store.hole,
             slave=member.address,
             why=why_not,
         )
@@ -56,14 +54,12 @@ async def fill_holes(broker: Broker, member: Member) -> None:
 
 
 async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:
-    """Return why the holes cannot be filled, ``""`` when they are."""
-    clock, store = broker.world.clock, broker.store
-    reached = 0
-    with clock.move_on_after(CATCH_UP_SECONDS):
-        while (reached := (await _read(broker, member, end))[1]) < end:
-            await clock.sleep(_LOOK_SECONDS)
-    if reached < end:
-        return f"its log ends at {reached}, ours at {end}"
+    """Return why holes are left, ``""`` when none is."""
+    store = broker.store
+    _, theirs = await _read(broker, member, end)
+    end = min(end, theirs)
+    if end <= hole:
+        return f"its log ends at {theirs}"
     look, position = Look(hole, end, store.repair(hole).differs_at), hole
     found: str | None = None
     while found is None:
@@ -77,7 +73,8 @@ async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:
     while filling.position < end and not filling.why_not:
         part, _ = await _read(broker, member, filling.position)
         await filling.take([Transfer(filling.position, part)])
-    return filling.why_not
+    left = "" if store.hole is None else f"its log ends at {theirs}, or lacks them, too"
+    return filling.why_not or left
 
 
 async def _read(broker: Broker, member: Member, offset: int) -> tuple[memoryview, int]:

@@ -195,3 +195,30 @@ def test_a_master_whose_slave_lacks_something_too_comes_back_with_what_it_has(
             await pair.producer.send(Message(TOPIC, b"after"))
 
     run(scenario)
+
+
+def test_a_master_takes_what_a_slave_with_a_shorter_log_has_and_gives_it_no_damage() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_filled_pair(source) as pair:
+            second = bytes(pair.slave.store.read(pair.starts[1]) or b"")
+            # given a master that lost two messages that follow each other, and a slave that lost all from the second on
+            await pair.lose([pair.starts[1] + 2_000], length=12_000)
+            await pair.lose([pair.starts[2]], length=FILE_BYTES - pair.starts[2], host="c2")
+            disk = pair.cluster.host("c2").disk
+            for name in disk.listdir("/data/g-1/commitlog")[1:]:
+                disk.remove(f"/data/g-1/commitlog/{name}")
+            await pair.cluster.restart("c2")
+            assert pair.slave.store.max_physical_offset == pair.starts[2]
+            # when it comes back
+            await pair.cluster.restart("c1")
+            await pair.online()
+            # then it has the first of them, and says that the second is missing
+            assert pair.master.store.hole == pair.starts[2]
+            assert len(records(pair.master)) == 11
+            assert pair.master.store.read(pair.starts[1]) == second
+            # and the slave becomes like it, and copies on
+            await pair.producer.send(Message(TOPIC, b"after"))
+            await until(lambda: content(pair.slave) == content(pair.master), 20)
+            assert len(records(pair.slave)) == len(records(pair.master)) == 12
+
+    run(scenario)

@@ -81,7 +81,7 @@ class Log:
             raise ValueError("our log has other bytes")
         self.data[at : at + len(data)] = data
 
-    async def finish(self) -> None:
+    async def finish(self, end: int) -> None:
         self.hole = None
 
     async def truncate(self, offset: int) -> int:

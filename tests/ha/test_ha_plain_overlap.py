@@ -49,9 +49,12 @@ def test_one_other_byte_is_enough_to_refuse_a_master(at: int, cuts: set[int]) ->
 @pytest.mark.parametrize("whose", ["ours", "theirs"])
 def test_damage_that_either_side_made_void_is_no_other_history(whose: str) -> None:
     void = bytearray(OURS)
-    void[50:90] = bytes(32) + bytes([len(VOID_TOPIC)]) + VOID_TOPIC
+    void[50:92] = bytes(32) + bytes([len(VOID_TOPIC)]) + VOID_TOPIC + bytes(2)
     ours, theirs = (bytes(void), OURS) if whose == "ours" else (OURS, bytes(void))
     assert Overlap(START, ours).take([Transfer(START, theirs)], 0) == [Transfer(END, b"")]
+    # what stands behind it must be the same
+    with pytest.raises(MismatchError, match=f"other bytes at {END - 1}:"):
+        Overlap(START, ours).take([Transfer(START, theirs[:-1] + b"?")], 0)
 
 
 def test_a_master_that_begins_elsewhere_or_has_no_more_is_refused() -> None:
