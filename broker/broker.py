@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from understudy.broker.acknowledgement import Acknowledgements
+from understudy.broker.arrivals import Arrivals
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import ConsumerTable, ProducerTable
 from understudy.broker.conditions import Conditions
@@ -25,7 +26,6 @@ from understudy.broker.handlers import register_handlers
 from understudy.broker.history_keeper import HistoryKeeper
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import host_bytes
-from understudy.broker.kept_topics import tell_keepers
 from understudy.broker.locks import QueueLocks
 from understudy.broker.member_group import MemberGroup
 from understudy.broker.metrics import open_endpoint
@@ -85,6 +85,7 @@ class Broker:
         identity: names and addresses with the real ports, and the role.
         topics, groups, offsets, broadcasts, producers, consumers, locks, hold, stats, schedule_progress: the tables.
         conditions, consumer_filters: of subscriptions that are no set of tags: compiled ones, and the record of them.
+        arrivals: who is told of messages that became readable.
         queue_mappings: static topics, as the master answered them.
         request_modes: how groups consume topics.
         tables: those of them that travel between replicas.
@@ -150,6 +151,7 @@ class Broker:
         self.conditions = Conditions(lambda: config.enable_property_filter)
         self.consumer_filters = consumer_filters_of(self)
         self.hold = PullHold(world.clock, lambda: config.pull_thread_pool_queue_capacity, world.load.parked)
+        self.arrivals = Arrivals(self.hold.parked, self.hold.arrived)
         self.stats = BrokerStatistics(world.clock, config.broker_cluster_name)
         self.schedule_progress = ScheduleProgress(now_ms, config.delay_offset_update_version_step)
         self.queue_mappings = QueueMappings(now_ms)
@@ -221,13 +223,10 @@ class Broker:
         levels.announce = self.schedule.arrived
         self.timing.target = self.session.rules
         self.pops = Pops(self)
-        keepers = {
-            names.SCHEDULE_TOPIC: levels.arrived,
-            names.TIMER_TOPIC: self.timing.arrived,
-            self.pops.log.topic: self.pops.queues.arrived,
-        }
-        store.arrived.append(tell_keepers(keepers))
-        store.arrived.append(self.hold.arrived)
+        self.arrivals.listen(names.SCHEDULE_TOPIC, levels.arrived)
+        self.arrivals.listen(names.TIMER_TOPIC, self.timing.arrived)
+        self.arrivals.listen(self.pops.log.topic, self.pops.queues.arrived)
+        store.arrived.append(self.arrivals.arrived)
         self.send = SendProcessor(send_parts(self), Admission(admission_parts(self)))
         self.pull = PullProcessor(pull_parts(self))
         self.members = MemberProcessor(member_parts(self))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import partial
 
 import trio
@@ -242,6 +242,11 @@ class PullHold:
     def __len__(self) -> int:
         return len(self._pulls)
 
+    @property
+    def parked(self) -> Container[TopicQueue]:
+        """Where pulls are parked; always the same object."""
+        return self._parked
+
     def has_room(self, parked: ParkedPull) -> bool:
         """Tell whether the process may keep *parked*; the connections that keep most are refused first."""
         if self._budget.allows(parked.connection, parked.size_bytes):
@@ -271,7 +276,7 @@ class PullHold:
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message that became readable; registered at the store."""
+        """Take note of a message that became readable where pulls are parked (:attr:`parked`)."""
         queue = topic, queue_id
         waiting = self._parked.get(queue)
         if waiting is None:
@@ -289,9 +294,10 @@ class PullHold:
 
     def wake_all(self) -> None:
         """Answer every parked pull now (the broker's role changed)."""
-        parked, self._parked = self._parked, {}
-        for waiting in parked.values():
-            self._make_ready(waiting.take_all())
+        waiting = list(self._parked.values())
+        self._parked.clear()
+        for each in waiting:
+            self._make_ready(each.take_all())
 
     def drop(self, connection: Connection) -> None:
         """Forget the pulls of an ended connection."""

@@ -54,7 +54,7 @@ class Pops:
         self.log = ReviveLog(broker.identity, broker.options, world.clock, store, broker.timer.door)
         self.hold = PopHold(
             world.clock,
-            store.arrived,
+            broker.arrivals,
             lambda: config.max_pop_polling_size,
             lambda: config.pop_polling_size,
             world.load.parked,

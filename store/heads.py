@@ -8,6 +8,7 @@ from understudy.format.record import FLAG_TRANSACTION_ROLLBACK, MAGIC_V1, MAGIC_
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
+_MAGICS = frozenset((MAGIC_V1, MAGIC_V2))
 #: Size, magic and queue offset.
 _HEAD = struct.Struct(">iI12xq")
 
@@ -18,7 +19,7 @@ def own_offset(records: memoryview, at: int, size: int) -> int:
         found, magic, own = _HEAD.unpack_from(records, at)
     except struct.error:  # a unit that is lost says that its record has no byte
         return -1
-    return own if found == size and magic in (MAGIC_V1, MAGIC_V2) else -1
+    return own if found == size and magic in _MAGICS else -1
 
 
 def size_of(records: memoryview) -> int:

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from understudy.broker.arrivals import Arrivals
 from understudy.broker.hold import ParkedPull, PullHold, Wanted
 from understudy.format import names
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget
-from understudy.store.core import Arrival
 
 EARLY_MS = 50
 """A waiter is answered this long before its time is over, so that the answer is there in time."""
@@ -61,7 +61,7 @@ class PopHold(PullHold):
 
     Args:
         clock: for deadlines.
-        arrivals: the store's listeners for messages that became readable.
+        arrivals: tells of messages that became readable, of each topic while somebody waits for it.
         limit: most waiters.
         place_limit: most waiters of one group for one queue.
         budget: where what they keep is counted.
@@ -70,7 +70,7 @@ class PopHold(PullHold):
     def __init__(
         self,
         clock: Clock,
-        arrivals: list[Arrival],
+        arrivals: Arrivals,
         limit: Callable[[], int],
         place_limit: Callable[[], int],
         budget: Budget,
@@ -98,22 +98,20 @@ class PopHold(PullHold):
 
     def wait(self, waiting: WaitingPop, wait_ms: int) -> None:
         """Keep *waiting*, for which there is room, until something arrives or *wait_ms* have passed."""
-        if not self._topics:
-            self._arrivals.append(self.arrived)
         key = waiting.kind, waiting.topic, waiting.group
         for topic in _sources(waiting):
-            counts = self._topics.setdefault(topic, {})
+            counts = self._topics.get(topic)
+            if counts is None:
+                counts = self._topics[topic] = {}
+                self._arrivals.listen(topic, self.arrived)
             counts[key] = counts.get(key, 0) + 1
         self.park(waiting, self._place(*key, waiting.queue_id), wait_ms)
 
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message that became readable; registered at the store while somebody waits."""
-        waiters = self._topics.get(topic)
-        if waiters is None:
-            return
-        for kind, wanted, group in list(waiters):
+        """Take note of a message that became readable; told of topics that somebody waits for."""
+        for kind, wanted, group in list(self._topics[topic]):
             self._wake_one(self._place(kind, wanted, group, ANY_QUEUE), tags_code, properties)
             if wanted == topic:
                 self._wake_one(self._place(kind, wanted, group, queue_id), tags_code, properties)
@@ -153,8 +151,7 @@ class PopHold(PullHold):
                     del counts[key]
                 if not counts:
                     del self._topics[topic]
-            if not self._topics:
-                self._arrivals.remove(self.arrived)
+                    self._arrivals.leave(topic, self.arrived)
         return left
 
 

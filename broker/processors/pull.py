@@ -301,7 +301,11 @@ class PullProcessor:
         # Nearly always it is an offset of the queue as it is.
         if 0 <= offset <= end or commit_refusal(offset, end, is_slave=parts.identity.role.is_slave) is None:
             offsets = parts.offsets
-            if offsets.commit_unless_reset(group, topic, queue_id, offset) and offsets.following:
+            if not (offsets.reset or offsets.doubts.ends):  # nearly always, and a call less
+                offsets.commit(group, topic, queue_id, offset)
+            elif not offsets.commit_unless_reset(group, topic, queue_id, offset):
+                return
+            if offsets.following:
                 parts.note_commit(group, topic, queue_id, offset)
 
     def _group(self, group: str) -> GroupConfig:
@@ -315,7 +319,7 @@ class PullProcessor:
     def _wanted_of_header(self, ext: dict[str, str]) -> Wanted:
         kind = ext.get("expressionType")
         try:
-            if not filters.is_tag_type(kind):
+            if kind != "TAG" and not filters.is_tag_type(kind):
                 return self._condition(str(kind), ext.get("subscription") or "")
             return filters.tag_codes(ext.get("subscription"))
         except (filters.SubscriptionError, SqlError) as error:

@@ -139,9 +139,9 @@ class SendProcessor:
         if not body:
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the message has no body; send at least one byte")
         now_ms = self._clock.wall_ms()
-        if self.admission.refusal is not None or self._config.start_accept_send_request_time_stamp > now_ms:
-            raise self.admission.unready(now_ms)
         if not self._received_ms:
+            if self.admission.refusal is not None or self._config.start_accept_send_request_time_stamp > now_ms:
+                raise self.admission.unready(now_ms)
             self._begin_receive(now_ms)
         elif now_ms - self._received_ms > self._config.wait_time_mills_in_send_queue:
             self._stalled = True
@@ -186,10 +186,6 @@ class SendProcessor:
                 now_ms,
                 copies,
             )
-        forms = self._forms
-        if forms.region is not self._config.region_id or forms.trace is not self._config.trace_on:
-            forms.renew()
-
         if properties and properties[-1] != "\x02":
             properties += "\x02"
         common = keys = None
@@ -204,6 +200,7 @@ class SendProcessor:
                     keys = rest[keys_at + 5 : keys_end] or None
                     rest = rest[:keys_at] + rest[keys_end + 1 :]
             common = self._common.look_up(rest)
+        forms = self._forms
         stored_topic, stored_queue, count, layout = topic, queue_id, plan.count, forms.single
         if common is not None:
             unique = properties[at + 9 : end]
@@ -283,8 +280,11 @@ class SendProcessor:
         return answer
 
     def _begin_receive(self, now_ms: int) -> None:
-        """Take note of the first send of a receive; nothing else happens until its last one."""
+        """Take note of the first send of a receive; nothing else happens until its last one, no setting changes."""
         self._received_ms = now_ms
+        forms = self._forms
+        if forms.region is not self._config.region_id or forms.trace is not self._config.trace_on:
+            forms.renew()
         self._stalled, self._was_stalled = False, self._stalled
         self._copies = self._identity.role.waits_for_copies
         self._waits = self._copies or self._flushes
@@ -397,10 +397,7 @@ class SendProcessor:
         """Answer a batch that is stored, or let it wait until it is safe."""
         pairs = parse_properties((command.ext or {}).get("i") or "")
         unique = pairs.get("UNIQ_KEY")
-        forms = self._forms
-        if forms.region is not self._config.region_id or forms.trace is not self._config.trace_on:
-            forms.renew()
-        answer_ext = forms.batch % (
+        answer_ext = self._forms.batch % (
             batch.queue_id,
             b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
             ids,
