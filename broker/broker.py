@@ -47,7 +47,7 @@ from understudy.broker.registration import Registration
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.role import Role
 from understudy.broker.role_change import Roles
-from understudy.broker.saved_tables import consumer_filters_of, tables_of
+from understudy.broker.saved_tables import acting_pops_of, consumer_filters_of, tables_of
 from understudy.broker.schedule import DelayLevels
 from understudy.broker.services import BrokerServices
 from understudy.broker.session import OpenRules, RoleSession
@@ -100,6 +100,7 @@ class Broker:
         transactions: half messages, and what is decided about them.
         timing, timer: the service of timer messages, and what it runs.
         orders: what was popped in order.
+        acting_pops: what was handed out for the master.
         pops: everything that serves pops.
         registration: what name servers are told.
         presence: whether it may be found.
@@ -159,6 +160,7 @@ class Broker:
         self.timing = TimerService(world, store, keys, self.own_log, self._delivered)
         self.timer = self.timing.timer
         self.orders = OrderTable(now_ms)
+        self.acting_pops = acting_pops_of(self)
         self.request_modes = RequestModeTable()
         self.persistence = Persistence(world)
         self.tables = tables_of(self)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.inner import InnerMessage
+from understudy.broker.pop.acting import ack_of
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
-from understudy.broker.pop.recovery import handed_out, newest_points
+from understudy.broker.pop.recovery import Place, handed_out, newest_points
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive import ReviveParts, ReviveQueues, ReviveTarget
+from understudy.broker.pop.revive_log import AHEAD_MS, Entry, entry_of
 from understudy.broker.pop.taking import Taker
 from understudy.broker.pop.waiting import PopHold, WaitingPop
 from understudy.broker.processors.ack import AckParts, AckProcessor
@@ -21,8 +24,11 @@ from understudy.broker.processors.change_invisible import InvisibleTimeProcessor
 from understudy.broker.processors.pop import PopParts, PopProcessor
 from understudy.broker.processors.pop_questions import NOTIFICATION, PopQuestions
 from understudy.broker.processors.stored_answer import StoredAnswers
+from understudy.broker.storage import config_path
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.log import get_logger
+from understudy.runtime.table import save_table
+from understudy.store.status import PutRejected, PutStatus
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
     from understudy.broker.session import RoleRules
 
 log = get_logger("broker.pops")
+
+_TURN = 256
+"""Check points that are read in one turn."""
 
 
 class Pops:
@@ -40,6 +49,7 @@ class Pops:
 
     Attributes:
         orders: what was handed out in order.
+        acting: what is handed out for a master that is away.
         log: check points and acknowledgements.
         hold: pops that wait.
         moving: what pops and acknowledgements change.
@@ -50,8 +60,11 @@ class Pops:
     def __init__(self, broker: Broker) -> None:
         config, world, store = broker.options.broker, broker.world, broker.store
         self._broker = broker
-        self.orders = broker.orders
+        self.orders, self.acting = broker.orders, broker.acting_pops
         self.log = ReviveLog(broker.identity, broker.options, world.clock, store, broker.timer.door)
+        self.log.keep = partial(self.keep, logged=False)
+        self._saved = self.acting.revision
+        self._recovered = False
         self.hold = PopHold(
             world.clock,
             broker.arrivals,
@@ -69,6 +82,7 @@ class Pops:
             groups=broker.groups,
             offsets=broker.offsets,
             log=self.log,
+            acting=self.acting,
             stats=broker.stats,
             returned=Returned(store),
             timer_behind=lambda: broker.timer.behind > 0 or broker.timer.behind_ms(world.clock.wall_ms()) > 0,
@@ -92,6 +106,7 @@ class Pops:
             presence=broker.presence,
             conditions=broker.conditions,
             stats=broker.stats,
+            serves=self.serves,
             taker=Taker(store, broker.offsets, self.orders, self.moving, config, set()),
         )
         acks = AckParts(
@@ -107,6 +122,7 @@ class Pops:
             hold=self.hold,
             presence=broker.presence,
             stats=broker.stats,
+            serves=self.serves,
             stored=StoredAnswers(broker.identity, broker.options.store, broker.acknowledgements, broker.replication),
         )
         self._pop, self._questions = PopProcessor(parts), PopQuestions(parts)
@@ -118,11 +134,23 @@ class Pops:
         for processor in (self._pop, self._questions, *self._others):
             processor.register(server)
 
+    def serves(self) -> bool:
+        """Whether messages are handed out here, and acknowledgements taken: by a master, or a slave that acts."""
+        return not self._broker.role.is_slave or (self._recovered and self._broker.session.rules.acting)
+
     async def run(self) -> None:
         """Bring messages back until cancelled, and write what waits in memory when it is due."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.moving.run)
-            nursery.start_soon(self.revive.run)
+        broker = self._broker
+        try:
+            if broker.role.is_slave:  # its copy of the offsets is older than its copy of the log
+                await self._recover_in_turns()
+                self._recovered = True
+                self.hold.wake_all()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.moving.run)
+                nursery.start_soon(self.revive.run)
+        finally:
+            self._recovered = False
 
     def _again(self, parked: ParkedPull) -> None:
         assert isinstance(parked, WaitingPop)
@@ -139,16 +167,83 @@ class Pops:
         self.revive.target = self._target(rules)
         if not self._broker.role.is_slave:
             self.recover()  # a slave's copy of the offsets is older than its copy of the log
+            self.bring_home_if_possible()
         self.hold.wake_all()
 
-    def handed_on(self, messages: Sequence[InnerMessage]) -> None:
-        """Learn of due *messages* that a slave which acts hands on to another broker.
+    # --- while the broker is a slave ---------------------------------------------------------------------------
 
-        An acknowledgement among them may be of a check point that is in this broker's log already, and goes nowhere.
+    def keep(self, entry: Entry, queue: int, deliver_ms: int, *, logged: bool) -> None:
+        """Take what belongs into *queue* of the revive topic and must not go into the log of a slave.
+
+        Args:
+            entry: a check point, or acknowledgements.
+            queue: of the revive topic.
+            deliver_ms: wall time when it is due there.
+            logged: it came out of the log.
+
+        Raises:
+            PutRejected: too much waits already.
         """
-        for message in messages:
-            if message.topic == self.log.topic:
-                self.queues.handed_on(message)
+        self.acting.add(entry, queue, deliver_ms, logged=logged)
+        self.queues.kept(entry, queue)
+
+    async def take_due(self, messages: Sequence[InnerMessage]) -> dict[int, PutStatus]:
+        """Take those due *messages* that belong into the revive topic, on a slave that acts.
+
+        Returns:
+            By their number what became of them, once it is durable.
+        """
+        found: dict[int, PutStatus] = {}
+        for number, message in enumerate(messages):
+            entry = entry_of(message, self.log.topic, self._broker.identity.name)
+            if entry is not None:
+                try:
+                    self.keep(*entry, logged=True)
+                    found[number] = PutStatus.PUT_OK
+                except PutRejected as error:
+                    log.warning("a check point waits", why=error)
+                    found[number] = error.status
+        if PutStatus.PUT_OK in found.values():
+            try:
+                await self._broker.persistence.save(self._broker.tables.acting_pops.name)
+            except OSError as error:
+                log.error("what was handed out could not be saved", why=error)
+                return dict.fromkeys(found, PutStatus.SERVICE_NOT_AVAILABLE)
+        return found
+
+    async def keep_acting(self) -> None:
+        """Make durable what was handed out for a master, if it is not. Raises ``OSError``."""
+        table, disk, revision = self._broker.tables.acting_pops, self._broker.world.disk, self.acting.revision
+        if revision != self._saved:
+            path, content = config_path(self._broker.options.store, table.file.file_name), table.snapshot()
+            await disk.in_thread(lambda: save_table(disk, path, content))
+            self._saved = revision
+
+    def bring_home_if_possible(self) -> None:
+        """Do as :meth:`bring_home`; what cannot be written now is tried again when the broker starts or comes back."""
+        try:
+            self.bring_home()
+        except PutRejected as error:
+            log.error("what slaves handed out cannot be written yet", why=error)
+
+    def bring_home(self) -> None:
+        """Write what slaves handed out for this master, and it has learned, into the log.
+
+        Raises:
+            PutRejected: it cannot be written; it stays in the table.
+        """
+        acting, written = self.acting, self.log
+        if acting.empty:
+            return
+        points, acks = list(acting.rows()), list(acting.acks.items())
+        for row in points:
+            self._broker.groups.get(row.point.group)  # which may be new: it began while only the slave was there
+            written.write(row.point, row.queue, row.point.revive_ms - AHEAD_MS)
+        for key, ack in acks:
+            written.write(ack_of(key, ack), ack.queue, ack.revive_ms)
+        acting.clear()
+        name = self._broker.identity.canonical_name
+        log.info("what slaves handed out is home", broker=name, check_points=len(points), acknowledgements=len(acks))
 
     def forget_topic(self, topic: str) -> None:
         """Forget what was popped of a deleted topic."""
@@ -159,6 +254,18 @@ class Pops:
         """Move offsets past what the log says was handed out."""
         broker, name = self._broker, self._broker.identity.name
         points = newest_points(broker.store, self.log.topic, self.log.queues, name)
-        for (group, topic, queue_id), offset in handed_out(points, broker.offsets, name).items():
+        self._move(handed_out(points, broker.offsets, name))
+
+    async def _recover_in_turns(self) -> None:
+        """Do the same as :meth:`recover` in short turns; what other replicas handed out counts, too."""
+        broker, name, found = self._broker, self._broker.identity.name, [row.point for row in self.acting.rows()]
+        for number, point in enumerate(newest_points(broker.store, self.log.topic, self.log.queues, name)):
+            found.append(point)
+            if number % _TURN == 0:
+                await trio.lowlevel.checkpoint()
+        self._move(handed_out(found, broker.offsets, name))
+
+    def _move(self, offsets: Mapping[Place, int]) -> None:
+        for (group, topic, queue_id), offset in offsets.items():
             log.info("popped further than the table says", group=group, topic=topic, queue=queue_id, offset=offset)
-            broker.offsets.commit(group, topic, queue_id, offset)
+            self._broker.offsets.commit(group, topic, queue_id, offset)

@@ -14,6 +14,8 @@ from understudy.broker.consumer_filters import ConsumerFilters
 from understudy.broker.filters import is_tag_type
 from understudy.broker.lost_topics import lost_rows
 from understudy.broker.persistence import SavedTable
+from understudy.broker.pop.acting import ActingPops
+from understudy.broker.replicated.acting_pops import ReplicatedActingPops
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
 from understudy.broker.replicated.table import KeptTable
 from understudy.broker.sql_filter.bloom import positions
@@ -43,12 +45,19 @@ def tables_of(broker: Broker) -> ReplicatedTables:
         queue_mappings=broker.queue_mappings,
         request_modes=broker.request_modes,
         orders=broker.orders,
+        acting_pops=ReplicatedActingPops(broker.acting_pops, partial(acting_pops_of, broker)),
         now_ms=broker.world.clock.wall_ms,
         offsets_delay_ms=lambda: config.flush_consumer_offset_interval,
         delay_delay_ms=lambda: keys.flush_delay_offset_interval,
         copies_durable=_copies_durable(broker) if broker.sync_flush else None,
         popped_durable=_popped_durable(broker),
     )
+
+
+def acting_pops_of(broker: Broker) -> ActingPops:
+    """Return an empty table of what *broker* hands out for its master."""
+    identity = broker.identity
+    return ActingPops(identity.name, lambda: identity.broker_id, broker.world.clock.wall_ms)
 
 
 def consumer_filters_of(broker: Broker) -> ConsumerFilters:
@@ -121,6 +130,7 @@ async def load_tables(broker: Broker) -> None:
     if not broker.role.is_slave:
         _find_lost_topics(broker)
         broker.pops.recover()
+        broker.pops.bring_home_if_possible()
         await broker.history.begin()
 
 
@@ -198,6 +208,7 @@ def _popped_durable(broker: Broker) -> Callable[[], Awaitable[None]]:
     """Offsets must not be durable before what makes popped messages come back is; without pops, nothing waits."""
 
     async def popped_durable() -> None:
+        await broker.pops.keep_acting()
         reached, store = broker.pops.log.end, broker.store
         if store.flushed_offset < reached and not await store.flush():
             raise OSError(f"the log could not be flushed up to {reached}")

@@ -41,6 +41,11 @@ class RoleRules(Redelivery, Protocol):
         ...
 
     @property
+    def acting(self) -> bool:
+        """Whether the broker is a slave that acts at this moment, and was not away."""
+        ...
+
+    @property
     def may_store(self) -> bool:
         """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
         ...

@@ -113,6 +113,11 @@ class RoleServices:
         return decision is not None and decision.run
 
     @property
+    def acting(self) -> bool:
+        """Whether this broker is a slave that acts at this moment, and was not away."""
+        return not self._away and acts(self.situation()).run
+
+    @property
     def may_store(self) -> bool:
         """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
         return not self._away and not self._broker.role.is_slave and not self._may_be_acted_for()
@@ -301,14 +306,15 @@ class RoleServices:
         broker = self._broker
         if self.may_store:
             return await broker.own_log.put(messages)
-        if self._may_escape():
-            broker.pops.handed_on(messages)
-            return await self._escape().redeliver(messages, self.acting_since_ms)
-        return [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
-
-    def _may_escape(self) -> bool:
-        """Whether this broker is a slave that acts, and was not away."""
-        return not self._away and acts(self.situation()).run
+        statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
+        if not self.acting:
+            return statuses
+        taken = await broker.pops.take_due(messages)
+        rest = [number for number in range(len(messages)) if number not in taken]
+        escaped = await self._escape().redeliver([messages[number] for number in rest], self.acting_since_ms)
+        for number, status in (*taken.items(), *zip(rest, escaped, strict=True)):
+            statuses[number] = status
+        return statuses
 
     async def _run_transactions(self) -> None:
         broker = self._broker
@@ -317,7 +323,7 @@ class RoleServices:
             return
         from understudy.container.escape.halves import HalfEscapes
 
-        self._halves = HalfEscapes(broker, self._escape(), self._may_escape)
+        self._halves = HalfEscapes(broker, self._escape(), lambda: self.acting)
         try:
             await self._halves.run()
         finally:

@@ -5,6 +5,7 @@ Source: AdminBrokerProcessor.java, HARuntimeInfo.java.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.admin.answers import json_answer, long_json_answer
@@ -48,6 +49,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
     server.register(RequestCode.GET_ALL_DELAY_OFFSET, handlers.delay_offsets)
     server.register(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, handlers.request_modes)
     server.register(RequestCode.GET_POP_ORDERS, handlers.pop_orders)
+    server.register(RequestCode.GET_ACTING_POPS, handlers.acting_pops)
     server.register(RequestCode.GET_TIMER_CHECK_POINT, handlers.timer_checkpoint)
     server.register(RequestCode.GET_TIMER_METRICS, handlers.timer_metrics)
 
@@ -237,11 +239,20 @@ class ReplicationAdmin:
     def pop_orders(self, connection: Connection, command: Command) -> Command:
         """Return what was popped in order (955, ours); nothing when the asker has it."""
         orders = self._broker.orders
-        known = f"{self._broker.started_ms}.{orders.revision}"
+        return self._unless_known(command, f"{self._broker.started_ms}.{orders.revision}", orders.to_json)
+
+    def acting_pops(self, connection: Connection, command: Command) -> Command:
+        """Return what a slave handed out that acts or has acted (956, ours); nothing when the asker has it."""
+        acting = self._broker.acting_pops
+        return self._unless_known(command, f"{self._broker.started_ms}.{acting.revision}", acting.to_json)
+
+    def _unless_known(self, command: Command, known: str, content: Callable[[], Any]) -> Command:
         ext = {KNOWN: known}
+        if optional(command, LOG_HISTORY) is not None:
+            ext[LOG_HISTORY] = self._broker.history.value.to_text()
         if optional(command, KNOWN) == known:
             return response(command, ext=ext)
-        return response(command, ext=ext, body=json_dialect.dumps(orders.to_json()))
+        return response(command, ext=ext, body=json_dialect.dumps(content()))
 
     def request_modes(self, connection: Connection, command: Command) -> Command:
         """Return the modes that differ from the default: none of a master, a slave's are its master's (402)."""

@@ -1,6 +1,8 @@
-"""Writes check points and acknowledgements."""
+"""Writes check points and acknowledgements: a master into its log, a slave that acts into its table (:mod:`acting`)."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
@@ -31,11 +33,14 @@ class ReviveLog:
         counts: what was written, read and brought back.
         end: byte of the log behind the newest check point, acknowledgement or copy that came back; offsets that say
             so must not be durable before it is. 0 before the first one.
+        keep: takes what a slave must not write into its log: an entry, its queue, and when it is due there in wall
+            milliseconds; raises ``PutRejected``.
     """
 
     def __init__(
         self, identity: Identity, options: BrokerOptions, clock: Clock, store: MessageStore, door: Door
     ) -> None:
+        self._identity = identity
         self.host = host_bytes(identity.ip, identity.port)
         self._options = options
         self._clock = clock
@@ -45,6 +50,7 @@ class ReviveLog:
         self.topic = names.REVIVE_TOPIC_PREFIX + identity.cluster
         self.counts = PopCounts()
         self.end = 0
+        self.keep: Callable[[Entry, int, int], None]
 
     @property
     def queues(self) -> int:
@@ -76,14 +82,17 @@ class ReviveLog:
             raise PutRejected(PutStatus.WHEEL_TIMER_FLOW_CONTROL, str(error)) from None
 
     def write(self, entry: Entry, queue: int, deliver_ms: int) -> int:
-        """Write *entry* into the own log, to come into *queue* at *deliver_ms*.
+        """Write *entry*, to come into *queue* at *deliver_ms*.
 
         Returns:
-            The byte of the log behind it.
+            The byte of the log behind it; 0 where no log has it.
 
         Raises:
             PutRejected: it is not written.
         """
+        if self._identity.role.is_slave:
+            self.keep(entry, queue, deliver_ms)
+            return 0
         try:
             put = append(self._store, self.timed(self.message(entry, queue, deliver_ms)))
         except PutRejected as error:

@@ -12,11 +12,12 @@ Source: ConsumerOrderInfoManager.java, QueueLevelConsumerManager.java (format of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
+from understudy.broker.merge import Limit
 from understudy.format.json_values import list_of
 from understudy.format.numbers import LONG_MAX, LONG_MIN, whole_number
 from understudy.format.receipts import LONGEST_MS
@@ -110,6 +111,18 @@ def next_record(
             had = set(before.offsets)
             counts = {offset: before.counts.get(offset, 0) + 1 for offset in offsets if offset in had}
     return OrderRecord(pop_ms, invisible_ms, tuple(offsets), now_ms, counts=counts, attempt_id=attempt_id)
+
+
+def newest(own: OrderRecord, other: OrderRecord) -> OrderRecord:
+    """Return what is known of a queue when two replicas know something."""
+    if own.pop_ms != other.pop_ms:
+        return max(own, other, key=lambda record: record.pop_ms)
+    later = max(own, other, key=lambda record: record.consumed_ms)
+    visible = {
+        offset: max(record.visible_ms[offset] for record in (own, other) if offset in record.visible_ms)
+        for offset in own.visible_ms.keys() | other.visible_ms.keys()
+    }
+    return attrs.evolve(later, acked=own.acked | other.acked, visible_ms=visible)
 
 
 class OrderTable:
@@ -217,10 +230,28 @@ class OrderTable:
         """Put a saved table over what is there. Raises ``ValueError`` naming an entry that is none."""
         self.rows.update(read_order_table(value))
 
-    def take(self, rows: Mapping[str, Mapping[int, OrderRecord]]) -> None:
-        """Have the records of another replica, and no others."""
-        if rows != self.rows:
-            self.rows = {key: dict(queues) for key, queues in rows.items()}
+    def leave_out(self, places: Iterable[tuple[str, int]]) -> None:
+        """Forget the records of *places* (``topic@group`` and queue id), which another replica has forgotten."""
+        for key, queue_id in places:
+            if self.rows.get(key, {}).pop(queue_id, None) is not None:
+                self._changed()
+
+    def join(self, rows: Mapping[str, Mapping[int, OrderRecord]], limit: Limit) -> None:
+        """Know what another replica knows, too: of each queue the newest pop counts, with everything acknowledged.
+
+        Args:
+            rows: of the other replica.
+            limit: ``topic@group`` and queue id to the offset from which on its log is another one, ``None``: it is not.
+        """
+        changed = False
+        for key, queues in rows.items():
+            for queue_id, theirs in queues.items():
+                own, most = self.rows.get(key, {}).get(queue_id), limit(key, queue_id)
+                merged = theirs if own is None else newest(own, theirs)
+                if merged != own and (most is None or max(theirs.offsets) < most):
+                    self.rows.setdefault(key, {})[queue_id] = merged
+                    changed = True
+        if changed:
             self._changed()
 
     def _changed(self) -> None:

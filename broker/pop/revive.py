@@ -21,16 +21,17 @@ from understudy.broker.groups import GroupTable
 from understudy.broker.identity import Identity
 from understudy.broker.inner import InnerMessage, copy_of
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.inflight import InFlight
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.returned import Returned
-from understudy.broker.pop.revive_log import Ack, CheckPoint, ReviveLogError, again, read_entry
-from understudy.broker.pop.window import ReviveWindow, Ripe
+from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
+from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.redelivery import STORED, Redelivery
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
-from understudy.format.properties import format_properties, parse_properties
+from understudy.format.properties import format_properties
 from understudy.format.receipts import FIRST_POP
 from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, Record, RecordError, decode_records
 from understudy.runtime.clock import Clock
@@ -47,6 +48,8 @@ POINTS = 8
 """Check points that are worked off at once: what a crash can repeat is bounded by it."""
 _MESSAGE_BYTES = 8 << 20
 MOST_HANDED_ON = 10_000
+ACTING = -1
+"""The number under which the service knows what a slave that acts handed out."""
 ORIGIN_GROUP = "ORIGIN_GROUP"
 _DELIVER = "TIMER_DELIVER_MS"
 
@@ -60,12 +63,14 @@ class Revival(InnerMessage):
         offset: the message that comes back; ``None`` when the check point itself goes around again.
         queue: the revive queue it was in.
         again: it may have been worked off before, in a former life.
+        acting: no log has the check point, but the table of a slave that acts.
     """
 
     point: CheckPoint = attrs.field(kw_only=True)
     offset: int | None = attrs.field(kw_only=True)
     queue: int = attrs.field(kw_only=True)
     again: bool = attrs.field(kw_only=True, default=False)
+    acting: bool = attrs.field(kw_only=True, default=False)
 
 
 @attrs.frozen
@@ -96,6 +101,7 @@ class ReviveParts:
         store: the revive topic, and the messages.
         topics, groups, offsets: the tables.
         log: puts check points around again.
+        acting: what a slave that acts handed out, or the timer gave it.
         stats: counts.
         returned: what came back already.
         timer_behind: tells whether something that was due may not have come out of the timer yet.
@@ -109,6 +115,7 @@ class ReviveParts:
     groups: GroupTable
     offsets: OffsetTable
     log: ReviveLog
+    acting: ActingPops
     stats: BrokerStatistics
     returned: Returned
     timer_behind: Callable[[], bool]
@@ -126,6 +133,7 @@ class ReviveQueues:
         self._windows: dict[int, ReviveWindow] = {}
         self._ends: dict[int, int] = {}
         self._handed_on: dict[int, deque[Ack]] = {}
+        self._acting_position = 0
         self.announce: Callable[[int, float], None] = lambda queue, due_ms: None
 
     def arrived(
@@ -135,31 +143,36 @@ class ReviveQueues:
         if topic == self._parts.log.topic:
             self.announce(queue_id, store_ms + self._parts.config.revive_interval)
 
+    def kept(self, entry: Entry, queue: int) -> None:
+        """Take note of what the table of a slave that acts has taken."""
+        if isinstance(entry, Ack):
+            self.handed_on(queue, entry)
+        else:
+            self.announce(ACTING, entry.revive_ms + PATIENCE_MS + 1)
+
     def queues(self) -> list[int]:
-        """Return the revive queues; what is known of them is read anew."""
+        """Return the revive queues and :data:`ACTING`; what is known of them is read anew."""
         self._windows.clear()
         self._parts.returned.forget()
         queues, parts = list(range(self._parts.log.queues)), self._parts
         self._ends = {queue: parts.store.max_queue_offset(parts.log.topic, queue) for queue in queues}
-        return queues
+        return [*queues, ACTING]
 
-    def handed_on(self, message: InnerMessage) -> None:
-        """Count an acknowledgement that was due here and goes to another broker, as if it had come here."""
-        try:
-            tag = parse_properties(message.properties).get("TAGS")
-            entry = read_entry(tag, message.body, self._parts.identity.name)
-        except ReviveLogError:
-            return  # told where it comes out
-        if isinstance(entry, Ack):
-            waiting = self._handed_on.setdefault(message.queue_id, deque(maxlen=MOST_HANDED_ON))
-            waiting.append(entry)
+    def handed_on(self, queue: int, ack: Ack) -> None:
+        """Count an acknowledgement in *queue* that no log has, as if it had come there."""
+        self._handed_on.setdefault(queue, deque(maxlen=MOST_HANDED_ON)).append(ack)
 
     def position(self, queue: int) -> int:
         """Return the offset in revive queue *queue* before which everything is done."""
+        if queue == ACTING:
+            return self._acting_position
         return self._parts.offsets.query(names.REVIVE_GROUP, self._parts.log.topic, queue) + 1
 
     def move(self, queue: int, position: int) -> None:
         """Note that everything before *position* is done: the offset is the last one, not the next."""
+        if queue == ACTING:
+            self._acting_position = position
+            return
         parts = self._parts
         parts.log.end = parts.store.max_physical_offset  # the copies are before it
         parts.offsets.commit(names.REVIVE_GROUP, parts.log.topic, queue, position - 1)
@@ -167,6 +180,8 @@ class ReviveQueues:
     def stored(self, message: InnerMessage) -> None:
         """Count a message that came back."""
         if isinstance(message, Revival) and message.offset is not None:
+            if message.acting:
+                self._parts.acting.settled(message.point, message.offset)
             self._parts.stats.topic(message.topic).add(0, 1, 0)
 
     def behind(self, queue: int) -> tuple[int, int]:
@@ -182,6 +197,8 @@ class ReviveQueues:
 
     def read(self, queue: int, position: int) -> Found:
         """Return what is due in *queue* from *position* on."""
+        if queue == ACTING:
+            return self._read_acting(position)
         window = self._windows.get(queue)
         if window is None or position < window.begin:
             window = self._windows[queue] = ReviveWindow(position)
@@ -197,6 +214,23 @@ class ReviveQueues:
         due_ms = window.due_ms()
         pause = self._parts.clock.wall_ms() + self._parts.config.revive_interval
         return Found((), window.resume, due_ms if due_ms == NEVER else max(due_ms, pause))
+
+    def _read_acting(self, position: int) -> Found:
+        """Return what is due of that which no log has; each read counts its messages on from *position*."""
+        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        due_ms = parts.acting.due_ms()
+        if due_ms == NEVER:
+            return Found((), position, NEVER)
+        if now_ms - due_ms <= PATIENCE_MS or parts.timer_behind():  # which may still hold acknowledgements
+            return Found((), position, max(due_ms + PATIENCE_MS + 1, now_ms + parts.config.revive_interval))
+        messages = list[Revival]()
+        for row in parts.acting.ripe(now_ms - PATIENCE_MS, POINTS):
+            found = self._revivals(row.queue, row.point, True)
+            messages += [attrs.evolve(each, acting=True) for each in found]
+            if not found:
+                parts.acting.drop(row.point)
+        items = tuple(Item(position + number, each) for number, each in enumerate(messages))
+        return Found(items, position + len(items), None)
 
     def _scan(self, queue: int, window: ReviveWindow) -> bool:
         """Read on in *queue*; return whether its end was reached."""
@@ -240,17 +274,21 @@ class ReviveQueues:
         return names.popped_topic(point.topic, point.group) not in topics or point.group not in groups
 
     def _items(self, queue: int, ripe: Ripe) -> list[Item]:
-        parts, point = self._parts, ripe.point
         if ripe.early:
-            return [Item(ripe.position, _revival(point, None, queue, point.topic))]
+            return [Item(ripe.position, _revival(ripe.point, None, queue, ripe.point.topic))]
+        found = self._revivals(queue, ripe.point, ripe.position < self._ends[queue])
+        return [Item(ripe.position, each, each.offset) for each in found]
+
+    def _revivals(self, queue: int, point: CheckPoint, again: bool) -> list[Revival]:
+        """Return what comes back of *point*; *again*: it may have been worked off before, in a former life."""
+        parts = self._parts
         if point.broker_name == parts.identity.name and self._is_gone(point):
             return []  # of another broker's we do not know, and its consumers come here as long as it is away
         target = point.topic
         if not target.startswith(names.RETRY_PREFIX):
             second_form = parts.config.enable_retry_topic_v2
             target = names.pop_retry_topic(point.group, target, second_form=second_form)
-        old = ripe.position < self._ends[queue]
-        return [Item(ripe.position, _revival(point, each, queue, target, old), each) for each in point.open_offsets]
+        return [_revival(point, each, queue, target, again) for each in point.open_offsets]
 
 
 def _revival(point: CheckPoint, offset: int | None, queue: int, topic: str, again: bool = False) -> Revival:

@@ -13,12 +13,12 @@ from typing import Any
 
 import attrs
 
-from understudy.broker.delay import TIMER_DELIVER
+from understudy.broker.delay import REAL_QUEUE, REAL_TOPIC, TIMER_DELIVER
 from understudy.broker.inner import InnerMessage
-from understudy.format import json_dialect
+from understudy.format import json_dialect, names
 from understudy.format.json_values import list_of
 from understudy.format.numbers import whole_number
-from understudy.format.properties import format_properties
+from understudy.format.properties import format_properties, parse_properties
 from understudy.format.receipts import LONGEST_MS
 
 CHECK_POINT, ACK, BATCH_ACK = "ck", "ack", "bAck"
@@ -234,6 +234,33 @@ def _check_point(value: Mapping[str, Any], key: Key) -> CheckPoint:
         whole_number(value.get("bm", 0), "bm", -(1 << 31), (1 << 32) - 1) & 0xFFFFFFFF,
         whole_number(value.get("rp") or 0, "rp", 0, LONGEST_MS),
     )
+
+
+def entry_of(message: InnerMessage, revive_topic: str, own_broker: str) -> tuple[Entry, int, int] | None:
+    """Return what a due *message* is in the revive topic, its queue, and when it is due there (wall milliseconds).
+
+    Args:
+        message: what comes out of the timer, or goes around in it once more.
+        revive_topic, own_broker: the reader's.
+
+    Returns:
+        ``None`` when it is none.
+    """
+    pairs = parse_properties(message.properties)
+    if message.topic == revive_topic:
+        queue = message.queue_id
+    elif message.topic == names.TIMER_TOPIC and pairs.get(REAL_TOPIC) == revive_topic:
+        text = pairs.get(REAL_QUEUE, "")
+        queue = int(text) if text.isdecimal() and len(text) < 4 else 0
+    else:
+        return None
+    try:
+        entry = read_entry(pairs.get("TAGS"), message.body, own_broker)
+    except ReviveLogError:
+        return None  # told where it comes out
+    text = pairs.get(TIMER_DELIVER, "")
+    deliver_ms = int(text) if text.isdecimal() and len(text) < 17 else 0
+    return entry, queue, deliver_ms
 
 
 # --- putting back ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -71,6 +71,7 @@ class AckParts:
         hold: pops that wait.
         presence: a broker that was away takes nothing.
         stats: counts.
+        serves: tells whether this broker takes acknowledgements.
         stored: answers that wait for the disk or for copies.
     """
 
@@ -86,11 +87,12 @@ class AckParts:
     hold: PopHold
     presence: Presence
     stats: BrokerStatistics
+    serves: Callable[[], bool]
     stored: StoredAnswers
 
     def check_place(self, connection: Connection, topic: str, queue_id: int) -> None:
-        """Refuse a queue that does not exist, and a slave. Raises :class:`CommandError`."""
-        if self.identity.role.is_slave:
+        """Refuse a queue that does not exist, and a slave that does not act. Raises :class:`CommandError`."""
+        if not self.serves():
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this slave takes no acknowledgements, its "

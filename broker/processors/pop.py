@@ -5,7 +5,7 @@ Source: PopMessageProcessor.java.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import attrs
@@ -73,6 +73,7 @@ class PopParts:
         presence: a broker that was away hands out nothing.
         conditions: subscriptions that are no set of tags.
         stats: counts.
+        serves: tells whether this broker hands messages out.
         taker: reads queues.
     """
 
@@ -91,6 +92,7 @@ class PopParts:
     presence: Presence
     conditions: Conditions
     stats: BrokerStatistics
+    serves: Callable[[], bool]
     taker: Taker
 
 
@@ -309,8 +311,8 @@ class PopProcessor:
 
 
 def check_reader(parts: PopParts, group: str, ext: dict[str, str]) -> None:
-    """Refuse a group that may not consume, and a slave. Raises :class:`CommandError` with *ext*."""
-    if parts.identity.role.is_slave:
+    """Refuse a group that may not consume, and a slave that does not act. Raises :class:`CommandError` with *ext*."""
+    if not parts.serves():
         raise CommandError(
             ResponseCode.SYSTEM_BUSY,
             "[REJECTREQUEST]system busy, start flow control for a while: this slave hands out no messages, its "

@@ -14,12 +14,13 @@ from understudy.broker.groups import GroupTable
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.queue_mappings import QueueMappings
+from understudy.broker.replicated.acting_pops import ReplicatedActingPops
 from understudy.broker.replicated.groups import ReplicatedGroups
 from understudy.broker.replicated.levels import ReplicatedLevels
 from understudy.broker.replicated.offsets import ReplicatedOffsets
 from understudy.broker.replicated.orders import ReplicatedOrders
 from understudy.broker.replicated.request_modes import ReplicatedModes
-from understudy.broker.replicated.table import FilePlan, KeptTable, ProgressTable, ReplicatedTable
+from understudy.broker.replicated.table import FilePlan, GivenBackTable, KeptTable, ProgressTable, ReplicatedTable
 from understudy.broker.replicated.timer import ReplicatedTimer, TimerMetrics
 from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
 from understudy.broker.request_modes import RequestModeTable
@@ -37,8 +38,8 @@ class ReplicatedTables:
     """Every table that travels.
 
     Attributes (each a row of the list, which is what iterating gives):
-        offsets, delay, timer, topics, groups, queue_mappings, request_modes, orders, timer_metrics: used by this
-            broker.
+        offsets, delay, timer, topics, groups, queue_mappings, request_modes, orders, acting_pops, timer_metrics: used
+            by this broker.
     """
 
     offsets: ReplicatedOffsets
@@ -49,6 +50,7 @@ class ReplicatedTables:
     groups: ReplicatedGroups
     request_modes: ReplicatedModes
     orders: ReplicatedOrders
+    acting_pops: ReplicatedActingPops
     timer_metrics: TimerMetrics
 
     def __iter__(self) -> Iterator[ReplicatedTable]:
@@ -62,8 +64,13 @@ class ReplicatedTables:
 
     @property
     def progress(self) -> tuple[ProgressTable, ...]:
-        """The tables that are given back."""
+        """The tables of offsets, which are given back queue by queue."""
         return tuple(table for table in self if isinstance(table, ProgressTable))
+
+    @property
+    def given_back(self) -> tuple[GivenBackTable, ...]:
+        """The tables that are given back and hold more than offsets."""
+        return tuple(table for table in self if isinstance(table, GivenBackTable))
 
 
 def replicated_tables(
@@ -76,6 +83,7 @@ def replicated_tables(
     queue_mappings: QueueMappings,
     request_modes: RequestModeTable,
     orders: OrderTable,
+    acting_pops: ReplicatedActingPops,
     now_ms: Callable[[], int],
     offsets_delay_ms: Callable[[], int],
     delay_delay_ms: Callable[[], int],
@@ -86,6 +94,7 @@ def replicated_tables(
 
     Args:
         offsets, progress, timer, topics, groups, queue_mappings, request_modes, orders: the tables themselves.
+        acting_pops: what was handed out for a master.
         now_ms: wall clock in milliseconds.
         offsets_delay_ms, delay_delay_ms: configured longest time from a change to its write.
         copies_durable: waits for the copies of delayed and timer messages, which are durable before their progress.
@@ -118,5 +127,6 @@ def replicated_tables(
         ReplicatedGroups(groups),
         ReplicatedModes(request_modes),
         ReplicatedOrders(orders, FilePlan("consumerOrderInfo.json", lambda: PROGRESS_DELAY_MS)),
+        acting_pops,
         TimerMetrics(timer, FilePlan("timermetrics", lambda: METRICS_DELAY_MS)),
     )

@@ -7,7 +7,7 @@ The laws of the room:
   (:class:`Copying`); to move the bytes is the affair of the asker. So everything in here is free of I/O.
 * A **source** that leads (a master) is followed, also when it takes something back. One that does not lead (the slave
   that acts) is only believed where it is further.
-* Only tables of **progress** are given back: what a slave may know better than its master.
+* Only what a slave may know better than its master is given back: tables of **progress**, and what it handed out.
 """
 
 from __future__ import annotations
@@ -194,6 +194,29 @@ class Merged:
     def changed(self) -> bool:
         """Whether any offset of ours would be another one."""
         return any(row.changed for row in self.rows)
+
+
+class GivenBackTable(KeptTable):
+    """A table that goes on at the slave that acts and holds more than offsets: it is given back whole, in any order."""
+
+    pace = Pace.OFTEN
+    optional = True
+
+    @abstractmethod
+    def take_back(self, answer: Answer, limit: Limit) -> bool:
+        """Know what another replica knows, too.
+
+        Args:
+            answer: to a question without header fields but that for its history.
+            limit: ``topic@group`` and queue id to the queue offset up to which the other replica's word counts,
+                ``None`` for all of it.
+
+        Returns:
+            Whether anything has changed.
+
+        Raises:
+            ValueError: it is no such table; nothing was taken.
+        """
 
 
 class ProgressTable(KeptTable):

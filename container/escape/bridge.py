@@ -71,19 +71,18 @@ class Bridge:
             statuses[number] = status
         return statuses
 
-    async def put(self, messages: Sequence[InnerMessage], *, specific: str | None = None) -> list[PutStatus]:
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
         """Put *messages* to the best targets there are, in order as far as they go to the same one.
 
         Args:
             messages: their queue ids may be changed, nothing else.
-            specific: messages with the same text find the same queue.
 
         Returns:
             What became of each.
         """
         statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
         await self._put_beside(messages, statuses)
-        await self._put_elsewhere(messages, statuses, specific)
+        await self._put_elsewhere(messages, statuses)
         await self._teach_beside(messages, statuses)
         for message, status in zip(messages, statuses, strict=True):
             if status not in STORED:
@@ -138,15 +137,11 @@ class Bridge:
                     moved[number] = attrs.evolve(message, queue_id=queue_id)
             await _put(master, moved, statuses)
 
-    async def _put_elsewhere(
-        self, messages: Sequence[InnerMessage], statuses: list[PutStatus], specific: str | None
-    ) -> None:
+    async def _put_elsewhere(self, messages: Sequence[InnerMessage], statuses: list[PutStatus]) -> None:
         """Put what is not stored yet to masters of other machines."""
         targets: dict[int, Remote | NoTarget] = {}
         for number in _left(statuses):
-            message, own_group = messages[number], self._home.identity.name
-            together = specific or choice.together(own_group, message.topic, message.queue_id)
-            targets[number] = await self._elsewhere(message.topic, together)
+            targets[number] = await self._elsewhere(messages[number].topic, None)
         await self._send(messages, statuses, targets)
 
     async def _elsewhere(self, topic: str, specific: str | None) -> Remote | NoTarget:

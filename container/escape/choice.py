@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from understudy.format.java_hash import java_hash
-from understudy.format.names import REVIVE_TOPIC_PREFIX
 from understudy.remoting.codes import ResponseCode
 from understudy.store.status import PutStatus
 
@@ -68,7 +67,7 @@ def remote(
         masters: broker name to the address of its master.
         turn: grows with every message; the queues take turns.
         allowed: ``enableRemoteEscape``.
-        specific: topic and store host of messages that must stay together; ``None`` to take turns.
+        specific: what messages that must find the same queue have in common; ``None`` to take turns.
     """
     if not allowed:
         return NoTarget(PutStatus.SERVICE_NOT_AVAILABLE, "no master in this container, and enableRemoteEscape=false")
@@ -78,18 +77,6 @@ def remote(
     index = turn if specific is None else java_hash(specific)
     chosen = usable[index % len(usable)]
     return Remote(chosen.broker_name, masters[chosen.broker_name], chosen.queue_id)
-
-
-def together(own_group: str, topic: str, queue_id: int) -> str | None:
-    """Return what messages have in common that must find the same queue; ``None`` for those that take turns.
-
-    A check point of a pop and its acknowledgements meet in one queue of the revive topic, or never.
-
-    Args:
-        own_group: the group of the slave that acts.
-        topic, queue_id: what the message is meant for.
-    """
-    return f"{topic}@{own_group}@{queue_id}" if topic.startswith(REVIVE_TOPIC_PREFIX) else None
 
 
 _STORED = {

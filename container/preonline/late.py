@@ -18,7 +18,7 @@ from understudy.broker.merge import unmoved
 from understudy.container.preonline.asking import RefusedError
 from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import compare, keep
+from understudy.container.preonline.tables import bring_back, compare, keep
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 
@@ -77,7 +77,8 @@ class LateTakeOver:
         broker, name = self._broker, self._broker.identity.canonical_name
         try:
             found = await compare(broker, member)
-        except (RemotingError, RefusedError, ValueError) as error:
+            await bring_back(broker, member)
+        except (RemotingError, RefusedError, ValueError, OSError) as error:
             log.debug("slave still not reached", broker=name, member=member, why=error)
             return
         taken = {}

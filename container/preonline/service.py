@@ -28,7 +28,7 @@ from understudy.container.preonline.handshake import (
 )
 from understudy.container.preonline.holes import fill_holes
 from understudy.container.preonline.report import Report, TakenOver
-from understudy.container.preonline.tables import compare, former, keep
+from understudy.container.preonline.tables import bring_back, compare, former, keep
 from understudy.ha.following import HaState
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.errors import RemotingError
@@ -225,6 +225,7 @@ class PreOnline:
                 table: attrs.evolve(each, rows=within(each.rows, self._end_of(table))) if table.in_queues else each
                 for table, each in merged.items()
             }
+        await bring_back(broker, member)
         for table, each in merged.items():
             table.put(each)
         rows = {table.kind: each.rows for table, each in merged.items()}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.broker.broker import Broker
-from understudy.broker.log_history import history_of
-from understudy.broker.merge import unlimited
+from understudy.broker.log_history import LOG_HISTORY, history_of
+from understudy.broker.merge import Limit, unlimited
 from understudy.broker.replicated.table import Answer, Merged, ProgressTable
 from understudy.broker.storage import config_path
 from understudy.container.preonline.asking import RefusedError, ask
@@ -16,6 +16,7 @@ from understudy.container.preonline.handshake import Member
 from understudy.container.preonline.report import FILE_NAME, Report, former_of
 from understudy.runtime.log import get_logger
 from understudy.runtime.table import TableDamagedError, load_table, save_table
+from understudy.store.status import PutRejected
 
 log = get_logger("container.preonline")
 
@@ -30,7 +31,7 @@ async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]
         RemotingError, RefusedError, ValueError, OSError: there is no answer, none that can be understood, or what was
             cut could not be made durable.
     """
-    found, bytes_end = {}, None
+    found, common = {}, _CommonLog(broker, member)
     for table in broker.tables.progress:
         try:
             answer = await ask(broker, member, table.code, table.asking() or None)
@@ -38,19 +39,67 @@ async def compare(broker: Broker, member: Member) -> dict[ProgressTable, Merged]
             if not table.optional:
                 raise
             continue
-        theirs, history = history_of(answer.ext or {}), broker.history
-        parting = history.value.parting(theirs)
-        if parting is None:
-            if bytes_end is None:
-                bytes_end = await common_end(broker, member)
-            limit = history.limit(table, bytes_end)
-        elif broker.role.is_slave and not parting.own_goes_on:
-            await history.cut_by(theirs, f"{member.address} has another log from there on")
-            limit = unlimited
-        else:
-            limit = history.limit(table, parting.at)
+        limit = await common.limit(table, answer.ext or {})
         found[table] = table.merge(Answer(answer.ext or {}, answer.body), limit)
     return found
+
+
+async def bring_back(broker: Broker, member: Member) -> None:
+    """Make ours what *member* handed out for its master, as far as its log and ours are the same.
+
+    Done before its offsets are: nobody may go on behind what nothing brings back.
+
+    Raises:
+        RemotingError, ValueError: as :func:`compare`.
+        OSError: the log or the disk does not take it; nothing is lost.
+    """
+    common = _CommonLog(broker, member)
+    for table in broker.tables.given_back:
+        try:
+            answer = await ask(broker, member, table.code, {LOG_HISTORY: ""})
+        except RefusedError:
+            continue  # a replica of the reference has no such table
+        limit = await common.limit(broker.tables.offsets, answer.ext or {})
+        if table.take_back(Answer(answer.ext or {}, answer.body), _within_log(broker, limit)):
+            await broker.persistence.save(table.name)
+    if not broker.role.is_slave:
+        try:
+            broker.pops.bring_home()
+        except PutRejected as error:
+            raise OSError(f"what slaves handed out cannot be written: {error}") from None
+
+
+def _within_log(broker: Broker, limit: Limit) -> Limit:
+    """Return *limit*, nowhere beyond what the log of *broker* has."""
+
+    def within(key: str, queue_id: int) -> int | None:
+        end, most = broker.store.max_queue_offset(key.partition("@")[0], queue_id), limit(key, queue_id)
+        return end if most is None else min(end, most)
+
+    return within if not broker.role.is_slave else limit
+
+
+class _CommonLog:
+    """Up to where the log of *member* and that of *broker* are the same."""
+
+    def __init__(self, broker: Broker, member: Member) -> None:
+        self._broker = broker
+        self._member = member
+        self._bytes_end: float | None = None
+
+    async def limit(self, table: ProgressTable, ext: Mapping[str, str]) -> Limit:
+        """Return it as offsets of *table*, from the header fields of an answer. Raises as :func:`compare`."""
+        broker, member = self._broker, self._member
+        theirs, history = history_of(ext), broker.history
+        parting = history.value.parting(theirs)
+        if parting is None:
+            if self._bytes_end is None:
+                self._bytes_end = await common_end(broker, member)
+            return history.limit(table, self._bytes_end)
+        if broker.role.is_slave and not parting.own_goes_on:
+            await history.cut_by(theirs, f"{member.address} has another log from there on")
+            return unlimited
+        return history.limit(table, parting.at)
 
 
 async def former(broker: Broker) -> tuple[Mapping[str, Any], ...]:

@@ -19,6 +19,7 @@ from understudy.broker.groups import GroupConfig, GroupTable
 from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.order import OrderTable
 from understudy.broker.queue_mappings import QueueMappings
 from understudy.broker.request_modes import RequestModeTable
@@ -194,6 +195,7 @@ class Rig:
             options=options,
             request_modes=RequestModeTable(),
             orders=OrderTable(clock.wall_ms),
+            acting_pops=ActingPops("broker-a", lambda: 0, clock.wall_ms),
             wake_topic=lambda topic: None,
             pops=SimpleNamespace(forget_topic=lambda topic: None, log=SimpleNamespace(end=0)),
             identity=Identity("DefaultCluster", "broker-a", ROLE, "127.0.0.1", 20100, "127.0.0.1:20101"),

@@ -10,11 +10,13 @@ import trio
 from container_ring import TOPIC, Ring, open_ring, records, run
 
 from understudy.format import names
+from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
-from understudy.mqclient.pop import PoppedMessage, PopRequest, ack, pop
+from understudy.mqclient.pop import PoppedMessage, PopRequest, ack, change_invisible, pop
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
-from understudy.testkit.drills.ring import GROUPS
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.testkit.drills.ring import GROUPS, container_of
 from understudy.testkit.waiting import until
 
 GROUP = "poppers"
@@ -53,6 +55,7 @@ async def dead_master(ring: Ring) -> None:
 async def master_back(ring: Ring) -> None:
     await ring.cluster.restart("c1")
     await ring.online()
+    await found_anew(ring)
     await until(lambda: "pop revive" not in ring.broker("g0", 1).services.running(), 10)
 
 
@@ -99,5 +102,195 @@ def test_what_is_due_after_the_return_comes_from_the_master_once() -> None:
             await master_back(ring)
             await trio.sleep(40)
             assert came_back(ring) == Counter(left)
+
+    run(scenario)
+
+
+async def everything_popped(ring: Ring, group: str) -> Counter[str]:
+    """Pop from the master of *group* until nothing comes, acknowledge all; return what came."""
+    found: Counter[str] = Counter()
+    quiet = 0
+    while quiet < 12:
+        popped = await pop_from(ring, group, 60_000)
+        for each in popped:
+            await ack(ring.producer.session, each)
+        found.update(each.message.body.decode() for each in popped)
+        quiet = 0 if popped else quiet + 1
+        await trio.sleep(0.1)
+    return found
+
+
+async def found_anew(ring: Ring) -> None:
+    """Let the client ask where brokers are now."""
+    await trio.sleep(0.5)
+    await ring.producer.session.renew_route(TOPIC)
+
+
+async def pop_at_slave(ring: Ring, count: int) -> list[PoppedMessage]:
+    """Pop *count* messages of g0 at the slave that acts; the route must lead there first."""
+    popped: list[PoppedMessage] = []
+    with trio.fail_after(20):
+        while len(popped) < count:
+            try:
+                popped += await pop_from(ring, "g0")
+            except ClientError:
+                await found_anew(ring)
+    return popped
+
+
+@pytest.mark.parametrize("back_after_seconds", [1, 10.5, 25])
+@pytest.mark.covers("CT-31", "CT-32", "R63")
+def test_the_acting_slave_hands_out_and_takes_acknowledgements(back_after_seconds: float) -> None:
+    """Whether the check points are due after the master's return, at the same time or long before."""
+
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given messages of which one half was popped before the master died
+            left = await popped_and_half_acknowledged(ring)
+            for number in range(MESSAGES, 2 * MESSAGES):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", number % 2))
+            early = await pop(
+                ring.producer.session,
+                PopRequest(
+                    GROUP, subscription(TOPIC, "*", 1), "g0", max_messages=8, invisible_ms=INVISIBLE_MS, hold_ms=0
+                ),
+            )
+            assert len(early) == 8
+            await trio.sleep(1)
+            await dead_master(ring)
+            # when the slave is asked for the others, and takes acknowledgements of both
+            late = await pop_at_slave(ring, MESSAGES - 8)
+            assert len(late) == MESSAGES - 8
+            for each in (*early[::2], *late[::2]):
+                await ack(ring.producer.session, each)
+            await trio.sleep(back_after_seconds)
+            await master_back(ring)
+            # then also the returned master takes some
+            for each in (early[1], late[1]) if back_after_seconds < 5 else ():
+                await ack(ring.producer.session, each)
+            await trio.sleep(30)
+            # and what was acknowledged nowhere comes again, each once, and nothing else does
+            expected = left | {each.message.body.decode() for each in (*early[1::2], *late[1::2])}
+            if back_after_seconds < 5:
+                expected -= {early[1].message.body.decode(), late[1].message.body.decode()}
+            assert came_back(ring) == Counter(expected)
+            came: Counter[str] = Counter()
+            for group in GROUPS:
+                came += await everything_popped(ring, group)
+            assert came == Counter(expected)
+
+    run(scenario)
+
+
+@pytest.mark.covers("CT-31")
+def test_a_change_of_the_invisible_time_at_the_acting_slave_counts_after_the_return() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given two messages popped at the master, two at its slave
+            for number in range(2):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", 0))
+            popped = await pop_from(ring, "g0")
+            for number in range(2, 4):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", 0))
+            await trio.sleep(1)
+            await dead_master(ring)
+            popped += await pop_at_slave(ring, 2)
+            # when the slave is told to wait for one of each for longer, and the master is back
+            changed = [await change_invisible(ring.producer.session, each, 60_000) for each in popped[::2]]
+            await master_back(ring)
+            for each in (*popped[1::2], changed[0]):
+                await ack(ring.producer.session, each)
+            # then only the one that nobody acknowledged comes again, and only when its new time is over
+            await trio.sleep(30)
+            assert came_back(ring) == Counter()
+            await trio.sleep(40)
+            assert came_back(ring) == Counter({changed[1].message.body.decode(): 1})
+
+    run(scenario)
+
+
+@pytest.mark.covers("PP-15", "R63")
+def test_what_was_popped_in_order_goes_on_at_the_acting_slave_and_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            for number in range(6):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", 0))
+            wanted = PopRequest(
+                GROUP,
+                subscription(TOPIC, "*", 1),
+                "g0",
+                queue_id=0,
+                max_messages=2,
+                invisible_ms=30_000,
+                hold_ms=0,
+                in_order=True,
+            )
+            # given two messages that the master handed out, one of them acknowledged
+            first = await pop(ring.producer.session, wanted)
+            await ack(ring.producer.session, first[0])
+            await trio.sleep(2)
+            await dead_master(ring)
+            # when the slave takes the other acknowledgement, hands out the next two, and hears of one
+            while True:
+                try:
+                    assert await pop(ring.producer.session, wanted) == []  # still closed
+                    break
+                except ClientError:
+                    await found_anew(ring)
+            await ack(ring.producer.session, first[1])
+            second = await pop(ring.producer.session, wanted)
+            assert [each.message.body for each in second] == [b"2", b"3"]
+            await ack(ring.producer.session, second[0])
+            await master_back(ring)
+            # then the master knows that one of them is with its consumer
+            assert await pop(ring.producer.session, wanted) == []
+            await ack(ring.producer.session, second[1])
+            third = await pop(ring.producer.session, wanted)
+            assert [each.message.body for each in third] == [b"4", b"5"]
+
+    run(scenario)
+
+
+@pytest.mark.covers("CT-31")
+def test_a_slave_that_does_not_act_hands_out_nothing() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            popped_at = ring.broker("g0", 1)
+            ext = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": "8", "invisibleTime": "60000"}
+            ext |= {"pollTime": "0", "initMode": "0", "bornTime": "0"}
+            answer = await ring.ask(popped_at, RequestCode.POP_MESSAGE, ext)
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert popped_at.acting_pops.empty
+
+    run(scenario)
+
+
+def test_a_dead_acting_slave_is_followed_by_one_that_knows_what_it_handed_out() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            for number in range(4):
+                await ring.producer.send(Message(TOPIC, b"%d" % number), queue=MessageQueue(TOPIC, "g0", 0))
+            await trio.sleep(1)
+            await dead_master(ring)
+            popped = await pop_at_slave(ring, 4)
+            await ack(ring.producer.session, popped[0])
+            await trio.sleep(2)  # the other slave copies it
+            # when the acting slave dies, too, and the last one acts
+            await ring.cluster.kill(container_of("g0", 1))
+            await until(lambda: "pop revive" in ring.broker("g0", 2).services.running(), 20)
+            acked = False
+            while not acked:
+                try:
+                    await ack(ring.producer.session, popped[1])
+                    acked = True
+                except ClientError:
+                    await found_anew(ring)
+            await ring.cluster.restart(container_of("g0", 1))
+            await ring.cluster.restart("c1")
+            await ring.online()
+            await found_anew(ring)
+            # then only what nobody acknowledged comes again
+            await trio.sleep(40)
+            assert came_back(ring) == Counter(each.message.body.decode() for each in popped[2:])
 
     run(scenario)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, cast
 
 import attrs
@@ -29,7 +28,6 @@ from understudy.container.escape.choice import (
 )
 from understudy.container.escape.home import Home
 from understudy.container.escape.neighbour import Found
-from understudy.format.names import REVIVE_TOPIC_PREFIX
 from understudy.store.status import PutStatus
 from understudy.testkit.sim.clock import VirtualClock
 
@@ -151,24 +149,3 @@ def test_stored_is_stored_even_when_a_copy_or_flush_is_late(code: int, stored: b
 )
 def test_what_a_pull_without_a_message_means(code: int, expected: tuple[str, bool]) -> None:
     assert read_result(code) == expected
-
-
-async def test_what_belongs_to_one_pop_finds_the_same_queue_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    escapes, found = bridge(), list[object]()
-
-    async def route(topic: str) -> Any:
-        return SimpleNamespace(write_queues=QUEUES)
-
-    async def send(messages: object, statuses: object, targets: dict[int, object]) -> None:
-        found.extend(targets.values())
-
-    settings = escapes._home.settings
-    settings.enable_slave_acting_master = settings.enable_remote_escape = True
-    monkeypatch.setattr(escapes._routes, "route", route)
-    monkeypatch.setattr(escapes, "_send", send)
-    monkeypatch.setattr("understudy.container.escape.bridge.masters_of", lambda route: MASTERS)
-    await escapes.put([message(REVIVE_TOPIC_PREFIX + "c", 3) for _ in range(8)])
-    assert len(set(found)) == 1
-    found.clear()
-    await escapes.put([message("T", 3) for _ in range(8)])
-    assert len(set(found)) > 1

@@ -1,0 +1,311 @@
+"""What a slave that acts knows of pops and its log cannot hold, until its master has it. Pure.
+
+A slave writes nothing into its log. What it hands out, what is acknowledged to it, and what of both comes due in its
+copy of the timer stands in this table. It is saved, copied by the other slaves, and taken home by the master that
+returns, which writes everything into its log: the receipts that clients hold lead where they did.
+
+The laws:
+
+* A check point stays until each of its messages is acknowledged or put into a retry topic elsewhere. What was handed
+  out here and is acknowledged leaves no trace: no log speaks of it.
+* An acknowledgement of what the master handed out stays until the master has it, for the check point is in its log.
+* Each change has a number of the broker that made it (:attr:`ActingPops.changes`, numbers by broker id). Who has seen
+  at least the changes of the other has the newer table, which counts whole. Two tables neither of which has seen the
+  other, because two slaves acted at once, are put together: something may come twice then, nothing is lost.
+
+The reference's slave sends its check points to another master instead. A master that returned knows nothing of them
+then, and what is acknowledged to it comes back all the same.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from understudy.broker.merge import Limit
+from understudy.broker.pop.revive_log import (
+    BATCH_ACK,
+    CHECK_POINT,
+    Ack,
+    CheckPoint,
+    Entry,
+    Key,
+    ReviveLogError,
+    read_entry,
+)
+from understudy.format.json_values import list_of
+from understudy.format.numbers import whole_number
+from understudy.format.receipts import LONGEST_MS, ORDER_QUEUE
+from understudy.store.status import PutRejected, PutStatus
+
+MOST = 20_000
+"""Check points, and check points with acknowledgements: beyond it nothing more is handed out."""
+NEVER = float("inf")
+
+
+@attrs.frozen
+class OpenPoint:
+    """A check point that waits.
+
+    Attributes:
+        point: with everything done that is.
+        queue: the queue of the revive topic that its receipts name.
+        logged: the log of the group has it, too.
+    """
+
+    point: CheckPoint
+    queue: int
+    logged: bool
+
+
+@attrs.frozen
+class KnownAck:
+    """Acknowledgements of one check point of the log.
+
+    Attributes:
+        offsets: of the messages.
+        queue: the queue of the revive topic that the receipt names.
+        revive_ms: when the check point is due.
+    """
+
+    offsets: frozenset[int]
+    queue: int
+    revive_ms: int
+
+
+class ActingPops:
+    """The table of one broker.
+
+    Args:
+        own_name: name of its group of brokers.
+        own_id: returns its id.
+        now_ms: wall clock in milliseconds.
+
+    Attributes:
+        points: the check points by their key, then by how often they went around again.
+        acks: what was acknowledged, by the key of the check point.
+        changes: the number of the newest change of each broker, by its id, that this table has seen.
+        on_change: called after every change.
+    """
+
+    def __init__(self, own_name: str, own_id: Callable[[], int], now_ms: Callable[[], int]) -> None:
+        self._own_name = own_name
+        self._own_id = own_id
+        self._now_ms = now_ms
+        self.points: dict[Key, dict[int, OpenPoint]] = {}
+        self.acks: dict[Key, KnownAck] = {}
+        self.changes: dict[int, int] = {}
+        self.on_change: list[Callable[[], None]] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not (self.points or self.acks)
+
+    @property
+    def revision(self) -> str:
+        """What tells one state of the table from another."""
+        return ",".join(f"{broker_id}:{number}" for broker_id, number in sorted(self.changes.items()))
+
+    # --- the acting slave --------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, queue: int, revive_ms: int, *, logged: bool) -> None:
+        """Take a check point or acknowledgements.
+
+        Args:
+            entry: one of them.
+            queue: of the revive topic.
+            revive_ms: wall time when it is due in that queue.
+            logged: it came out of the log.
+
+        Raises:
+            PutRejected: too much waits already.
+        """
+        if isinstance(entry, CheckPoint):
+            self._add_point(entry, queue, logged)
+        else:
+            self._add_ack(entry, queue, revive_ms)
+        self._changed()
+
+    def _add_point(self, point: CheckPoint, queue: int, logged: bool) -> None:
+        known, acked = self.points.get(point.key, {}).get(point.re_puts), self.acks.get(point.key)
+        if known is None and len(self.points) >= MOST:
+            raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, f"{MOST} check points wait for their master already")
+        for offset in () if acked is None else acked.offsets:
+            point = point.acked(offset)
+        if known is not None:
+            point = attrs.evolve(point, done=point.done | known.point.done)
+            logged = logged or known.logged
+        self._put(OpenPoint(point, queue, logged))
+
+    def _add_ack(self, ack: Ack, queue: int, revive_ms: int) -> None:
+        only_here = False
+        for known in list(self.points.get(ack.key, {}).values()):
+            only_here = only_here or not known.logged
+            point = known.point
+            for offset in ack.offsets:
+                point = point.acked(offset)
+            self._put(attrs.evolve(known, point=point))
+        if only_here:
+            return
+        before = self.acks.get(ack.key)
+        if before is None and len(self.acks) >= MOST:
+            raise PutRejected(PutStatus.SERVICE_NOT_AVAILABLE, f"{MOST} acknowledgements wait for their master already")
+        offsets = frozenset(ack.offsets) if before is None else before.offsets | frozenset(ack.offsets)
+        self.acks[ack.key] = KnownAck(offsets, queue, revive_ms)
+
+    def settled(self, point: CheckPoint, offset: int) -> None:
+        """Take note that a message of *point* was put into a retry topic, or needs not to be."""
+        known = self.points.get(point.key, {}).get(point.re_puts)
+        if known is not None:
+            self._put(attrs.evolve(known, point=known.point.acked(offset)))
+            self._changed()
+
+    def drop(self, point: CheckPoint) -> None:
+        """Forget *point*: nobody wants its messages any more."""
+        known = self.points.get(point.key, {}).get(point.re_puts)
+        if known is not None:
+            self._put(attrs.evolve(known, point=attrs.evolve(point, offsets=())))
+            self._changed()
+
+    def _put(self, row: OpenPoint) -> None:
+        """Keep *row* in the place of what is known of its check point, unless nothing of it is open."""
+        key, rows = row.point.key, self.points.get(row.point.key, {})
+        if row.point.open_offsets:
+            self.points[key] = {**rows, row.point.re_puts: row}
+            return
+        rows.pop(row.point.re_puts, None)
+        if not rows:
+            self.points.pop(key, None)
+
+    def rows(self) -> Iterator[OpenPoint]:
+        """Return every check point."""
+        return (row for rows in self.points.values() for row in rows.values())
+
+    def ripe(self, before_ms: float, limit: int) -> list[OpenPoint]:
+        """Return *limit* check points at the most whose time was before *before_ms*, the first ones first."""
+        found = (each for each in self.rows() if each.point.revive_ms < before_ms)
+        return heapq.nsmallest(limit, found, key=lambda each: each.point.revive_ms)
+
+    def due_ms(self) -> float:
+        """Return the wall time of the first check point."""
+        return min((each.point.revive_ms for each in self.rows()), default=NEVER)
+
+    # --- other replicas ----------------------------------------------------------------------------------------
+
+    def join(self, other: ActingPops) -> None:
+        """Know what *other* knows, too: the newer table counts, or both when neither is newer."""
+        if _has_seen(self.changes, other.changes):
+            return
+        if _has_seen(other.changes, self.changes):
+            self.points = {key: dict(rows) for key, rows in other.points.items()}
+            self.acks = dict(other.acks)
+        else:
+            for theirs in list(other.rows()):
+                own = self.points.get(theirs.point.key, {}).get(theirs.point.re_puts)
+                done = theirs.point.done | (0 if own is None else own.point.done)
+                self._put(attrs.evolve(theirs, point=attrs.evolve(theirs.point, done=done)))
+            for key, ack in other.acks.items():
+                known = self.acks.get(key)
+                self.acks[key] = ack if known is None else attrs.evolve(ack, offsets=ack.offsets | known.offsets)
+        for broker_id, number in other.changes.items():
+            self.changes[broker_id] = max(number, self.changes.get(broker_id, 0))
+        for listener in self.on_change:
+            listener()
+
+    def cut(self, limit: Limit) -> None:
+        """Leave out messages that the log does not have; of a table that was just read, so that it is no change.
+
+        Args:
+            limit: ``topic@group`` and queue id to the first offset that is left out, ``None`` for none.
+        """
+        for row in list(self.rows()):
+            point = row.point
+            own = point.broker_name == self._own_name
+            most = limit(f"{point.topic}@{point.group}", point.queue_id) if own else None
+            if most is not None:
+                for offset in point.open_offsets:
+                    point = point.acked(offset) if offset >= most else point
+                self._put(attrs.evolve(row, point=point))
+
+    def clear(self) -> None:
+        """Forget everything: the own log has it."""
+        if not self.empty:
+            self.points, self.acks = {}, {}
+            self._changed()
+
+    def _changed(self) -> None:
+        own_id = self._own_id()
+        # Of the clock, so that a broker that lost its disk does not begin with numbers others have seen.
+        self.changes[own_id] = max(self.changes.get(own_id, 0) + 1, self._now_ms())
+        for listener in self.on_change:
+            listener()
+
+    # --- files and answers -------------------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of the file, and of an answer."""
+        return {
+            "changes": {str(broker_id): number for broker_id, number in self.changes.items()},
+            "points": [
+                {"queue": each.queue, "logged": each.logged, "point": each.point.body.decode()} for each in self.rows()
+            ],
+            "acks": [
+                {"queue": each.queue, "reviveTime": each.revive_ms, "ack": ack_of(key, each).body.decode()}
+                for key, each in self.acks.items()
+            ],
+        }
+
+    def load(self, value: Mapping[str, Any]) -> None:
+        """Have the content of a file or an answer, and nothing else. Raises ``ValueError`` naming what is wrong."""
+        changes, points, acks = value.get("changes", {}), dict[Key, dict[int, OpenPoint]](), dict[Key, KnownAck]()
+        if not isinstance(changes, Mapping):
+            raise ValueError("changes is no JSON object")
+        for number, row in enumerate(_rows(value, "points")):
+            entry = _entry(row, "point", CHECK_POINT, self._own_name, f"points {number}")
+            assert isinstance(entry, CheckPoint)
+            point = OpenPoint(entry, _queue(row, f"points {number}"), row.get("logged") is True)
+            points.setdefault(entry.key, {})[entry.re_puts] = point
+        for number, row in enumerate(_rows(value, "acks")):
+            entry = _entry(row, "ack", BATCH_ACK, self._own_name, f"acks {number}")
+            assert isinstance(entry, Ack)
+            revive_ms = whole_number(row.get("reviveTime"), f"acks {number}: reviveTime", 0, LONGEST_MS)
+            acks[entry.key] = KnownAck(frozenset(entry.offsets), _queue(row, f"acks {number}"), revive_ms)
+        self.changes = {
+            whole_number(broker_id, "changes", 0, LONGEST_MS): whole_number(number, "changes", 0, LONGEST_MS)
+            for broker_id, number in changes.items()
+        }
+        self.points, self.acks = points, acks
+
+
+def ack_of(key: Key, known: KnownAck) -> Ack:
+    """Return what is known of a check point's acknowledgements as one entry of the revive topic."""
+    return Ack(key, tuple(sorted(known.offsets)), True)
+
+
+def _has_seen(changes: Mapping[int, int], others: Mapping[int, int]) -> bool:
+    return all(changes.get(broker_id, 0) >= number for broker_id, number in others.items())
+
+
+def _rows(value: Mapping[str, Any], name: str) -> list[Any]:
+    rows = list_of(value.get(name), name)
+    if len(rows) > 2 * MOST:  # two tables that were put together
+        raise ValueError(f"{name} has {len(rows)} rows, more than {2 * MOST}")
+    return list(rows)
+
+
+def _entry(row: object, name: str, tag: str, own_name: str, what: str) -> Entry:
+    text = row.get(name) if isinstance(row, Mapping) else None
+    if not isinstance(text, str):
+        raise ValueError(f"{what}: {name} is no text")
+    try:
+        return read_entry(tag, text.encode(), own_name)
+    except ReviveLogError as error:
+        raise ValueError(f"{what}: {error}") from None
+
+
+def _queue(row: Mapping[str, Any], what: str) -> int:
+    return whole_number(row.get("queue"), f"{what}: queue", 0, ORDER_QUEUE - 1)

@@ -1,0 +1,208 @@
+"""What a slave that acts handed out: its table alone, and what two of them make of each other."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.broker.pop import acting
+from understudy.broker.pop.acting import ActingPops
+from understudy.broker.pop.order import OrderRecord, newest
+from understudy.broker.pop.revive_log import Ack, CheckPoint, again, entry_of, message_of
+from understudy.store.status import PutRejected
+
+POINT = CheckPoint("t", "g", 2, 100, 1_000, 60_000, "a", (100, 101, 103))
+
+
+class Clock:
+    def __init__(self, now_ms: int = 5_000) -> None:
+        self.now_ms = now_ms
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def table(broker_id: int = 1, clock: Clock | None = None) -> ActingPops:
+    return ActingPops("a", lambda: broker_id, clock or Clock())
+
+
+def open_offsets(pops: ActingPops) -> list[int]:
+    return [offset for row in pops.rows() for offset in row.point.open_offsets]
+
+
+def add(pops: ActingPops, entry: CheckPoint | Ack, *, logged: bool = False) -> None:
+    pops.add(entry, 3, POINT.revive_ms, logged=logged)
+
+
+def test_what_was_handed_out_here_and_acknowledged_leaves_no_trace() -> None:
+    pops = table()
+    add(pops, POINT)
+    add(pops, Ack(POINT.key, (100, 103), True))
+    assert open_offsets(pops) == [101]
+    add(pops, Ack(POINT.key, (101,)))
+    assert pops.empty
+
+
+@pytest.mark.parametrize("ack_first", [True, False])
+def test_an_acknowledgement_of_what_the_master_handed_out_stays(ack_first: bool) -> None:
+    pops, ack = table(), Ack(POINT.key, (100, 101))
+    add(pops, ack if ack_first else POINT, logged=True)
+    add(pops, POINT if ack_first else ack, logged=True)
+    assert open_offsets(pops) == [103]
+    assert pops.acks[POINT.key].offsets == {100, 101}
+    pops.settled(next(pops.rows()).point, 103)
+    assert open_offsets(pops) == []
+    assert not pops.empty
+
+
+def test_what_goes_around_again_is_another_check_point_with_the_same_key() -> None:
+    pops = table()
+    add(pops, POINT)
+    later = again(POINT, 100, 70_000)
+    add(pops, later)
+    pops.settled(POINT, 100)
+    assert later.key == POINT.key
+    assert sorted(open_offsets(pops)) == [100, 101, 103]
+    assert [row.point for row in pops.ripe(POINT.revive_ms + 1, 8)] == [POINT.acked(100)]
+    add(pops, Ack(POINT.key, (100,)))
+    assert sorted(open_offsets(pops)) == [101, 103]
+
+
+def test_the_first_ones_are_ripe_first() -> None:
+    pops = table()
+    for number in (5, 3, 4):
+        point = CheckPoint("t", "g", 0, number, number * 1_000, 500, "a", (number,))
+        pops.add(point, 0, point.revive_ms, logged=False)
+    assert pops.due_ms() == 3_500
+    assert open_offsets(pops) == [5, 3, 4]
+    assert [row.point.start_offset for row in pops.ripe(5_000, 2)] == [3, 4]
+    assert [row.point.start_offset for row in pops.ripe(4_000, 2)] == [3]
+
+
+def test_too_much_is_refused_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acting, "MOST", 1)
+    pops = table()
+    add(pops, POINT)
+    other = CheckPoint("t", "g", 2, 200, 1_000, 60_000, "a", (200,))
+    with pytest.raises(PutRejected):
+        add(pops, other)
+    add(pops, Ack(other.key, (200,)))
+    with pytest.raises(PutRejected):
+        add(pops, Ack(("t", "g", 0, 0, 0, "a"), (0,)))
+    assert open_offsets(pops) == [100, 101, 103]
+
+
+def test_the_newer_table_counts_whole() -> None:
+    first, copy = table(1), table(2)
+    add(first, POINT)
+    copy.join(first)
+    assert open_offsets(copy) == open_offsets(first) == [100, 101, 103]
+    add(copy, Ack(POINT.key, (100, 101, 103), True))  # it acts now, and the point is done
+    copy.join(first)
+    assert copy.empty
+    first.join(copy)
+    assert first.empty
+
+
+def test_a_master_that_took_it_empties_its_slave_and_no_other() -> None:
+    master, slave, other = table(0), table(1), table(2)
+    add(slave, POINT)
+    master.join(slave)
+    master.clear()
+    add(other, Ack(("t", "g", 0, 7, 7, "a"), (7,)))  # acted at the same time, and was not heard yet
+    slave.join(master)
+    other.join(master)
+    assert slave.empty
+    assert not other.empty
+    master.join(other)
+    assert not master.empty
+
+
+def test_two_that_acted_at_once_are_put_together() -> None:
+    first, second = table(1), table(2)
+    add(first, POINT)
+    second.join(first)
+    add(first, Ack(POINT.key, (100,)))
+    add(second, Ack(POINT.key, (101,)))
+    add(second, Ack(("t", "g", 0, 7, 7, "a"), (7,)))
+    first.join(second)
+    assert open_offsets(first) == [103]
+    assert first.acks.keys() == second.acks.keys()
+    before = first.revision
+    first.join(second)
+    assert first.revision == before
+
+
+def test_a_broker_that_lost_its_disk_is_newer_than_what_others_saw_of_it() -> None:
+    clock = Clock()
+    before, copy, after = table(1, clock), table(2, clock), table(1, clock)
+    add(before, POINT)
+    copy.join(before)
+    clock.now_ms += 1
+    add(after, Ack(("t", "g", 0, 7, 7, "a"), (7,)))
+    copy.join(after)
+    assert copy.acks
+
+
+def test_what_the_log_does_not_have_is_left_out() -> None:
+    pops, strange = table(), CheckPoint("t", "g", 2, 500, 1_000, 60_000, "b", (500,))
+    add(pops, POINT)
+    add(pops, strange)
+    before = pops.revision
+    pops.cut(lambda key, queue_id: 101 if (key, queue_id) == ("t@g", 2) else None)
+    assert sorted(open_offsets(pops)) == [100, 500]
+    assert pops.revision == before
+
+
+entries = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), st.booleans(), st.sets(st.integers(0, 2))),
+    max_size=12,
+)
+
+
+@given(entries)
+def test_a_table_survives_its_file(rows: list[tuple[int, int, bool, bool, set[int]]]) -> None:
+    pops = table()
+    for queue_id, start, is_point, logged, offsets in rows:
+        point = CheckPoint("t", "g", queue_id, start, 9, 60, "a", (start, start + 1, start + 2))
+        entry = point if is_point else Ack(point.key, tuple(start + each for each in offsets))
+        pops.add(entry, 1, 69, logged=logged)
+    found = table()
+    found.load(json.loads(json.dumps(pops.to_json())))
+    assert (found.points, found.acks, found.changes) == (pops.points, pops.acks, pops.changes)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ({"changes": []}, "changes is no JSON object"),
+        ({"points": {}}, "points must be a list"),
+        ({"points": [{"queue": 1}]}, "points 0: point is no text"),
+        ({"points": [{"queue": 999, "point": POINT.body.decode()}]}, "points 0: queue is 999"),
+        ({"points": [{"queue": 1, "point": "{"}]}, "points 0: "),
+        ({"acks": [{"queue": 1, "ack": '{"t":"t","c":"g","aol":[1]}'}]}, "acks 0: reviveTime"),
+        ({"changes": {"x": 1}}, "changes is"),
+    ],
+)
+def test_a_damaged_table_is_told_and_changes_nothing(content: dict[str, object], why: str) -> None:
+    pops = table()
+    add(pops, POINT)
+    with pytest.raises(ValueError, match=why):
+        pops.load(content)
+    assert open_offsets(pops) == [100, 101, 103]
+
+
+def test_entries_are_told_from_other_due_messages() -> None:
+    message = message_of(POINT, "rmq_sys_REVIVE_LOG_c", 5, 60_000, 1, b"\0" * 8)
+    assert entry_of(message, "rmq_sys_REVIVE_LOG_c", "a") == (POINT, 5, 60_000)
+    assert entry_of(message, "another topic", "a") is None
+
+
+def test_of_what_was_popped_in_order_the_newest_counts() -> None:
+    old = OrderRecord(10, 60, (1, 2), 10, acked=1)
+    assert newest(old, OrderRecord(11, 60, (3,), 11)).offsets == (3,)
+    both = newest(old, OrderRecord(10, 60, (1, 2), 12, acked=2, visible_ms={2: 99}))
+    assert (both.acked, both.consumed_ms, both.visible_ms) == (3, 12, {2: 99})
