@@ -102,11 +102,16 @@ class HistoryKeeper:
                 table.cut(again)
                 await self._persistence.save(table.name)
 
-    async def cut_by(self, theirs: LogHistory, why: str) -> None:
-        """Cut this slave's progress where its own history parts from that of the replica that it follows."""
+    async def cut_by(self, theirs: LogHistory, why: str) -> bool:
+        """Cut this slave's progress where its own history parts from that of the replica that it follows.
+
+        Returns:
+            Whether there was anything to cut.
+        """
         parting = self.value.parting(theirs)
-        if parting is not None and parting.at < math.inf:
-            await self._cut(why, lambda table: self.limit(table, parting.at))
+        if parting is None or parting.at == math.inf:
+            return False
+        return bool(await self._cut(why, lambda table: self.limit(table, parting.at)))
 
     def goes_beyond(self, parting: Parting | None) -> bool:
         """Return whether this log holds something behind the place where another one parts from it."""

@@ -182,7 +182,14 @@ class SlaveSync:
                 log.debug("no such table", source=source.address, table=table.name, why=error)
                 return reading
             self._heed_hint(answer)
-            await self._compare_history(source, answer)
+            if await self._compare_history(source, answer):
+                # What was cut may be what this source told a moment ago, and leaves out as known from now on.
+                self._copyings.clear()
+                copying = table.copying(source)
+                if copying is None:
+                    return reading
+                self._copyings[table.name] = copying
+                continue
             began = self._clock.monotonic()
             if len(answer.body) >= LARGE_BODY_BYTES:
                 answer = attrs.evolve(answer, said=await self._threads.run(partial(copying.read, answer)))
@@ -201,25 +208,29 @@ class SlaveSync:
                 notice.told()
         return reading
 
-    async def _compare_history(self, source: Source, answer: Answer) -> None:
+    async def _compare_history(self, source: Source, answer: Answer) -> bool:
         """Cut progress that was made in a log which the source does not have; then follow the master's history.
+
+        Returns:
+            Whether something was cut.
 
         Raises:
             SyncError: a slave's log parts from ours: nothing of it is taken.
         """
         theirs, own = history_of(answer.ext), self._history.value
         if not theirs.lives:
-            return
+            return False
         if theirs == own:
             self._part(False)
-            return
+            return False
         parting = own.parting(theirs)
         self._part(source.leads and self._history.goes_beyond(parting) and not source.continues())
         if not source.leads and parting is not None and parting.own_goes_on:
             raise SyncError(f"its log is another one than ours from byte {parting.at:.0f} on")
-        await self._history.cut_by(theirs, f"{source.address} never had it or has lost it")
+        cut = await self._history.cut_by(theirs, f"{source.address} never had it or has lost it")
         if source.leads and source.continues():
             await self._history.adopt(theirs)
+        return cut
 
     def _part(self, parted: bool) -> None:
         if parted != self.parted:

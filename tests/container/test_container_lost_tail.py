@@ -20,11 +20,13 @@ from understudy.broker.replicated.table import Source
 from understudy.broker.slave_sync import SyncError
 from understudy.container.preonline.common_log import common_end
 from understudy.container.preonline.handshake import Member
+from understudy.ha.slave import HaSlave
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.queue import MessageQueue
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.network import ByteStream
 from understudy.testkit.first_pull import first_pull
 from understudy.testkit.waiting import until
 
@@ -92,6 +94,45 @@ async def lose_tail(pair: Pair) -> int:
     assert 100 <= lost_from < 105
     await send(pair, 10, b"new")
     return lost_from
+
+
+def test_a_slave_that_hears_of_offsets_before_it_has_the_messages_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    copy, held_up = HaSlave._exchange, list[HaSlave]()
+
+    async def late(self: HaSlave, stream: ByteStream, address: str) -> str:
+        if self in held_up:
+            return await copy(self, stream, address)
+        held_up.append(self)
+        await trio.sleep(3)
+        return "held up"
+
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            await send(pair, 5, b"known")
+            await pair.commit(5)
+            await until(lambda: end(pair.slave) == 5 and at(pair.slave) == 5, 5)
+            await trio.sleep(DURABLE_SECONDS)
+            # given a slave that was away while others came, and a master whose log has begun a new life since
+            await pair.cluster.kill("c2")
+            await send(pair, 5, b"more")
+            await pair.commit(10)
+            await trio.sleep(DURABLE_SECONDS)
+            await pair.cluster.kill("c1", power=True)
+            await back(pair, "c1")
+            await online(pair)
+            assert (len(pair.master.history.value.lives), at(pair.master)) == (2, 10)
+            # when it comes back and learns the offsets before it gets the messages
+            monkeypatch.setattr(HaSlave, "_exchange", late)
+            await back(pair, "c2")
+            await trio.sleep(2)
+            assert end(pair.slave) == 5
+            await until(lambda: end(pair.slave) == 10, 20)
+            await trio.sleep(3)
+            # then it knows them
+            assert pair.slave.history.value == pair.master.history.value
+            assert at(pair.slave) == 10
+
+    run(scenario)
 
 
 def test_a_master_that_lost_messages_goes_on_before_the_new_ones() -> None:
