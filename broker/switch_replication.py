@@ -8,10 +8,12 @@ Source: AutoSwitchHAService.java, DefaultMessageStore.getConfirmOffset.
 
 from __future__ import annotations
 
+import math
 import os.path
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
+from understudy.broker.absence import limit_ms
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
@@ -43,11 +45,19 @@ class KeyedSwitchSettings:
 
     def __init__(self, options: BrokerOptions) -> None:
         self._keys = options.store
+        self._broker_keys = options.broker
 
     all_must_ack = property(lambda self: self._keys.all_ack_in_sync_state_set)
     patience_s = property(lambda self: self._keys.ha_max_time_slave_not_catchup / 1000)
     last_file_only = property(lambda self: self._keys.sync_from_last_file)
     learner = property(lambda self: self._keys.async_learner)
+    copies = property(lambda self: self._keys.in_sync_replicas)
+
+    @property
+    def trust_s(self) -> float:
+        """How long the word of a controller holds, in seconds."""
+        keys = self._broker_keys
+        return limit_ms(keys.controller_heart_beat_timeout_mills, keys.broker_heartbeat_interval) / 1000
 
 
 class SwitchReplication(Replication):
@@ -66,6 +76,7 @@ class SwitchReplication(Replication):
         self._history: EpochFile | None = None
         self._keeper: SyncStateKeeper | None = None
         self._fenced = True
+        self._appointed: tuple[frozenset[int], int, float] = (frozenset(), 0, -math.inf)
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
@@ -135,7 +146,11 @@ class SwitchReplication(Replication):
         store = self._log
         limited = self._switch.all_must_ack
         before = min(store.confirmed_before, store.max_physical_offset) if limited else None
-        keeper = SyncStateKeeper(self._world.clock, log_to_give, self._epochs, self._switch, self.own_id, before)
+        members, set_epoch, proven_at = self._appointed
+        keeper = SyncStateKeeper(
+            self._world.clock, log_to_give, self._epochs, self._switch, self.own_id, before, members, set_epoch
+        )
+        keeper.prove(proven_at)
         keeper.fenced = self._fenced
         keeper.confirm_changed.append(self._confirmed)
         keeper.wanted.append(self._want)
@@ -193,6 +208,25 @@ class SwitchReplication(Replication):
         if self._keeper is not None and epoch > self._epochs.epochs.last_epoch:
             await self._begin_epoch(epoch)
 
+    @property
+    def trust_s(self) -> float:
+        """How long the word of a controller that this is the master holds, in seconds."""
+        return self._switch.trust_s
+
+    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: float) -> None:
+        """Know, before the role of a master begins, its set, and when the controller was asked (monotonic seconds)."""
+        self._appointed = members, set_epoch, proven_at
+
+    def prove(self, asked_at: float) -> None:
+        """Take note that a controller, asked at *asked_at*, said that this broker is master."""
+        if self._keeper is not None:
+            self._keeper.prove(asked_at)
+            self._tell_copies()
+
+    def followers(self) -> Collection[int]:
+        """Return the persistent ids of the slaves that are connected to this master; on a slave nobody."""
+        return self._keeper.followers if self._keeper is not None else ()
+
     def set_sync_state(self, members: frozenset[int], set_epoch: int) -> None:
         """Take the set that the controller has; without effect on a slave."""
         if self._keeper is not None:
@@ -218,11 +252,13 @@ class SwitchReplication(Replication):
         keeper, keys = self._keeper, self._options.store
         if keeper is None:
             return 1
-        if len(keeper.state.electable) < keys.min_in_sync_replicas:
+        if len(keeper.state.electable) < keys.min_in_sync_replicas or keeper.forsaken:
             return None
-        if not keys.all_ack_in_sync_state_set:
+        if not keys.all_ack_in_sync_state_set and keeper.proven:
             return keys.in_sync_replicas
-        return EVERYBODY if len(keeper.state.everybody) > 1 else 1
+        if len(keeper.state.everybody) > 1:
+            return EVERYBODY
+        return 1 if keys.all_ack_in_sync_state_set else keys.in_sync_replicas
 
     def copies_in_reach(self) -> int | None:
         """Return how many copies a due message needs now; ``None``: too few are in sync, put nothing."""

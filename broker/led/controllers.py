@@ -96,6 +96,16 @@ class Controllers:
         members, set_epoch = set_of(answer)
         return Word(role.master_id, role.master_address, role.epoch, members, set_epoch)
 
+    async def addresses(self, leader: str) -> Mapping[int, str]:
+        """Return where the replicas of the group are, by persistent id (1006)."""
+        answer = await self._ask(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, dumps([self._name.broker]))
+        try:
+            group = loads(answer.body)["replicasInfoTable"][self._name.broker]
+            rows = [*group["inSyncReplicas"], *group["notInSyncReplicas"]]
+            return {int(row["brokerId"]): str(row["brokerAddress"]) for row in rows[:SET_MEMBERS_MAX]}
+        except (JsonError, LookupError, TypeError, ValueError) as error:
+            raise _unreadable(answer, f"replicas of the group: {error!r}") from None
+
     async def heartbeat(self, address: str, fields: Mapping[str, str]) -> None:
         """Tell one controller that the broker lives, and how far its log goes (904)."""
         command = request(RequestCode.BROKER_HEARTBEAT, {**self._names(), **fields}, oneway=True)

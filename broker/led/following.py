@@ -10,6 +10,7 @@ The laws:
   leader is asked the next time.
 * Without a master the leader is asked for an election, by each replica that notices.
 * The set that replication wants is asked for until it is the one in force, or another master is.
+* A master has the leader say so again and again: with the time of the question it can tell until when nobody else is.
 
 Source: ReplicasManager.java. Differs: pushes are confirmed, and failed steps are repeated after a moment instead of at
 the next period.
@@ -60,11 +61,13 @@ class Pace:
     Attributes:
         leader: between two questions who leads (``syncControllerMetadataPeriod``).
         replicas: between two questions who is master (``syncBrokerMetadataPeriod``).
+        proof: the same for a master, at most: its word is needed before the former one holds no longer.
         again: after something that failed.
     """
 
     leader: float = 10.0
     replicas: float = 5.0
+    proof: float = 2.5
     again: float = 0.5
 
 
@@ -80,10 +83,11 @@ class LeaderIs:
 
 @attrs.frozen
 class Said:
-    """The leader has answered *ask*."""
+    """The leader has answered *ask*, which it was asked at *asked_at* (monotonic seconds)."""
 
     ask: Ask
     word: Word
+    asked_at: float = -math.inf
 
 
 @attrs.frozen
@@ -167,6 +171,7 @@ class State:
         wanted: the set that replication wants, since the role began.
         asked: questions under way.
         due: when each question is to be asked (monotonic seconds).
+        named: the newest epoch in which the leader named this broker as master, and when it was asked last.
     """
 
     own_id: int
@@ -177,6 +182,7 @@ class State:
     wanted: frozenset[int] | None = None
     asked: frozenset[Ask] = frozenset()
     due: Mapping[Ask, float] = _NEVER
+    named: tuple[int, float] = (0, -math.inf)
 
     @property
     def is_master(self) -> bool:
@@ -187,6 +193,15 @@ class State:
     def epoch(self) -> int:
         """The newest epoch of which a word was taken, in force or not."""
         return max(word.epoch for word in (self.role, self.changing, self.next_role, NOBODY) if word is not None)
+
+    @property
+    def proven_at(self) -> float:
+        """When the leader was asked last that named this broker as master of its epoch (monotonic seconds)."""
+        return self.named_at(self.role.epoch) if self.role is not None else -math.inf
+
+    def named_at(self, epoch: int) -> float:
+        """Return when the leader was asked last that named this broker as master of *epoch* (monotonic seconds)."""
+        return self.named[1] if self.named[0] == epoch else -math.inf
 
     def next_at(self) -> float:
         """Return when :class:`Looked` is due (monotonic seconds)."""
@@ -235,11 +250,16 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
             if address and address != state.leader:
                 state = state.at(Ask.REPLICAS, now)
             state = attrs.evolve(state, leader=address or state.leader)
-        case Said(ask, word):
+        case Said(ask, word, asked_at):
             state = _answered(state, ask)
+            if word.master_id == state.own_id:
+                state = attrs.evolve(state, named=max(state.named, (word.epoch, asked_at)))
             state, news = _hear(state, word, now)
             if state.due[Ask.REPLICAS] == math.inf:
-                state = state.at(Ask.REPLICAS, now + (pace.replicas if word.master_id is not None else pace.again))
+                pause = pace.replicas if word.master_id is not None else pace.again
+                state = state.at(
+                    Ask.REPLICAS, now + (min(pause, pace.proof) if word.master_id == state.own_id else pause)
+                )
             if ask is Ask.SET:
                 state = _want(state, now + pace.again)
         case Failed(ask, lost):

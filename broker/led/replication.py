@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 
@@ -33,6 +33,23 @@ class LedReplication(Protocol):
 
     async def same_role(self, epoch: int) -> None:
         """Go on as before in a newer *epoch*. Raises ``OSError``."""
+        ...
+
+    @property
+    def trust_s(self) -> float:
+        """How long the word of a controller that this is the master holds, in seconds."""
+        ...
+
+    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: float) -> None:
+        """Know, before the role of a master begins, its set, and when the controller was asked (monotonic seconds)."""
+        ...
+
+    def prove(self, asked_at: float) -> None:
+        """Take note that a controller, asked at *asked_at*, said that this broker is master."""
+        ...
+
+    def followers(self) -> Collection[int]:
+        """Return the persistent ids of the slaves that are connected to this master."""
         ...
 
     def set_sync_state(self, members: frozenset[int], set_epoch: int) -> None:

@@ -7,6 +7,7 @@ Source: ReplicasManager.java.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,8 @@ log = get_logger("broker.led")
 LOOK_UP_MS = 120_000
 SHORTEST_HEARTBEAT_SECONDS = 0.05
 ASK_MASTER_MS = 1_000
+CALL_PAUSES = (0.3, 0.7, 1.0, 2.0, 3.0, 5.0, 5.0, 10.0, 10.0)
+"""Seconds before each call of slaves that do not follow a new master yet."""
 
 
 class Led:
@@ -130,12 +133,13 @@ class Led:
 
         A master that comes back before it was missed, after a power loss perhaps, may lack what the others in its set
         have, and would have them cut it. It is silent until they are asked, and elected if their logs go further.
-        With every message on the disk before it is acknowledged, or alone in the set, nothing can be lacking.
+        Alone in its set, it is elected anew: what others took from it in its former life and what it writes now must
+        not be of one epoch.
         """
         said = False
         while True:
             broker_id, word = registered.broker_id, registered.word
-            if self._broker.sync_flush or word.master_id != broker_id or word.members <= {broker_id}:
+            if word.master_id != broker_id:
                 return registered
             if not said:
                 said = True
@@ -158,14 +162,19 @@ class Led:
     def _pace(self) -> Pace:
         keys = self._keys
         leader, replicas = keys.sync_controller_metadata_period / 1000, keys.sync_broker_metadata_period / 1000
-        return Pace(max(leader, AGAIN_SECONDS), max(replicas, AGAIN_SECONDS), AGAIN_SECONDS)
+        proof = self._replication.trust_s / 3
+        return Pace(max(leader, AGAIN_SECONDS), max(replicas, AGAIN_SECONDS), proof, AGAIN_SECONDS)
 
     async def _follow(self, nursery: trio.Nursery, registered: Registered) -> None:
         self._events.clear()  # what was asked under another id is nobody's business
         now = self._clock.monotonic()
         state, actions = following.begin(registered.broker_id, registered.leader, registered.word, now)
+        proven_at = state.proven_at
         while True:
             self.state = state
+            if state.proven_at != proven_at:
+                proven_at = state.proven_at
+                self._replication.prove(proven_at)
             for action in actions:
                 nursery.start_soon(self._do, action)
             if not self._events:
@@ -185,6 +194,7 @@ class Led:
 
     async def _ask(self, question: Question) -> None:
         state, ask, controllers = self.state, question.ask, self._controllers
+        asked_at = self._clock.monotonic()
         assert state is not None
         if ask is Ask.LEADER:
             addresses = dict.fromkeys(
@@ -212,7 +222,7 @@ class Led:
             if ask is Ask.REPLICAS and error.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
                 self._register_again()
         else:
-            self._tell(Said(ask, word))
+            self._tell(Said(ask, word, asked_at))
 
     async def _look_whether_known(self, leader: str, own_id: int) -> None:
         """Register once more: the group may have been removed and made anew by another broker of it."""
@@ -238,6 +248,7 @@ class Led:
                 broker.identity.role = attrs.evolve(broker.role, epoch=word.epoch)
             elif word.master_id == state.own_id:
                 self._replication.set_fenced(False)
+                self._replication.appoint(word.members, word.set_epoch, state.named_at(word.epoch))
                 await broker.change_role(Role("SYNC_MASTER", 0, word.epoch, "elected by the controller"))
             else:
                 self._replication.set_fenced(False)
@@ -253,7 +264,37 @@ class Led:
             broker.topics.stamp()
         broker.registration.trigger()
         broker.presence.led()
-        await self._find_master(word)
+        if word.master_id == state.own_id:
+            await self._call_slaves(word)
+        else:
+            await self._find_master(word)
+
+    async def _call_slaves(self, word: Word) -> None:
+        """Tell slaves that do not follow this new master where its log is (906), as a returning master does.
+
+        Slaves of ours ask for it themselves. A real one learns it from a name server when it registers, which it does
+        as soon as it is told of the new master, and so often before that one is registered, and then every 30 s.
+        """
+        broker, replication = self._broker, self._replication
+        fields = {
+            "masterAddress": broker.identity.address,
+            "masterHaAddress": broker.identity.ha_address,
+            "masterFlushOffset": str(broker.replication.initial_offset),
+        }
+        for pause in CALL_PAUSES:
+            await self._clock.sleep(pause)
+            state = self.state
+            if state is None or state.role is None or state.role.epoch != word.epoch:
+                return
+            try:
+                addresses = await self._controllers.addresses(state.leader)
+            except (UnansweredError, RefusedError):
+                continue
+            for broker_id, address in addresses.items():
+                if broker_id != replication.own_id and broker_id not in replication.followers():
+                    question = request(RequestCode.EXCHANGE_BROKER_HA_INFO, fields, oneway=True)
+                    with contextlib.suppress(RemotingError):
+                        await broker.client.invoke_oneway(address, question, ASK_MASTER_MS)
 
     def _take_news(self, action: TakeNews) -> None:
         self._replication.commanded = action.word.master_address

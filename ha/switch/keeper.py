@@ -5,7 +5,8 @@ The rules are in :mod:`understudy.ha.switch.sync_state`; this holds their state 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection
 
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.ha.switch import sync_state
@@ -34,9 +35,11 @@ class SyncStateKeeper:
         settings: may change while it runs.
         own_id: the master's persistent id.
         confirmed: the confirm offset (bytes) until now; ``None`` when readers could see everything.
+        members: what the controller says the set is.
+        set_epoch: counts its changes.
 
     Attributes:
-        state: the set. Before the controller has said it, the master alone.
+        state: the set.
         wanted: called with the set that the controller should be asked for, whenever that changes; must not wait.
         confirm_changed: called with :attr:`limit` whenever it has moved.
         fenced: no slave is served, for another one may be master.
@@ -50,6 +53,8 @@ class SyncStateKeeper:
         settings: SwitchSettings,
         own_id: int,
         confirmed: int | None,
+        members: frozenset[int] = frozenset(),
+        set_epoch: int = 0,
     ) -> None:
         self._clock = clock
         self._store = store
@@ -58,7 +63,8 @@ class SyncStateKeeper:
         self._limit = confirmed
         self._followers: dict[int, Follower] = {}
         self._newest: dict[int, SwitchConversation] = {}
-        self.state = SyncState(own_id, frozenset({own_id}))
+        self._proven_at = self._left_at = -math.inf
+        self.state = SyncState(own_id, members | {own_id}, set_epoch)
         self.wanted: list[Callable[[frozenset[int]], None]] = []
         self.confirm_changed: list[Callable[[int | None], None]] = []
         self.fenced = False
@@ -80,12 +86,37 @@ class SyncStateKeeper:
         alone = self.state.everybody == {self.state.own_id}
         return None if alone or not self._settings.all_must_ack else self.confirm_offset
 
+    @property
+    def followers(self) -> Collection[int]:
+        """The persistent ids of the connected slaves."""
+        return self._followers.keys()
+
     def copied(self, copies: int) -> int:
         """Return the offset in bytes before which *copies* replicas have everything; :data:`EVERYBODY` for all."""
         end = self._store.max_physical_offset
-        if copies == EVERYBODY:
+        everybody = copies == EVERYBODY
+        if everybody and self._settings.all_must_ack:
             return sync_state.copied_by_all(self.state, self._followers, end)
-        return sync_state.copied_by(self.state, self._followers, end, copies)
+        wanted = self._settings.copies if everybody else copies
+        enough = sync_state.copied_by(self.state, self._followers, end, wanted)
+        return enough if self.proven else min(enough, sync_state.copied_by_all(self.state, self._followers, end))
+
+    @property
+    def proven(self) -> bool:
+        """Whether nobody else can be master yet; else only what all possible members have is safe."""
+        now = self._clock.monotonic()
+        return sync_state.is_proven(self._proven_at, self._left_at, now, self._settings.trust_s)
+
+    @property
+    def forsaken(self) -> bool:
+        """Whether nothing can be acknowledged: no controller says that this is the master, and a member is away."""
+        silent = self._clock.monotonic() - max(self._proven_at, self._left_at)
+        away = self.state.everybody - self._followers.keys() - {self.state.own_id}
+        return bool(away) and silent > self._settings.trust_s and not self.proven
+
+    def prove(self, asked_at: float) -> None:
+        """Take note that a controller, asked at *asked_at* (monotonic seconds), said that this broker is master."""
+        self._proven_at = max(self._proven_at, asked_at)
 
     def accepted(self, members: frozenset[int], set_epoch: int) -> None:
         """Take what the controller says the set is."""
@@ -144,6 +175,8 @@ class SyncStateKeeper:
     def ended(self, conversation: SwitchConversation, broker_id: int) -> None:
         """Take note that a slave is gone: it leaves the set at once."""
         if self._newest.get(broker_id) is conversation:
+            if broker_id in self.state.everybody:
+                self._left_at = self._clock.monotonic()
             del self._newest[broker_id], self._followers[broker_id]
             self._ask(self.state.latest - {broker_id})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import attrs
@@ -18,6 +19,10 @@ class SwitchSettings(Protocol):
     def last_file_only(self) -> bool: ...
     @property
     def learner(self) -> bool: ...
+    @property
+    def copies(self) -> int: ...
+    @property
+    def trust_s(self) -> float: ...
 
 
 @attrs.define
@@ -29,9 +34,14 @@ class SwitchValues:
         patience_s: how long a member may lag before it leaves the set (``haMaxTimeSlaveNotCatchup``), in seconds.
         last_file_only: an empty slave begins with the master's last file (``syncFromLastFile``).
         learner: this slave copies and is never counted (``asyncLearner``).
+        copies: replicas that must have a message, unless all must (``inSyncReplicas``).
+        trust_s: how long nobody else can be elected after a controller was asked and said that this is the master, in
+            seconds: less than the controllers wait for a silent one.
     """
 
     all_must_ack: bool = False
     patience_s: float = 15.0
     last_file_only: bool = False
     learner: bool = False
+    copies: int = 1
+    trust_s: float = math.inf

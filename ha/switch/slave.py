@@ -101,14 +101,17 @@ class SwitchSlave(MasterFollower[Frame]):
         return await self._copy(line, greeting[0].epochs, greeting[1:])
 
     async def _cut(self, master: MasterHandshake) -> None:
-        """Cut what the master does not have from our log.
+        """Cut what the master does not have from our log, and note the epochs of what stays.
+
+        The epoch that begins at its end is one of them: without it an empty log that comes to lead has nothing in
+        common with the one of its former master, which has bytes of it.
 
         Raises:
             MismatchError: no part of our log is known to be of the master's.
         """
         end = self._store.max_physical_offset
         if self._is_empty():
-            await self._history.save(Epochs())
+            await self._history.save(master.epochs.within(0))
             return
         if not self._history.epochs:
             return  # a log of plain replication: its end is compared, nothing of it is cut
@@ -131,6 +134,14 @@ class SwitchSlave(MasterFollower[Frame]):
                 await self._store.truncate(common)
             except ValueError as error:
                 raise MismatchError(f"our log cannot be cut at {common}: {error}") from None
+        await self._note(master.epochs.within(common))
+
+    async def _note(self, epochs: Epochs) -> None:
+        """Add the later ones of *epochs* to our history."""
+        ours = self._history.epochs
+        news = tuple(entry for entry in epochs if entry.epoch > ours.last_epoch)
+        if news:
+            await self._history.save(Epochs((*ours.entries, *news)))
 
     async def _copy(self, line: Line[Frame], known: Epochs, first: Sequence[Frame]) -> str:
         """Append what comes; return why the connection ended."""
@@ -169,11 +180,7 @@ class SwitchSlave(MasterFollower[Frame]):
         self._refusals = 0
         if not transfer.body:
             return
-        ours = self._history.epochs
-        reached = known.cut_at(transfer.offset + len(transfer.body))
-        if reached.last_epoch > ours.last_epoch:
-            news = tuple(entry for entry in reached if entry.epoch > ours.last_epoch)
-            await self._history.save(Epochs((*ours.entries, *news)))
+        await self._note(known.cut_at(transfer.offset + len(transfer.body)))
         self._tell_confirmed(confirmed)  # first: what may be seen at once need not be held back
         try:
             self._store.append_raw(transfer.offset, transfer.body)

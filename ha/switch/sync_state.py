@@ -4,7 +4,9 @@ The controller keeps the set and elects from it. The master asks for changes: a 
 that lags or is gone goes out. Until the controller has answered, any of them may be the one it elects from:
 
 * a message of which *every* replica must have a copy needs those of all sets that were asked for;
-* who may be counted as *one of several* copies is in all of them: whoever is only in some may not be electable.
+* who may be counted as *one of several* copies is in all of them: whoever is only in some may not be electable;
+* a master that may have been replaced (:func:`is_proven`) needs all of them, however many copies are asked for: the one
+  who was elected has left, and has everything that it had acknowledged before.
 
 A learner copies, but is never counted. A slave counts once, however often it is connected.
 
@@ -182,6 +184,22 @@ def copied_by(state: SyncState, followers: Mapping[int, Follower], master_end: i
         return master_end
     known = sorted((_acknowledged(followers, member) for member in state.electable - {state.own_id}), reverse=True)
     return min(known[copies - 2], master_end) if len(known) >= copies - 1 else 0
+
+
+def is_proven(proven_at: float, left_at: float, now: float, trust_s: float) -> bool:
+    """Return whether nobody else can be master yet.
+
+    Whoever is elected follows this master no longer. So a member that leaves may have been elected, and only a
+    controller that is asked afterwards can say that it was not. One that is cut off leaves no trace; but nobody is
+    elected before the controllers have missed this master for a while.
+
+    Args:
+        proven_at: when a controller was asked that said that this broker is master (monotonic seconds).
+        left_at: when a possible member of the set was last seen to leave.
+        now: monotonic seconds.
+        trust_s: how long the word of a controller holds, in seconds.
+    """
+    return left_at <= proven_at and now - proven_at <= trust_s
 
 
 def _acknowledged(followers: Mapping[int, Follower], member: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+import types
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -41,14 +42,21 @@ class LedGroup:
         nursery: where processes run.
         client: of the test.
         keys: of every broker.
+        own_keys: of single brokers, by host; they win.
     """
 
     def __init__(
-        self, cluster: SimCluster, nursery: trio.Nursery, client: RemotingClient, keys: dict[str, str]
+        self,
+        cluster: SimCluster,
+        nursery: trio.Nursery,
+        client: RemotingClient,
+        keys: dict[str, str],
+        own_keys: Mapping[str, Mapping[str, str]],
     ) -> None:
         self.cluster = cluster
         self.client = client
         self.keys = keys
+        self.own_keys = own_keys
         self.brokers: dict[str, Broker] = {}
         self.controllers: dict[str, Controller] = {}
         self._nursery = nursery
@@ -91,7 +99,7 @@ class LedGroup:
              "syncBrokerMetadataPeriod": "1000", "checkSyncStateSetPeriod": "1000",
              "storePathRootDir": "/data/store", "storePathCommitLog": "/data/store/commitlog",
              "namesrvAddr": self.cluster.name_servers,
-             "slaveReadEnable": "true", **TINY_FILES, **self.keys}
+             "slaveReadEnable": "true", **TINY_FILES, **self.keys, **self.own_keys.get(name, {})}
         )  # fmt: skip
 
         async def life(*, task_status: trio.TaskStatus[None]) -> None:
@@ -126,15 +134,23 @@ class LedGroup:
         return None
 
     async def ready(self, count: int, seconds: float = 30) -> str:
-        """Wait until there is a master and *count* members in the set; return its host."""
-        await until(lambda: self.master() is not None and len(self._members()) == count, seconds)
+        """Wait until there is a master and *count* members, learners aside, in the set; return its host."""
+        await until(lambda: self.master() is not None and len(self.members()) >= count - len(self._learners()), seconds)
         name = self.master()
         assert name is not None
         return name
 
-    def _members(self) -> list[int]:
+    def members(self) -> list[str]:
+        """The hosts of the sync-state set, as the active controller has it."""
         facts = self.facts()
-        return [] if facts is None else list(facts.sync_state_set)
+        return [] if facts is None else [self._host_of(facts.replicas[each].address) for each in facts.sync_state_set]
+
+    def _host_of(self, address: str) -> str:
+        return next(name for name in BROKERS if address == f"{self.cluster.address(name)}:{PORT}")
+
+    def _learners(self) -> list[str]:
+        """Slaves that are never counted."""
+        return [name for name, keys in self.own_keys.items() if "asyncLearner" in keys and name != self.master()]
 
     async def ask(self, name: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
         address = f"{self.cluster.address(name)}:{PORT}"
@@ -145,31 +161,39 @@ class LedGroup:
 
     async def send(self, name: str, body: bytes) -> int:
         """Return the response code; -1 without an answer."""
+        return (await self.put(name, body))[0]
+
+    async def put(self, name: str, body: bytes) -> tuple[int, int]:
+        """Send *body*; return the response code and the queue offset, -1 without either."""
         values = ("p", TOPIC, "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
         fields = dict(zip("abcdefghijkm", values, strict=True))
         try:
-            return (await self.ask(name, RequestCode.SEND_MESSAGE_V2, fields, body)).code
+            answer = await self.ask(name, RequestCode.SEND_MESSAGE_V2, fields, body)
         except RemotingError:
-            return -1
+            return -1, -1
+        return answer.code, int((answer.ext or {}).get("queueOffset", -1))
 
-    def bodies(self, name: str) -> list[bytes]:
+    def bodies(self, name: str, begin: int = 0) -> list[bytes]:
+        """Return what readers get from queue offset *begin* on."""
         found: list[bytes] = []
         while True:
-            got = self.brokers[name].store.get(TOPIC, 0, len(found), 32, 1 << 20)
+            got = self.brokers[name].store.get(TOPIC, 0, begin + len(found), 32, 1 << 20)
             if not got.count:
                 return found
             found += [record.body for part in got.parts for record in decode_records(part)]
 
 
 @asynccontextmanager
-async def led_group(source: random.Random, keys: dict[str, str]) -> AsyncIterator[LedGroup]:
-    """Start controllers and brokers; nobody is waited for."""
+async def led_group(
+    source: random.Random, keys: dict[str, str], own_keys: Mapping[str, Mapping[str, str]] = types.MappingProxyType({})
+) -> AsyncIterator[LedGroup]:
+    """Start controllers and brokers; nobody is waited for. See :class:`LedGroup`."""
     async with (
         SimCluster(source) as cluster,
         open_client(cluster.client_world()) as client,
         open_background() as nursery,
     ):
-        group = LedGroup(cluster, nursery, client, keys)
+        group = LedGroup(cluster, nursery, client, keys, own_keys)
         for name in (*CONTROLLERS, *BROKERS):
             cluster.host(name)
         await cluster.start_name_server("ns")

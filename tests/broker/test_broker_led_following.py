@@ -253,6 +253,24 @@ def test_whatever_happens_epochs_of_roles_grow_and_nothing_is_done_twice_at_a_ti
         check(before, event)
 
 
+def test_a_master_knows_when_the_leader_was_asked_that_named_it_last() -> None:
+    story = settled(word(1, 3, (1, 2)))
+    assert story.state.proven_at == -math.inf
+    # elected, and not in force yet
+    story.tell(Pushed(word(2, 4, (2,))))
+    story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=101.0))
+    assert (story.state.proven_at, story.state.named_at(4)) == (-math.inf, 101.0)
+    story.tell(Changed(word(2, 4, (2,))))
+    assert story.state.proven_at == 101.0
+    # an answer to an older question, or one that names another master, proves nothing
+    story.tell(Said(Ask.SET, word(2, 4, (2,)), asked_at=100.5))
+    story.tell(Said(Ask.REPLICAS, word(None, 5), asked_at=103.0))
+    assert story.state.proven_at == 101.0
+    # it is asked for again before it holds no longer
+    story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=104.0))
+    assert story.state.due[Ask.REPLICAS] == story.now + PACE.proof < story.now + PACE.replicas
+
+
 @pytest.mark.parametrize(
     ("ext", "body", "why"),
     [

@@ -11,7 +11,9 @@ from understudy.broker.switch_replication import SwitchReplication
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
-from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.background import open_background
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, PORT, LedGroup, led_group
 from understudy.testkit.led.history import run_led_seed
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
@@ -132,6 +134,44 @@ def test_a_push_of_a_stranger_changes_no_role() -> None:
             assert await group.ready(2) != first
 
     run_seed(scenario, 4)
+
+
+def test_a_new_master_calls_the_slaves_that_do_not_follow_it() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group, open_background() as nursery:
+            first = await group.ready(3)
+            # given a replica that does not ask where the master's log is, as real ones do not
+            silent, second = (name for name in BROKERS if name != first)
+            await group.kill(silent)
+            called: list[dict[str, str]] = []
+            host = group.cluster.host(silent)
+            group.cluster.network.power_on(host.address)
+            server = RemotingServer(host.new_process().world, "0.0.0.0", PORT, name="real")
+            server.register(
+                RequestCode.EXCHANGE_BROKER_HA_INFO,
+                lambda connection, command: called.append(dict(command.ext or {})),
+            )
+            await server.bind()
+            nursery.start_soon(server.run)
+            await group.kill(first)
+            await until(lambda: group.master() == second, 10)
+            elected = trio.current_time()
+            # then it hears of it long before it registers with a name server again
+            await until(lambda: len(called) > 0, 10)
+            assert trio.current_time() - elected < 1
+            identity = group.brokers[second].identity
+            assert called[0] == {
+                "masterAddress": identity.address,
+                "masterHaAddress": identity.ha_address,
+                "masterFlushOffset": "0",
+            }
+            # and not for ever
+            await trio.sleep(60)
+            count = len(called)
+            await trio.sleep(60)
+            assert len(called) == count < 12
+
+    run_seed(scenario, 8)
 
 
 def test_a_group_that_the_controllers_forgot_is_known_again() -> None:

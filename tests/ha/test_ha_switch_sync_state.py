@@ -101,6 +101,23 @@ def test_what_is_copied_is_with_enough_of_whichever_set_the_controller_has(
     assert everywhere == 0 or all(having(members, everywhere) == len(members) for members in sets)
 
 
+@pytest.mark.parametrize(
+    ("proven_at", "left_at", "now", "is_proven"),
+    [
+        (10.0, -math.inf, 12.0, True),
+        (10.0, -math.inf, 12.1, False),
+        (10.0, 10.0, 11.0, True),
+        (10.0, 10.1, 11.0, False),
+        (-math.inf, -math.inf, 0.0, False),
+    ],
+    ids=["just said", "too long ago", "said after it left", "said before it left", "never said"],
+)
+def test_a_master_is_proven_by_a_controller_that_was_asked_just_now_and_after_any_member_left(
+    proven_at: float, left_at: float, now: float, is_proven: bool
+) -> None:
+    assert sync_state.is_proven(proven_at, left_at, now, 2.0) is is_proven
+
+
 def test_nobody_who_never_reported_has_caught_up() -> None:
     assert Follower().lags(1, 0.0, math.inf) is False
     assert {1} == after_report(ALONE, 2, Follower(), 0, 0)
