@@ -4,6 +4,8 @@ A pure state machine: every check happens where the command is applied, so that 
 against something old. Laws:
 
 1. The master epoch grows with every change of master, including its loss; the set's epoch with every change of the set.
+   A group that is not known, though its logs have epochs (its data were cleaned, or the controllers are new), begins
+   above them: no epoch is written by two masters. That is feature 2, in force once all members know it.
 2. Ids are given once; the next one is greater than any that was given.
 3. A refused command changes nothing. One that cannot be applied is refused as well, by every member alike.
 
@@ -69,6 +71,13 @@ class Group(Struct, array_like=True):
         return None if replica is None else replica.address
 
 
+FROM_EPOCHS_OF_LOGS = 2
+"""The feature version from which on a first epoch is above those of the group's logs."""
+EPOCHS_APART = 1_000
+"""How far: whoever comes first may have missed later terms than its log knows."""
+EPOCH_BELIEVED = 1 << 30
+"""The greatest epoch that a heartbeat is believed; epochs have 32 bits."""
+
 _groups_decoder = msgspec.msgpack.Decoder(dict[str, Group])
 
 
@@ -95,7 +104,7 @@ class Metadata:
             raise CommandRefusedError(f"log entry {index} cannot be applied ({error}) and was skipped") from None
         before = _copy(self.groups.get(command.broker_name))
         try:
-            outcome = self._run(command)
+            outcome = self._run(command, features)
         except Exception as error:
             if before is None:
                 self.groups.pop(command.broker_name, None)
@@ -107,7 +116,7 @@ class Metadata:
             self.revision += 1
         return encode(outcome)
 
-    def _run(self, command: Command) -> Outcome:
+    def _run(self, command: Command, features: int) -> Outcome:
         if isinstance(command, ApplyBrokerId):
             return self._apply_broker_id(command)
         if isinstance(command, RegisterBroker):
@@ -115,7 +124,7 @@ class Metadata:
         if isinstance(command, AlterSyncStateSet):
             return self._alter(command)
         if isinstance(command, ElectMaster):
-            return self._elect(command)
+            return self._elect(command, features)
         return self._clean(command)
 
     def snapshot(self) -> bytes:
@@ -233,12 +242,12 @@ class Metadata:
         group.set_epoch += 1
         return Outcome(changed=True, set_epoch=group.set_epoch, sync_state_set=list(new_set))
 
-    def _elect(self, command: ElectMaster) -> Outcome:
+    def _elect(self, command: ElectMaster, features: int) -> Outcome:
         group = self.groups.get(command.broker_name)
         if group is None:
             return Outcome(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
         if group.master_epoch == 0 and command.broker_id is not None:
-            return self._elect_first(group, command.broker_id, command)
+            return self._elect_first(group, command.broker_id, command, features)
         decision = elect(
             group.sync_state_set,
             group.replicas,
@@ -266,10 +275,13 @@ class Metadata:
             Outcome(changed=True, members=_members(group), verdicts=decision.verdicts, unclean=decision.unclean),
         )
 
-    def _elect_first(self, group: Group, broker_id: int, command: ElectMaster) -> Outcome:
+    def _elect_first(self, group: Group, broker_id: int, command: ElectMaster, features: int) -> Outcome:
         # the first to ask wins; its request proves that it lives, its first heartbeat may still be on the way
         if broker_id not in group.replicas or (command.designate and broker_id not in command.live):
             return Outcome(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+        known = max((facts.epoch for facts in command.live.values() if facts.epoch <= EPOCH_BELIEVED), default=0)
+        if known > 0 and features >= FROM_EPOCHS_OF_LOGS:
+            group.master_epoch = known + EPOCHS_APART
         _install(group, broker_id)
         return _show(group, Outcome(changed=True, members=_members(group)))
 

@@ -143,6 +143,7 @@ def test_a_new_master_calls_the_slaves_that_do_not_follow_it() -> None:
             # given a replica that does not ask where the master's log is, as real ones do not
             silent, second = (name for name in BROKERS if name != first)
             await group.kill(silent)
+            await until(lambda: len(group.members()) == 2, 10)
             called: list[dict[str, str]] = []
             host = group.cluster.host(silent)
             group.cluster.network.power_on(host.address)
@@ -177,7 +178,10 @@ def test_a_new_master_calls_the_slaves_that_do_not_follow_it() -> None:
 def test_a_group_that_the_controllers_forgot_is_known_again() -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
-            await group.ready(3)
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert await group.send(first, b"before") == 0
+            epoch = group.brokers[first].role.epoch
             leader = next(name for name, one in group.controllers.items() if one.member.leads())
             address = f"{group.cluster.address(leader)}:9878"
             fields = {"clusterName": "DefaultCluster", "brokerName": "g", "isCleanLivingBroker": "true"}
@@ -185,6 +189,11 @@ def test_a_group_that_the_controllers_forgot_is_known_again() -> None:
             assert (await group.client.invoke(address, clean, 3_000)).code == 0
             await until(lambda: (facts := group.facts()) is not None and len(facts.replicas) == 3, 25)
             assert sorted(part(group, name).own_id for name in BROKERS) == [1, 2, 3]
+            # and its epochs go on above those of the logs, so that nobody needs to start again
+            second = await group.ready(3)
+            assert group.brokers[second].role.epoch > epoch
+            assert await group.send(second, b"after") == 0
+            await until(lambda: all(group.bodies(name) == [b"before", b"after"] for name in BROKERS), 10)
 
     run_seed(scenario, 5)
 

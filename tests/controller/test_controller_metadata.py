@@ -175,6 +175,24 @@ class TestElection:
         assert metadata.groups["a"].master_id is None
 
     @pytest.mark.covers("R183", "R184", "R159", "R308", "R309", "CC-02")
+    @pytest.mark.parametrize(
+        ("features", "known", "first"),
+        [(2, 7, 1008), (2, 0, 1), (2, -1, 1), (2, (1 << 30) + 1, 1), (1, 7, 1)],
+        ids=[
+            "logs with epochs",
+            "no master yet",
+            "empty logs",
+            "an epoch that cannot be",
+            "before all members know it",
+        ],
+    )
+    def test_a_group_whose_logs_have_epochs_begins_above_them(self, features: int, known: int, first: int) -> None:
+        metadata = Metadata()
+        apply_id(metadata, 1)
+        command = ElectMaster("a", 1, False, {1: Live(known, 100)}, False)
+        outcome = decode_outcome.decode(metadata.apply(1, 0, features, encode(command)))
+        assert (outcome.code, outcome.master_epoch) == (0, first)
+
     def test_a_dead_master_is_followed_by_a_member_of_the_set(self, in_sync: Metadata) -> None:
         outcome = ask(in_sync, None, {2: Live(1, 100), 3: Live(1, 200)})
         assert (outcome.code, outcome.master_id, outcome.master_epoch, outcome.set_epoch) == (0, 3, 2, 3)
