@@ -8,7 +8,6 @@ Source: AutoSwitchHAService.java, DefaultMessageStore.getConfirmOffset.
 
 from __future__ import annotations
 
-import math
 import os.path
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from understudy.ha.settings import ReplicatedLog
 from understudy.ha.switch.epoch_file import FILE_NAME, EpochFile
 from understudy.ha.switch.epochs import EpochError
 from understudy.ha.switch.keeper import EVERYBODY, SyncStateKeeper
+from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
@@ -76,7 +76,7 @@ class SwitchReplication(Replication):
         self._history: EpochFile | None = None
         self._keeper: SyncStateKeeper | None = None
         self._fenced = True
-        self._appointed: tuple[frozenset[int], int, float] = (frozenset(), 0, -math.inf)
+        self._appointed: tuple[frozenset[int], int, Moment] = (frozenset(), 0, NEVER)
         self.own_id = 0
         self.commanded: str | None = None
         self.sync_state_wanted: list[Callable[[frozenset[int]], None]] = []
@@ -213,11 +213,11 @@ class SwitchReplication(Replication):
         """How long the word of a controller that this is the master holds, in seconds."""
         return self._switch.trust_s
 
-    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: float) -> None:
-        """Know, before the role of a master begins, its set, and when the controller was asked (monotonic seconds)."""
+    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
+        """Know, before the role of a master begins, its set, and when the controller was asked."""
         self._appointed = members, set_epoch, proven_at
 
-    def prove(self, asked_at: float) -> None:
+    def prove(self, asked_at: Moment) -> None:
         """Take note that a controller, asked at *asked_at*, said that this broker is master."""
         if self._keeper is not None:
             self._keeper.prove(asked_at)

@@ -25,6 +25,8 @@ from typing import TypeAlias
 
 import attrs
 
+from understudy.ha.switch.sync_state import NEVER, Moment
+
 
 class Ask(Enum):
     """What a controller can be asked."""
@@ -83,11 +85,11 @@ class LeaderIs:
 
 @attrs.frozen
 class Said:
-    """The leader has answered *ask*, which it was asked at *asked_at* (monotonic seconds)."""
+    """The leader has answered *ask*, which it was asked at *asked_at*."""
 
     ask: Ask
     word: Word
-    asked_at: float = -math.inf
+    asked_at: Moment = NEVER
 
 
 @attrs.frozen
@@ -182,7 +184,7 @@ class State:
     wanted: frozenset[int] | None = None
     asked: frozenset[Ask] = frozenset()
     due: Mapping[Ask, float] = _NEVER
-    named: tuple[int, float] = (0, -math.inf)
+    named: tuple[int, Moment] = (0, NEVER)
 
     @property
     def is_master(self) -> bool:
@@ -195,13 +197,13 @@ class State:
         return max(word.epoch for word in (self.role, self.changing, self.next_role, NOBODY) if word is not None)
 
     @property
-    def proven_at(self) -> float:
-        """When the leader was asked last that named this broker as master of its epoch (monotonic seconds)."""
-        return self.named_at(self.role.epoch) if self.role is not None else -math.inf
+    def proven_at(self) -> Moment:
+        """When the leader was asked last that named this broker as master of its epoch."""
+        return self.named_at(self.role.epoch) if self.role is not None else NEVER
 
-    def named_at(self, epoch: int) -> float:
-        """Return when the leader was asked last that named this broker as master of *epoch* (monotonic seconds)."""
-        return self.named[1] if self.named[0] == epoch else -math.inf
+    def named_at(self, epoch: int) -> Moment:
+        """Return when the leader was asked last that named this broker as master of *epoch*."""
+        return self.named[1] if self.named[0] == epoch else NEVER
 
     def next_at(self) -> float:
         """Return when :class:`Looked` is due (monotonic seconds)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+from understudy.ha.switch.sync_state import Moment
+
 
 class LedReplication(Protocol):
     """The part of replication that the controller's word meets.
@@ -40,11 +42,11 @@ class LedReplication(Protocol):
         """How long the word of a controller that this is the master holds, in seconds."""
         ...
 
-    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: float) -> None:
-        """Know, before the role of a master begins, its set, and when the controller was asked (monotonic seconds)."""
+    def appoint(self, members: frozenset[int], set_epoch: int, proven_at: Moment) -> None:
+        """Know, before the role of a master begins, its set, and when the controller was asked."""
         ...
 
-    def prove(self, asked_at: float) -> None:
+    def prove(self, asked_at: Moment) -> None:
         """Take note that a controller, asked at *asked_at*, said that this broker is master."""
         ...
 

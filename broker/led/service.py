@@ -38,6 +38,7 @@ from understudy.broker.led.replication import LedReplication
 from understudy.broker.name_servers import NameServers
 from understudy.broker.role import Role
 from understudy.broker.role_change import RoleChangeError
+from understudy.ha.switch.sync_state import Moment
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
 from understudy.remoting.connection import Connection
@@ -194,7 +195,7 @@ class Led:
 
     async def _ask(self, question: Question) -> None:
         state, ask, controllers = self.state, question.ask, self._controllers
-        asked_at = self._clock.monotonic()
+        asked_at = Moment(self._clock.monotonic(), self._clock.wall_ms() / 1000)
         assert state is not None
         if ask is Ask.LEADER:
             addresses = dict.fromkeys(

@@ -14,7 +14,7 @@ from understudy.ha.switch.epoch_file import EpochFile
 from understudy.ha.switch.epochs import EpochEntry
 from understudy.ha.switch.frames import MasterHandshake, Report, SlaveFrameReader, SlaveHandshake, header
 from understudy.ha.switch.settings import SwitchSettings
-from understudy.ha.switch.sync_state import Follower, SyncState
+from understudy.ha.switch.sync_state import NEVER, Follower, Moment, SyncState
 from understudy.ha.wire import WireError
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
@@ -63,7 +63,7 @@ class SyncStateKeeper:
         self._limit = confirmed
         self._followers: dict[int, Follower] = {}
         self._newest: dict[int, SwitchConversation] = {}
-        self._proven_at = self._left_at = -math.inf
+        self._proven_at, self._left_at = NEVER, -math.inf
         self.state = SyncState(own_id, members | {own_id}, set_epoch)
         self.wanted: list[Callable[[frozenset[int]], None]] = []
         self.confirm_changed: list[Callable[[int | None], None]] = []
@@ -104,18 +104,18 @@ class SyncStateKeeper:
     @property
     def proven(self) -> bool:
         """Whether nobody else can be master yet; else only what all possible members have is safe."""
-        now = self._clock.monotonic()
+        now = Moment(self._clock.monotonic(), self._clock.wall_ms() / 1000)
         return sync_state.is_proven(self._proven_at, self._left_at, now, self._settings.trust_s)
 
     @property
     def forsaken(self) -> bool:
         """Whether nothing can be acknowledged: no controller says that this is the master, and a member is away."""
-        silent = self._clock.monotonic() - max(self._proven_at, self._left_at)
+        silent = self._clock.monotonic() - max(self._proven_at.monotonic, self._left_at)
         away = self.state.everybody - self._followers.keys() - {self.state.own_id}
         return bool(away) and silent > self._settings.trust_s and not self.proven
 
-    def prove(self, asked_at: float) -> None:
-        """Take note that a controller, asked at *asked_at* (monotonic seconds), said that this broker is master."""
+    def prove(self, asked_at: Moment) -> None:
+        """Take note that a controller, asked at *asked_at*, said that this broker is master."""
         self._proven_at = max(self._proven_at, asked_at)
 
     def accepted(self, members: frozenset[int], set_epoch: int) -> None:

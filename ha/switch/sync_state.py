@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import attrs
 
@@ -186,7 +187,17 @@ def copied_by(state: SyncState, followers: Mapping[int, Follower], master_end: i
     return min(known[copies - 2], master_end) if len(known) >= copies - 1 else 0
 
 
-def is_proven(proven_at: float, left_at: float, now: float, trust_s: float) -> bool:
+class Moment(NamedTuple):
+    """One reading of both clocks, in seconds. A suspended machine stops the first, not the second."""
+
+    monotonic: float
+    wall: float
+
+
+NEVER = Moment(-math.inf, -math.inf)
+
+
+def is_proven(proven_at: Moment, left_at: float, now: Moment, trust_s: float) -> bool:
     """Return whether nobody else can be master yet.
 
     Whoever is elected follows this master no longer. So a member that leaves may have been elected, and only a
@@ -194,12 +205,13 @@ def is_proven(proven_at: float, left_at: float, now: float, trust_s: float) -> b
     elected before the controllers have missed this master for a while.
 
     Args:
-        proven_at: when a controller was asked that said that this broker is master (monotonic seconds).
-        left_at: when a possible member of the set was last seen to leave.
-        now: monotonic seconds.
+        proven_at: when a controller was asked that said that this broker is master.
+        left_at: when a possible member of the set was last seen to leave (monotonic seconds).
+        now: both clocks.
         trust_s: how long the word of a controller holds, in seconds.
     """
-    return left_at <= proven_at and now - proven_at <= trust_s
+    age = max(now.monotonic - proven_at.monotonic, now.wall - proven_at.wall)
+    return left_at <= proven_at.monotonic and age <= trust_s
 
 
 def _acknowledged(followers: Mapping[int, Follower], member: int) -> int:

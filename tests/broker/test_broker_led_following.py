@@ -30,6 +30,7 @@ from understudy.broker.led.following import (
     begin,
     step,
 )
+from understudy.ha.switch.sync_state import NEVER, Moment
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 
@@ -255,19 +256,19 @@ def test_whatever_happens_epochs_of_roles_grow_and_nothing_is_done_twice_at_a_ti
 
 def test_a_master_knows_when_the_leader_was_asked_that_named_it_last() -> None:
     story = settled(word(1, 3, (1, 2)))
-    assert story.state.proven_at == -math.inf
+    assert story.state.proven_at == NEVER
     # elected, and not in force yet
     story.tell(Pushed(word(2, 4, (2,))))
-    story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=101.0))
-    assert (story.state.proven_at, story.state.named_at(4)) == (-math.inf, 101.0)
+    story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=Moment(101, 1)))
+    assert (story.state.proven_at, story.state.named_at(4)) == (NEVER, Moment(101, 1))
     story.tell(Changed(word(2, 4, (2,))))
-    assert story.state.proven_at == 101.0
+    assert story.state.proven_at == Moment(101, 1)
     # an answer to an older question, or one that names another master, proves nothing
-    story.tell(Said(Ask.SET, word(2, 4, (2,)), asked_at=100.5))
-    story.tell(Said(Ask.REPLICAS, word(None, 5), asked_at=103.0))
-    assert story.state.proven_at == 101.0
+    story.tell(Said(Ask.SET, word(2, 4, (2,)), asked_at=Moment(100.5, 1)))
+    story.tell(Said(Ask.REPLICAS, word(None, 5), asked_at=Moment(103, 1)))
+    assert story.state.proven_at == Moment(101, 1)
     # it is asked for again before it holds no longer
-    story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=104.0))
+    story.tell(Said(Ask.REPLICAS, word(2, 4, (2,)), asked_at=Moment(104, 1)))
     assert story.state.due[Ask.REPLICAS] == story.now + PACE.proof < story.now + PACE.replicas
 
 

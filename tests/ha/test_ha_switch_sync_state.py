@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.ha.switch import sync_state
-from understudy.ha.switch.sync_state import Follower, SyncState, after_look, after_report, copied_by, copied_by_all
+from understudy.ha.switch.sync_state import (
+    Follower,
+    Moment,
+    SyncState,
+    after_look,
+    after_report,
+    copied_by,
+    copied_by_all,
+)
 
 ALONE = SyncState(1, frozenset({1}), 1)
 THREE = SyncState(1, frozenset({1, 2, 3}), 4)
@@ -104,16 +112,17 @@ def test_what_is_copied_is_with_enough_of_whichever_set_the_controller_has(
 @pytest.mark.parametrize(
     ("proven_at", "left_at", "now", "is_proven"),
     [
-        (10.0, -math.inf, 12.0, True),
-        (10.0, -math.inf, 12.1, False),
-        (10.0, 10.0, 11.0, True),
-        (10.0, 10.1, 11.0, False),
-        (-math.inf, -math.inf, 0.0, False),
+        (Moment(10, 50), -math.inf, Moment(12, 52), True),
+        (Moment(10, 50), -math.inf, Moment(12.1, 52), False),
+        (Moment(10, 50), -math.inf, Moment(11, 53), False),
+        (Moment(10, 50), 10.0, Moment(11, 51), True),
+        (Moment(10, 50), 10.1, Moment(11, 51), False),
+        (sync_state.NEVER, -math.inf, Moment(0, 0), False),
     ],
-    ids=["just said", "too long ago", "said after it left", "said before it left", "never said"],
+    ids=["just said", "too long ago", "suspended", "said after it left", "said before it left", "never said"],
 )
 def test_a_master_is_proven_by_a_controller_that_was_asked_just_now_and_after_any_member_left(
-    proven_at: float, left_at: float, now: float, is_proven: bool
+    proven_at: Moment, left_at: float, now: Moment, is_proven: bool
 ) -> None:
     assert sync_state.is_proven(proven_at, left_at, now, 2.0) is is_proven
 
