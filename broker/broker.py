@@ -21,6 +21,8 @@ from understudy.broker.conditions import Conditions
 from understudy.broker.config import BrokerOptions, delay_levels_ms
 from understudy.broker.deferred_service import DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
+from understudy.broker.first_read_questions import FirstReadQuestions
+from understudy.broker.first_reads import FirstReads
 from understudy.broker.groups import GroupTable
 from understudy.broker.handlers import register_handlers
 from understudy.broker.history_keeper import HistoryKeeper
@@ -94,6 +96,7 @@ class Broker:
         metrics: where metrics are served; ``None`` unless the settings ask for it.
         replication: copies to slaves, or from the master.
         slave_sync: copies the master's tables while the broker is a slave.
+        first_reads, first_read_questions: which consumers a slave asks its master about, and who asks.
         acknowledgements: sends that wait for the disk or for copies.
         own_log: puts due messages into the store.
         schedule: the service of delayed messages.
@@ -210,6 +213,12 @@ class Broker:
             world, self.replication, client, self.identity, lambda: self.member_group.members, self.tables, self.history
         )
         self.member_group.on_view.append(self.slave_sync.look)
+        first_reads = FirstReads(
+            lambda: world.clock.monotonic() * 1000, self.offsets.doubts, store.queue_offset_at, store.max_queue_offset
+        )
+        self.replication.follows.append(first_reads.begin)
+        self.first_reads = first_reads
+        self.first_read_questions = FirstReadQuestions(first_reads, self.replication, client, self.hold)
         self.slave_sync.on_synced.append(lambda: self.persistence.changed("replica"))
         self.transactions = Transactions(transaction_parts(self))
         self.services = BrokerServices()

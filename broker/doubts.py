@@ -34,6 +34,19 @@ class Doubts:
             for key, queues in committed.items()
         }
 
+    def doubt(self, key: str, queue_id: int, end: int) -> None:
+        """Doubt one group in one queue behind *end*."""
+        self._expire()
+        self._until_ms = self._now_ms() + DOUBT_MS
+        self.ends.setdefault(key, {})[queue_id] = end
+
+    def believe(self, key: str, queue_id: int) -> None:
+        """Learn that a consumer has asked for nothing that was lost."""
+        ends = self.ends.get(key, {})
+        ends.pop(queue_id, None)
+        if not ends:
+            self.ends.pop(key, None)
+
     def learn_ends(self, end_of: Callable[[str, int], int]) -> None:
         """Doubt only what lies behind the ends that *end_of* returns now: more of the log is here than it seemed."""
         for key, queues in self.ends.items():
@@ -48,10 +61,8 @@ class Doubts:
     def settle(self, key: str, queue_id: int, offset: int) -> int | None:
         """Return where a consumer that asks for *offset* has to go on, ``None``: there. It is believed from now on."""
         self._expire()
-        ends = self.ends.get(key, {})
-        end = ends.pop(queue_id, offset)
-        if not ends:
-            self.ends.pop(key, None)
+        end = self.ends.get(key, {}).get(queue_id, offset)
+        self.believe(key, queue_id)
         return end if offset > end else None
 
     def _expire(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.broker import admin
+from understudy.broker.first_read_questions import FirstReadAnswers
 from understudy.broker.parts import (
     end_transaction_parts,
     lock_parts,
@@ -56,6 +57,7 @@ def register_handlers(broker: Broker) -> None:
         RecallProcessor(recall_parts(broker)),
         broker.pull,
         broker.pops,
+        FirstReadAnswers(broker.identity, broker.offsets),
         broker.members,
         EndTransactionProcessor(end_transaction_parts(broker)),
         OffsetProcessor(offset_parts(broker)),

@@ -287,10 +287,16 @@ class PullHold:
         if taken:
             self._make_ready(taken)
 
+    def wake_queue(self, queue: TopicQueue) -> None:
+        """Answer the pulls parked at *queue* now."""
+        waiting = self._parked.pop(queue, None)
+        if waiting is not None:
+            self._make_ready(waiting.take_all())
+
     def wake_topic(self, topic: str) -> None:
         """Answer the pulls parked at *topic* now (it was deleted)."""
         for queue in [queue for queue in self._parked if queue[0] == topic]:
-            self._make_ready(self._parked.pop(queue).take_all())
+            self.wake_queue(queue)
 
     def wake_all(self) -> None:
         """Answer every parked pull now (the broker's role changed)."""

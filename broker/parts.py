@@ -143,6 +143,7 @@ def pull_parts(broker: Broker) -> PullParts:
         stats=broker.stats,
         replication=broker.replication,
         presence=broker.presence,
+        first_reads=broker.first_reads,
         note_commit=broker.tables.offsets.note_commit,
     )
 

@@ -15,6 +15,7 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.role import Role
 from understudy.ha import replicas
+from understudy.ha.following import HaState
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
 from understudy.runtime.log import get_logger
@@ -106,6 +107,7 @@ class Replication:
         master_changed: called after :attr:`master_address` changed.
         copies_changed: called after a slave has more than before.
         slaves_changed: called after a slave came or went.
+        follows: called with the end of a slave's log (bytes) when it is about to copy more of a master's.
     """
 
     def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
@@ -125,6 +127,7 @@ class Replication:
         self.master_changed: list[Callable[[], None]] = []
         self.copies_changed: list[Callable[[], None]] = []
         self.slaves_changed: list[Callable[[], None]] = []
+        self.follows: list[Callable[[int], None]] = []
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 
@@ -171,6 +174,7 @@ class Replication:
             self._listener = None
         else:
             self.slave = self._make_slave(store)
+            self.slave.state_changed.append(self._slave_state_changed)
             self.slave.set_master(self._fixed_address())
         self.initial_offset = store.max_physical_offset
 
@@ -181,6 +185,12 @@ class Replication:
         """
         if self.master is not None and self._store is not None:
             self.master.withhold(self._store.hole if hole else None)
+
+    def _slave_state_changed(self, state: HaState) -> None:
+        if state is HaState.TRANSFER and self._store is not None:
+            end = self._store.max_physical_offset
+            for callback in self.follows:
+                callback(end)
 
     def _make_master(self, log_to_give: ReplicatedLog) -> HaMaster:
         return HaMaster(self._world, log_to_give, self._parameters, "", 0, self._listener)

@@ -107,6 +107,7 @@ def broker_rows(broker: Broker) -> tuple[ServiceRow, ...]:
         ServiceRow("timer wheel", _wanted(broker.options.store.timer_wheel_enable), broker.timing.run),
         ServiceRow("persistence", _always, broker.persistence.run),
         ServiceRow("pull hold", _always, broker.hold.run),
+        ServiceRow("first reads", _always, broker.first_read_questions.run),
         ServiceRow("pop hold", _always, broker.pops.hold.run),
         ServiceRow("acknowledgements", _always, broker.acknowledgements.run),
         ServiceRow("housekeeping", _always, broker.members.run),

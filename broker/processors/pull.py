@@ -15,8 +15,9 @@ from understudy.broker.clients import BROADCASTING, ConsumerTable
 from understudy.broker.commit_bounds import commit_refusal
 from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.config import BrokerOptions
+from understudy.broker.first_reads import ANSWER_MS, FirstReads
 from understudy.broker.groups import GroupConfig, GroupTable
-from understudy.broker.hold import ParkedPull, PullHold, Wanted, only_needed
+from understudy.broker.hold import ParkedPull, PullHold, TopicQueue, Wanted, only_needed
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.presence import Presence
@@ -59,6 +60,7 @@ _EXT = (
 _FOUND = success_format(_EXT, b"FOUND")
 
 _ISOLATED = b"this broker was away, readers wait until it is online again"
+_ASKING = b"the master is asked where this group stands"
 _NO_ROOM = "[OVERLOAD]system busy, waiting pulls hold too much memory of this broker; slow down and try again"
 
 
@@ -78,6 +80,7 @@ class PullParts:
         stats: counts.
         replication: copies.
         presence: whether readers may be answered.
+        first_reads: of consumers that a slave has to ask its master about.
         note_commit: told of each commit; a slave tells its master.
     """
 
@@ -95,6 +98,7 @@ class PullParts:
     stats: BrokerStatistics
     replication: Replication
     presence: Presence
+    first_reads: FirstReads
     note_commit: Callable[[str, str, int, int], None]
 
 
@@ -187,6 +191,12 @@ class PullProcessor:
             low, high = self._store.min_queue_offset(topic, queue_id), self._store.max_queue_offset(topic, queue_id)
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
+        if parts.first_reads.active and parts.first_reads.must_wait(group, topic, queue_id, offset):
+            if may_wait:
+                self._park_for(connection, command, ext, (topic, queue_id), filtered)
+                return None
+            answer = _EXT % (row.broker_id, row.sys_flag, offset, offset, 0, topic_row.sys_flag)
+            return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ASKING)]
         offsets = parts.offsets
         pending = None
         if offsets.reset or offsets.doubts.ends:
@@ -284,13 +294,24 @@ class PullProcessor:
             wait_ms = self._config.short_polling_time_mills
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
+        self._park_for(connection, command, ext, (topic, queue_id), wanted, wait_ms)
+
+    def _park_for(
+        self,
+        connection: Connection,
+        command: Command,
+        ext: dict[str, str],
+        queue: TopicQueue,
+        wanted: Wanted,
+        wait_ms: int = ANSWER_MS,
+    ) -> None:
         hold = self._parts.hold
         command, size = only_needed(command, ext)
         parked = ParkedPull(connection, command, wanted, size)
         if not hold.has_room(parked):
             raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
-        # Nothing can arrive between the read above and here: neither yields.
-        hold.park(parked, (topic, queue_id), wait_ms)
+        # Nothing can arrive between the read before and here: neither yields.
+        hold.park(parked, queue, wait_ms)
 
     def _commit(self, ext: dict[str, str], group: str, topic: str, queue_id: int, end: int) -> None:
         try:

@@ -172,6 +172,73 @@ def test_a_consumer_that_remembers_more_than_the_master_skips_nothing() -> None:
     run(scenario)
 
 
+async def lose_what_no_slave_has(pair: Pair) -> int:
+    """Let the master lose messages that its slave never got, and go on with three others which that one gets.
+
+    A group has consumed what was lost, to 105. Returns the first offset that was lost.
+    """
+    await pair.send(4)
+    await send(pair, 100 - end(pair.master), b"durable")
+    await pair.commit(90)
+    await trio.sleep(DURABLE_SECONDS)
+    await until(lambda: end(pair.slave) == 100, 5)
+    await pair.cluster.kill("c2")
+    await send(pair, 5, b"lost")
+    await pair.commit(105)
+    await pair.cluster.kill("c1", power=True)
+    await back(pair, "c1")
+    await back(pair, "c2")
+    await online(pair)
+    lost_from = end(pair.master)
+    assert 100 <= lost_from < 105
+    await send(pair, 3, b"new")
+    await until(lambda: end(pair.slave) == end(pair.master) == lost_from + 3, 10)
+    return lost_from
+
+
+async def pulled(pair: Pair, broker: Broker, offset: int) -> tuple[int, str]:
+    answer = await pair.ask(broker, RequestCode.PULL_MESSAGE, first_pull("orders") | {"queueOffset": str(offset)})
+    return answer.code, (answer.ext or {})["nextBeginOffset"]
+
+
+def test_a_consumer_that_reads_at_the_slave_first_is_not_sent_back_by_the_master() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            lost_from = await lose_what_no_slave_has(pair)
+            # when the group goes on at the slave, where it stood when the master died, and then at the master
+            assert await pulled(pair, pair.slave, lost_from) == (ResponseCode.SUCCESS, str(lost_from + 3))
+            await send(pair, 1, b"newer")
+            # then it gets what it has not got yet
+            assert await pulled(pair, pair.master, lost_from + 3) == (ResponseCode.SUCCESS, str(lost_from + 4))
+
+    run(scenario)
+
+
+def test_a_consumer_that_remembers_more_than_the_master_skips_nothing_at_the_slave() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            lost_from = await lose_what_no_slave_has(pair)
+            moved = ResponseCode.PULL_OFFSET_MOVED, str(lost_from)
+            # when a consumer that has read what was lost asks the slave, then it is told where to go on
+            assert await pulled(pair, pair.slave, lost_from + 1) == moved
+            # and believed from now on, here and there
+            for broker in (pair.slave, pair.master):
+                assert await pulled(pair, broker, lost_from + 1) == (ResponseCode.SUCCESS, str(lost_from + 3))
+
+    run(scenario)
+
+
+def test_a_slave_asks_no_more_once_its_master_doubts_nobody() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source, ACTING, ACTING) as pair:
+            await pair.in_step(10, 3)
+            assert pair.slave.first_reads.active
+            assert (await pulled(pair, pair.slave, 0))[0] == ResponseCode.SUCCESS
+            assert not pair.slave.first_reads.active
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("knows_history", [True, False])
 def test_a_slave_whose_log_has_parted_does_not_move_the_group_beyond_the_common_point(knows_history: bool) -> None:
     async def scenario(source: random.Random) -> None:

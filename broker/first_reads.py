@@ -1,0 +1,145 @@
+"""Which consumers a slave may answer when its master is back: those of whom the master knows where they stand.
+
+A master that lost the end of its log doubts its consumers (:mod:`~understudy.broker.doubts`) until each has asked it
+once. One that reads at a slave asks there: it would get what the master has stored since, and be sent back before it
+when it comes to the master. So the slave puts the first question of each group in each queue to its master before it
+gives out anything that it did not have when the master came back.
+
+The reference doubts nobody: consumers that had read what is lost skip as many new messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import attrs
+
+from understudy.broker.doubts import DOUBT_MS, Doubts
+from understudy.runtime.signal import Signal
+
+ANSWER_MS = 2_000
+"""After so long without the master's answer a consumer is believed."""
+
+Place = tuple[str, int]
+"""``topic@group`` and a queue id."""
+
+
+@attrs.frozen
+class FirstRead:
+    """Where a group asked first in a queue.
+
+    Attributes:
+        key: ``topic@group``.
+        queue_id: the queue.
+        offset: what was asked for.
+        common: it is not behind what slave and master both had.
+    """
+
+    key: str
+    queue_id: int
+    offset: int
+    common: bool
+
+
+class FirstReads:
+    """The first questions of consumers at one slave, since it has followed its master again. Pure.
+
+    Args:
+        now_ms: a clock that does not jump.
+        doubts: of this broker; a consumer that the master sends back is doubted here, too.
+        end_at: returns for topic, queue id and a byte of the log the offset of the first message at or after it.
+        end_of: returns the offset of the next message of a queue.
+
+    Attributes:
+        active: whether questions have to be asked; false nearly always.
+        asked: set when there is something for :meth:`take`.
+    """
+
+    def __init__(
+        self,
+        now_ms: Callable[[], float],
+        doubts: Doubts,
+        end_at: Callable[[str, int, int], int],
+        end_of: Callable[[str, int], int],
+    ) -> None:
+        self._now_ms = now_ms
+        self._doubts = doubts
+        self._end_at = end_at
+        self._end_of = end_of
+        self._until_ms = 0.0
+        self._common_bytes = 0
+        self._settled: set[Place] = set()
+        self._waiting: dict[Place, float] = {}
+        self._new: list[FirstRead] = []
+        self.active = False
+        self.asked = Signal()
+
+    def begin(self, common_bytes: int) -> None:
+        """The slave follows its master again; up to *common_bytes* their logs are the same."""
+        self.end()
+        self.active = True
+        self._common_bytes = common_bytes
+        self._until_ms = self._now_ms() + DOUBT_MS
+
+    def end(self) -> None:
+        """Nobody is doubted any more, or there is nobody to ask."""
+        self.active = False
+        self._settled.clear()
+        self._waiting.clear()
+        self._new.clear()
+
+    def must_wait(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Return whether a pull waits for the master's answer; its question is noted then.
+
+        To be called while :attr:`active`.
+        """
+        now, place = self._now_ms(), (f"{topic}@{group}", queue_id)
+        if now > self._until_ms:
+            self.end()
+            return False
+        if place in self._settled:
+            return False
+        since = self._waiting.get(place)
+        if since is not None:
+            if now - since < ANSWER_MS:
+                return True
+            self._settle(place)
+            return False
+        common_end = self._end_at(topic, queue_id, self._common_bytes)
+        if offset <= common_end and self._end_of(topic, queue_id) <= common_end:
+            return False  # there is nothing new to give
+        self._waiting[place] = now
+        self._new.append(FirstRead(*place, offset, offset <= common_end))
+        self.asked.set()
+        return True
+
+    def take(self, most: int) -> list[FirstRead]:
+        """Return questions that nobody has put to the master yet, at most so many."""
+        taken, self._new = self._new[:most], self._new[most:]
+        return taken
+
+    def answered(self, reads: Iterable[FirstRead], corrections: Mapping[Place, int]) -> None:
+        """Learn where consumers have to go on instead, and that the others are where they say."""
+        for read in reads:
+            place = read.key, read.queue_id
+            if place in self._waiting:
+                self._settle(place)
+                if place in corrections:
+                    self._doubts.doubt(*place, corrections[place])
+
+    def _settle(self, place: Place) -> None:
+        self._waiting.pop(place, None)
+        self._settled.add(place)
+
+
+def settle(doubts: Doubts, reads: Iterable[FirstRead]) -> dict[Place, int]:
+    """Return where consumers that asked a slave have to go on instead; the master believes all of them from now on."""
+    found = {}
+    for read in reads:
+        if read.common:
+            doubts.believe(read.key, read.queue_id)
+        else:
+            end = doubts.settle(read.key, read.queue_id, read.offset)
+            if end is not None:
+                found[read.key, read.queue_id] = end
+    return found
