@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from understudy.broker.sql_filter.parser import MAX_DEPTH, MAX_LISTED
 from understudy.broker.sql_filter.values import EvaluationError, compare_doubles, to_double, to_int, to_long
 from understudy.format.properties import format_properties
 from understudy.format.record import encode_host, encode_record, properties_of
+from understudy.testkit.processor_time import least_seconds
 
 CAPTURED = Path(__file__).parents[1] / "data" / "sql_filter" / "cases.jsonl"
 HEAD, *CASES = [json.loads(line) for line in CAPTURED.read_text().splitlines()]
@@ -220,9 +220,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_texts_cost_little(kind: str) -> None:
-    began = time.process_time()
-    result_of(HOSTILE[kind], {"a": "1"})
-    assert time.process_time() - began < 0.2
+    assert least_seconds(lambda: result_of(HOSTILE[kind], {"a": "1"}), 0.2) < 0.2
 
 
 def test_long_chains_are_no_deep_trees() -> None:
@@ -293,6 +291,5 @@ def test_a_message_costs_little() -> None:
     """A bound far above what it takes (1 to 3 us)."""
     found = PropertyFilter(compile_expression("a > 5 AND TAGS IN ('x', 'y')"))
     held = format_properties({f"name{number}": "v" * 20 for number in range(10)} | {"a": "7", "TAGS": "x"}).encode()
-    began = time.process_time()
-    assert all(found.passes(held) for _ in range(1000))
-    assert time.process_time() - began < 0.05
+    assert found.passes(held)
+    assert least_seconds(lambda: [found.passes(held) for _ in range(1000)], 0.05) < 0.05

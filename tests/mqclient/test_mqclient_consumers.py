@@ -188,7 +188,7 @@ async def test_a_paused_consumer_gets_nothing_until_resumed(
     async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, basket, options) as consumer:
         await settle(consumer)
         consumer.pause()
-        await trio.sleep(0.3)  # pulls that were under way when pausing come back within their hold time
+        await until(lambda: not cluster.brokers["broker-a"].hold)  # pulls that were under way have come back
         await send_numbered(producer, 5)
         assert basket.got == []
         consumer.resume()
