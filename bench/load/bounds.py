@@ -44,7 +44,7 @@ BOUNDS = [
     Bound(
         "a large hostile body",
         "the loop keeps its turns",
-        ("remoting/test_remoting_large_bodies.py::test_a_hostile_body_is_answered_soon_and_leaves_the_loop_its_turns",),
+        ("remoting/test_remoting_large_bodies.py::test_a_hostile_body_is_refused_and_leaves_the_loop_its_turns",),
     ),
     Bound(
         "values that cannot be written again",

@@ -36,9 +36,9 @@ class RefusedError(AssertionError):
     """An answer is no success: for good, or because the broker is busy or has not begun."""
 
 
-def table(address: str, code: int) -> Any:
+def table(address: str, code: int, ext: dict[str, str] | None = None) -> Any:
     """Return the JSON body of an answer."""
-    answer = ask(address, code)
+    answer = ask(address, code, ext)
     if answer.code != 0:
         raise RefusedError(str(answer))
     return loads(answer.body)

@@ -14,12 +14,15 @@ from test_peers_java_opens_store import Connection, configuration, pull_all, spl
 
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.hosted import host_broker
+from understudy.format.json_dialect import loads
+from understudy.format.names import REVIVE_GROUP, REVIVE_TOPIC_PREFIX
 from understudy.format.receipts import Receipt
 from understudy.format.record import decode_record, decode_records
 from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.runtime.world import real_world
 from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.waiting import until
 
 TOPIC, GROUP, RETRY = "Popped", "g_pop", "%RETRY%g_pop_Popped"
 MESSAGES = 24
@@ -58,7 +61,17 @@ async def write(folder: Path, port: int, killed: bool) -> set[str]:
                 receipt = Receipt(start, *place, record.queue_offset)
                 fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "offset": str(record.queue_offset)}
                 await ask(200051, {**fields, "extraInfo": receipt.text})
-        await trio.sleep(9)
+        # the first third, less what was acknowledged, is in the retry topic
+        await until(lambda: broker.store.max_queue_offset(RETRY, 0) == MESSAGES // 6, 60)
+        # and the files say so, as they would after a kill
+        topics, offsets = (folder / "config" / name for name in ("topics.json", "consumerOffset.json"))
+        revived = f"{REVIVE_TOPIC_PREFIX}{broker.identity.cluster}@{REVIVE_GROUP}"
+
+        def done() -> bool:
+            places = loads(offsets.read_bytes())["offsetTable"].get(revived, {}) if offsets.exists() else {}
+            return topics.exists() and RETRY in topics.read_text() and any(place > 0 for place in places.values())
+
+        await until(done)
         if killed:
             shutil.copytree(folder, folder.with_name("left"))  # the files as a killed process leaves them
         nursery.cancel_scope.cancel()

@@ -15,11 +15,15 @@ from test_peers_java_opens_store import Connection, configuration, pull_all, spl
 
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.hosted import host_broker
+from understudy.format.names import TIMER_TOPIC
 from understudy.format.record import decode_record
 from understudy.remoting.client import open_client
 from understudy.remoting.command import request
+from understudy.runtime.disk import RealDisk
 from understudy.runtime.world import real_world
+from understudy.store.timer_check import load_check
 from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.waiting import until
 
 TOPIC = "Later"
 SOON, WAITING = 6, 40
@@ -43,6 +47,7 @@ async def write(folder: Path, port: int, killed: bool) -> None:
 
         for number in range(SOON):
             await send(f"soon {number}", 1)
+        soon_ms = int(time.time() * 1000) + 1_000
         for number in range(WAITING):
             await send(f"waiting {number}", 20 + number % 5)
         gone = await send("gone", 22)
@@ -50,7 +55,16 @@ async def write(folder: Path, port: int, killed: bool) -> None:
             broker.identity.address, request(370, {"topic": TOPIC, "recallHandle": gone}), 5_000
         )
         assert answer.code == 0, answer.remark
-        await trio.sleep(4)
+        await until(lambda: broker.store.max_queue_offset(TOPIC, 0) == SOON and broker.timer.waiting == WAITING)
+        # and the files say so, as they would after a kill
+        topics, check = (folder / "config" / name for name in ("topics.json", "timercheck"))
+        await until(lambda: topics.exists() and TOPIC in topics.read_text())
+
+        def quiet() -> bool:
+            kept, _ = load_check(RealDisk(), str(check))
+            return kept.read_ms >= soon_ms and kept.queue_offset == broker.store.max_queue_offset(TIMER_TOPIC, 0)
+
+        await until(quiet)
         if killed:
             shutil.copytree(folder, folder.with_name("left"))  # the files as a killed process leaves them
         nursery.cancel_scope.cancel()
