@@ -64,6 +64,8 @@ from understudy.format import names
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
+from understudy.security import requests as security_requests
+from understudy.security.gate import gate_of
 from understudy.store.deletions import Deletion
 from understudy.store.message_store import MessageStore
 
@@ -90,6 +92,7 @@ class Broker:
         arrivals: who is told of messages that became readable.
         queue_mappings: static topics, as the master answered them.
         request_modes: how groups consume topics.
+        gate: what requests must pass, with the users; ``None`` where they need no signature.
         tables: those of them that travel between replicas.
         persistence: saves the tables.
         server, fast_server: the listening ports.
@@ -165,6 +168,8 @@ class Broker:
         self.orders = OrderTable(now_ms)
         self.acting_pops = acting_pops_of(self)
         self.request_modes = RequestModeTable()
+        self.gate = gate_of(options.security, config.broker_cluster_name)
+        self.server.gate = self.gate
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)
@@ -243,6 +248,8 @@ class Broker:
         self.members = MemberProcessor(member_parts(self))
         self.hold.answer = self.pull.again
         register_handlers(self)
+        if self.gate is not None:
+            security_requests.register(self.server, self.gate, lambda: self.persistence.save("users"))
         self.led = self._led()
 
     def _led(self) -> Led | None:

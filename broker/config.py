@@ -33,6 +33,8 @@ from understudy.runtime.configuration import Change, fields_of, read_change, sho
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
+from understudy.security.settings import KEYS as SECURITY_KEYS
+from understudy.security.settings import SecuritySettings, read_security
 
 __all__ = [
     "INERT",
@@ -126,6 +128,7 @@ class BrokerOptions:
         path: file that a live update is written back to; None when the broker was started without one.
         store_address: the IP address of brokerIP1, which may be a host name; it stands in records and message ids.
         checks: what the place where it runs demands beside; each raises ``ConfigError``.
+        security: who may ask it; never shown and never changed by peers.
     """
 
     broker: BrokerConfig = attrs.Factory(BrokerConfig)
@@ -136,6 +139,7 @@ class BrokerOptions:
     path: str | None = None
     store_address: str = "127.0.0.1"
     checks: list[Callable[[BrokerOptions, Properties], None]] = attrs.Factory(list)
+    security: SecuritySettings = attrs.Factory(SecuritySettings)
 
     @classmethod
     def from_properties(
@@ -165,6 +169,7 @@ class BrokerOptions:
         options.store.ha_listen_port = 0
         values = located(properties, source)
         refuse_lost(values)
+        options.security = read_security(values)
         defaults = {name: options._value(name) for name in map(_name, values) if name in INERT and options._knows(name)}
         options.apply(options._read(values))
         warnings = []
@@ -172,7 +177,7 @@ class BrokerOptions:
             name = _name(key)
             if name in defaults:
                 idle = options._value(name) != defaults[name]
-            elif options._knows(name):
+            elif options._knows(name) or key in SECURITY_KEYS:
                 continue
             else:
                 options.extra[key] = text

@@ -15,7 +15,7 @@ _POP_KV = "check points of pops are in the revive topic, there is no service ove
 _NETTY = "there is no Netty, the kernel's defaults apply"
 _DLEDGER = "there is no DLedger commit log"
 _COMPACTION = "compaction topics are not served"
-_AUTH = "requests are not authenticated or authorized"
+_AUTH = "every request is judged by the users and rules of that moment; docs/security.md says how they are set"
 _LMQ = "light message queues are not served"
 _COMMERCIAL = "there are no commercial statistics"
 _DISPATCH = "queue and index entries are made by the append itself"
@@ -122,10 +122,7 @@ _GROUPS: dict[str, str] = {
         compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal compactionThreadNum
         enableCompaction maxOffsetMapSize""",
     _AUTH: """
-        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable authConfigPath authenticationEnabled
-        authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
-        authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy
-        authorizationWhitelist clusterName configName initAuthenticationUser innerClientAuthenticationCredentials
+        aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond aclEnable authConfigPath configName
         migrateAuthFromV1Enabled statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum userCacheExpiredSecond
         userCacheMaxNum userCacheRefreshSecond""",

@@ -32,6 +32,7 @@ class SavedTable:
         snapshot: returns the content; must not share mutable parts with the table.
         delay_ms: longest time from a change to its write in milliseconds, asked anew for each change.
         barrier: waits until what the content speaks of is durable itself; raises ``OSError`` when it is not.
+        private: nobody but this user may read the file.
     """
 
     name: str
@@ -39,6 +40,7 @@ class SavedTable:
     snapshot: Callable[[], Any]
     delay_ms: Callable[[], int]
     barrier: Callable[[], Awaitable[None]] | None = None
+    private: bool = False
 
 
 class Persistence:
@@ -100,7 +102,8 @@ class Persistence:
                 content = table.snapshot()
                 if table.barrier is not None:
                     await table.barrier()
-                await self._world.disk.in_thread(lambda: save_table(self._world.disk, table.path, content))
+                disk = self._world.disk
+                await disk.in_thread(lambda: save_table(disk, table.path, content, private=table.private))
             except BaseException as error:
                 # It still differs from its file, also when only the request behind this write is gone.
                 self._due_in(name, RETRY_SECONDS if isinstance(error, Exception) else 0)

@@ -18,12 +18,14 @@ from understudy.broker.pop.acting import ActingPops
 from understudy.broker.replicated.acting_pops import ReplicatedActingPops
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
 from understudy.broker.replicated.table import KeptTable
+from understudy.broker.replicated.users import ReplicatedUsers
 from understudy.broker.sql_filter.bloom import positions
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
 from understudy.broker.transactions import counts as transaction_counts
 from understudy.runtime.durable import make_folder_durably
 from understudy.runtime.log import get_logger
+from understudy.security.settings import INIT_USER, ON
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -51,6 +53,7 @@ def tables_of(broker: Broker) -> ReplicatedTables:
         delay_delay_ms=lambda: keys.flush_delay_offset_interval,
         copies_durable=_copies_durable(broker) if broker.sync_flush else None,
         popped_durable=_popped_durable(broker),
+        users=None if broker.gate is None else ReplicatedUsers(broker.gate.authority, broker.options.security),
     )
 
 
@@ -93,6 +96,10 @@ async def load_tables(broker: Broker) -> None:
     absent = False
     for table in broker.tables.kept:
         absent |= not await _load(broker, table)
+    if broker.gate is not None and not broker.role.is_slave and not broker.gate.authority.has_super_user():
+        raise BrokerStartError(
+            f"{ON}=true, but there is no super user who may sign in: name one by {INIT_USER} in the broker's file"
+        )
     path = config_path(keys, history_keeper.FILE_NAME)
     await load(disk, path, broker.history.load)
     broker.persistence.add(SavedTable(history_keeper.NAME, path, broker.history.snapshot, lambda: 0))
@@ -180,7 +187,7 @@ async def _load(broker: Broker, table: KeptTable) -> bool:
             )
         if file.missing:
             log.warning(f"{file.missing}; if the file was lost, stop now and restore it", missing=path)
-    broker.persistence.add(SavedTable(table.name, path, table.snapshot, file.delay_ms, file.barrier))
+    broker.persistence.add(SavedTable(table.name, path, table.snapshot, file.delay_ms, file.barrier, file.private))
     return there
 
 

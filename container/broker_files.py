@@ -12,6 +12,7 @@ from understudy.runtime.disk import Disk
 from understudy.runtime.log import get_logger
 from understudy.runtime.properties import ConfigError, Properties, located
 from understudy.runtime.property_file import find_file, read_properties_file
+from understudy.security.settings import INNER
 
 log = get_logger("container")
 
@@ -148,6 +149,11 @@ def broker_options(
     except ConfigError as error:
         raise AddBrokerError(str(error)) from None
     options.checks.append(check_hosted)
+    inner = options.security.inner
+    if inner is not None and inner != container.security.inner:
+        raise AddBrokerError(
+            f"{values.where(INNER)}: {INNER}: brokers of a container sign with what its own file names; set it there"
+        )
     store = options.store
     if (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
         place = values.where("brokerId")

@@ -20,6 +20,8 @@ from understudy.remoting.shared_keys import refuse_lost, unread_key_line
 from understudy.runtime.configuration import Change, fields_of, keyed, read_change, shown
 from understudy.runtime.properties import ConfigError, Properties, located, printable
 from understudy.runtime.stored_settings import listed_keys
+from understudy.security.settings import KEYS as SECURITY_KEYS
+from understudy.security.settings import SecuritySettings, read_security
 
 DEFAULT_LISTEN_PORT = 10811
 ALWAYS_BLACK = (
@@ -60,12 +62,14 @@ class ContainerOptions:
         server: keys of the listening side.
         client: keys of the calling side.
         path: file that a live update is written to; ``None`` when the container was started without one.
+        security: who may ask it, and what its brokers sign their calls with.
     """
 
     container: BrokerContainerConfig = attrs.Factory(BrokerContainerConfig)
     server: NettyServerConfig = attrs.Factory(NettyServerConfig)
     client: NettyClientConfig = attrs.Factory(NettyClientConfig)
     path: str | None = None
+    security: SecuritySettings = attrs.Factory(SecuritySettings)
 
     @classmethod
     def from_properties(
@@ -92,12 +96,15 @@ class ContainerOptions:
         options.container.rocketmq_home = machine.home
         values = located(properties, source)
         refuse_lost(values)
+        options.security = read_security(values)
         known = shown(options.container)
         inert = {key: known[key] for key in _INERT}
         options.apply(options.read_change(values))
         names = options._names()
         warnings = []
         for key, text in values.items():
+            if key in SECURITY_KEYS:
+                continue
             if key not in names:
                 warnings.append(unread_key_line(values, key, names))
             elif key in _INERT and text not in ("", "false", inert[key]):

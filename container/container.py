@@ -35,6 +35,8 @@ from understudy.runtime.program import one_line, single_cause
 from understudy.runtime.properties import Properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
+from understudy.security.gate import gate_of
+from understudy.security.settings import signer_of
 
 if TYPE_CHECKING:
     from understudy.container.escape.neighbour import Beside
@@ -76,6 +78,9 @@ class BrokerContainer:
         self.hooks: list[BootHook] = list(hooks or ())
         self.server = RemotingServer(world, options.server.bind_address, options.server.listen_port, name="container")
         self.server.administrators = ranges_of(options.server.admin_addresses)
+        gate = self.server.gate = gate_of(options.security, options.security.cluster)
+        if gate is not None:
+            gate.authority.ensure_supers(options.security.super_users)  # it has no others
         self._machine = machine
         self._on_boot = on_boot or (lambda line: None)
         self._hosted: dict[BrokerIdentity, HostedBroker] = {}
@@ -146,6 +151,7 @@ class BrokerContainer:
     async def _serve(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
         with scope:
             async with open_client(self.world) as client, open_supervisor(self.world.clock, "container") as services:
+                client.sign = signer_of(self.options.security)
                 self._client = client
                 services.start("remoting", self.server.run)
                 await trio.lowlevel.checkpoint_if_cancelled()

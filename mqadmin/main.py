@@ -13,9 +13,10 @@ import trio
 
 import understudy
 from understudy.mqadmin.command import COMMANDS, Command, CommandFailedError, Context, Output
+from understudy.mqadmin.credentials import credentials
 from understudy.mqadmin.options import Option, UsageError, Values, parse
 from understudy.mqclient.errors import ClientError
-from understudy.mqclient.session import open_session
+from understudy.mqclient.session import SessionOptions, open_session
 from understudy.runtime.world import World, real_world
 
 _MODULES = (
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command.one_of and not any(key in values for key in command.one_of):
             raise UsageError(f"missing option: {_alternatives(command)}")
         servers = _name_servers(command, values)
-        return trio.run(_run, command, values, servers)
+        return trio.run(_run, command, values, servers, SessionOptions(credentials=credentials()))
     except UsageError as error:
         return _complain(f"mqadmin {name}: {error} (see 'mqadmin help {name}')", 2)
     except (CommandFailedError, ClientError) as error:
@@ -97,12 +98,19 @@ def _name_servers(command: Command, values: Values) -> str:
     return servers
 
 
-async def _run(command: Command, values: Values, servers: str) -> int:
-    await run_command(command, values, servers, Output("json" in values), real_world())
+async def _run(command: Command, values: Values, servers: str, options: SessionOptions) -> int:
+    await run_command(command, values, servers, Output("json" in values), real_world(), options)
     return 0
 
 
-async def run_command(command: Command, values: Values, servers: str, output: Output, world: World) -> None:
+async def run_command(
+    command: Command,
+    values: Values,
+    servers: str,
+    output: Output,
+    world: World,
+    options: SessionOptions | None = None,
+) -> None:
     """Run *command* once, or every ``-i`` seconds where it has that option as an interval.
 
     Args:
@@ -111,13 +119,14 @@ async def run_command(command: Command, values: Values, servers: str, output: Ou
         servers: name servers, ``host:port`` separated by semicolons.
         output: where to write.
         world: clock, network and the rest.
+        options: what requests are signed with, and how long they wait.
 
     Raises:
         UsageError, CommandFailedError, ClientError: see there.
     """
     repeating = any(option.key == "i" and option.long == "interval" for option in command.options) and "i" in values
     interval = values.number("i", 1) if repeating else 0
-    async with open_session(world, servers) as session:
+    async with open_session(world, servers, options) as session:
         while True:
             output.finish(await command.run(Context(session, values, output)))
             if not repeating:

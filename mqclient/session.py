@@ -26,6 +26,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
+from understudy.security.signature import Credentials, signer
 
 log = get_logger("mqclient.session")
 
@@ -42,6 +43,7 @@ class SessionOptions:
         heartbeat_ms: how often brokers are told that the client lives (they forget it after 120 s).
         request_timeout_ms: longest wait for answers that are not a send or a pull.
         route_retry_ms: least time between two requests for the same missing or failing route.
+        credentials: what requests are signed with; ``None``: they are not signed.
     """
 
     client_id: str | None = None
@@ -49,6 +51,7 @@ class SessionOptions:
     heartbeat_ms: float = attrs.field(default=30_000, validator=at_least(1))
     request_timeout_ms: float = attrs.field(default=3_000, validator=at_least(1))
     route_retry_ms: float = attrs.field(default=1_000, validator=at_least(0))
+    credentials: Credentials | None = None
 
 
 class GroupMember(Protocol):
@@ -361,7 +364,10 @@ async def open_session(
     with bare_errors():
         async with open_client(world) as remoting:
             remoting.set_name_servers(split_addresses(name_servers))
-            yield Session(world, remoting, options or SessionOptions())
+            chosen = options or SessionOptions()
+            if chosen.credentials is not None:
+                remoting.sign = signer(chosen.credentials)
+            yield Session(world, remoting, chosen)
 
 
 def _no_route(topic: str) -> str:

@@ -16,6 +16,7 @@ from understudy.remoting.netty_config import POOLS, WAITING_KEYS, NettyServerCon
 from understudy.remoting.shared_keys import refuse_lost, unread_key_line
 from understudy.runtime.configuration import Count, Port, fields_of, shown, with_values
 from understudy.runtime.properties import Properties, format_properties
+from understudy.security.settings import KEYS as SECURITY_KEYS
 
 
 def _home(*names: str) -> str:
@@ -102,6 +103,8 @@ def read_config(values: Properties, base: NamesrvConfig | None = None) -> tuple[
     config = with_values(base or NamesrvConfig(), values, values.source)
     warnings = []
     for key in values:
+        if key in SECURITY_KEYS:
+            continue
         if key in NO_EFFECT and getattr(config, FIELDS[key].name) == FIELDS[key].default:
             continue  # a file that was stored here names every key
         if key in NO_EFFECT:

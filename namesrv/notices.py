@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import trio
 
@@ -37,10 +38,15 @@ class Notifier:
 
     A broker that cannot be reached delays nobody but itself; its notice is lost, as in the reference, and its own
     member poll brings the change a second later. At most :data:`QUEUE_PER_TARGET` wait for one broker.
+
+    Args:
+        world: clock and network.
+        sign: signs each notice; ``None``: they are not signed.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, sign: Callable[[Command], None] | None = None) -> None:
         self._world = world
+        self._sign = sign
         self._waiting: dict[str, deque[MinBrokerIdNotice]] = {}
         self._new: list[str] = []  # targets without a task
         self._wake = Signal()
@@ -65,6 +71,7 @@ class Notifier:
     async def run(self) -> None:
         """Send what is queued until cancelled."""
         async with open_client(self._world) as client, trio.open_nursery() as nursery:
+            client.sign = self._sign
             while True:
                 if not self._new:
                     await self._wake.wait()

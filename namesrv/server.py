@@ -25,6 +25,10 @@ from understudy.runtime.metrics import Collect
 from understudy.runtime.os_failure import os_reason
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
+from understudy.security import requests as security_requests
+from understudy.security.gate import Gate
+from understudy.security.kept import KeptAuthority
+from understudy.security.settings import SecuritySettings, signer_of
 
 log = get_logger("namesrv.server")
 
@@ -65,6 +69,7 @@ class NameServer:
         listen_port: int | None = None,
         *,
         controller: EmbeddedController | None = None,
+        security: SecuritySettings | None = None,
     ) -> None:
         config = config or NamesrvConfig()
         self._world = world
@@ -72,7 +77,8 @@ class NameServer:
         self.table = RouteTable()
         self.settings = SettingsInForce(config, ALWAYS_BLACK)
         self.key_values = KeyValueConfig(world.disk, config.kv_config_path)
-        self._notifier = Notifier(world)
+        security = security or SecuritySettings()
+        self._notifier = Notifier(world, signer_of(security))
         self._liveness = Liveness(self.table, world.clock, self._tell)
         self._server = RemotingServer(
             world,
@@ -83,6 +89,10 @@ class NameServer:
             limits=ConnectionLimits(idle_seconds=config.server_channel_max_idle_time_seconds or math.inf),
         )
         self._server.administrators = ranges_of(config.admin_addresses)
+        path = os.path.join(os.path.dirname(config.kv_config_path), "users.json")
+        self._users = KeptAuthority(world.disk, path, security.super_users)
+        if security.authenticates:
+            self._server.gate = Gate(self._users.table, security, security.cluster)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -107,6 +117,9 @@ class NameServer:
         await self._check_folder()
         await self.key_values.load()
         server, clock = self._server, self._world.clock
+        if isinstance(server.gate, Gate):
+            await self._users.load()
+            security_requests.register(server, server.gate, self._users.save)
         BrokerRequests(self.table, self._liveness, self.key_values, self.settings, self._tell).register(server)
         ClientRequests(self.table, self.key_values, self.settings, clock).register(server)
         AdminRequests(self.table, self.key_values, self.settings, self._world.disk).register(server)

@@ -21,6 +21,7 @@ from understudy.runtime.program import UsageError, first_cause, one_line, run_se
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World, real_world
+from understudy.security.settings import read_security
 
 log = get_logger("namesrv.main")
 
@@ -97,7 +98,7 @@ async def _serve(world: World, config: NamesrvConfig, values: Properties) -> Non
     async with trio.open_nursery() as nursery:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             controller = _controller(world, values) if config.enable_controller_in_namesrv else None
-            server = NameServer(world, config, controller=controller)
+            server = NameServer(world, config, controller=controller, security=read_security(values))
             if controller is not None:
                 controller.show_also(
                     lambda: collect(server.table, server.refused_connections, world.load)

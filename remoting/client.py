@@ -35,6 +35,7 @@ class RemotingClient(Dispatcher):
 
     Attributes:
         on_close: called with the address and the connection when one has ended.
+        sign: signs each request before it is sent; ``None``: they are not signed.
     """
 
     def __init__(self, world: World, tasks: ShieldedTasks, limits: ConnectionLimits) -> None:
@@ -48,6 +49,7 @@ class RemotingClient(Dispatcher):
         self._name_servers: list[str] = []
         self._chosen: str | None = None
         self.on_close: list[Callable[[str, Connection], None]] = []
+        self.sign: Callable[[Command], None] | None = None
 
     async def invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
         """Send *command* to *address* and return the answer, whatever its code.
@@ -117,6 +119,7 @@ class RemotingClient(Dispatcher):
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise ConnectFailedError(address, f"no connection to {address}: {reason}") from error
         connection = Connection(stream, self._world.clock, self._limits, self._world.load)
+        connection.sign = self.sign
         self._connections[address] = connection
         started = trio.Event()
         self._tasks.start_soon(self._serve, address, connection, started)

@@ -75,6 +75,7 @@ class Connection:
         self._incoming_bytes = 0
         self._pending: dict[int, _Pending] = {}
         self._nursery: trio.Nursery | None = None
+        self.sign: Callable[[Command], None] | None = None
 
     def __repr__(self) -> str:
         return f"<connection {self.address}>"
@@ -131,6 +132,8 @@ class Connection:
 
     def notify(self, command: Command) -> None:
         """Send a request of ours that is not answered."""
+        if self.sign is not None:
+            self.sign(command)
         command.flag |= 2
         self.write(encode(command))
 
@@ -147,6 +150,8 @@ class Connection:
         """
         if self.closed.is_set():
             raise ConnectionLostError(self.address, f"connection to {self.address} is closed: {self.close_reason}")
+        if self.sign is not None:
+            self.sign(command)
         opaque = command.opaque or 0
         pending = self._pending[opaque] = _Pending()
         try:

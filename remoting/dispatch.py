@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import trio
 
@@ -34,6 +35,19 @@ Answer = Command | Buffer | Sequence[Buffer] | None
 Handler = Callable[[Connection, Command], Answer]
 AsyncHandler = Callable[[Connection, Command], Awaitable[Answer]]
 
+
+class Gate(Protocol):
+    """What each request of a server must pass; both raise :class:`CommandError` for those that do not."""
+
+    def authenticate(self, command: Command, address: str) -> None:
+        """Check, before anything in it is read, who sent a request from the IP address *address*."""
+        ...
+
+    def authorize(self, command: Command, address: str) -> None:
+        """Check, once its body is read, whether its sender may ask it."""
+        ...
+
+
 _OVERLOAD = "[OVERLOAD]system busy, too many requests of this kind are waiting; slow down and try again"
 _WAITED = "[TIMEOUT_CLEAN_QUEUE]broker busy, the request waited {waited_ms} ms for a handler; try again later"
 
@@ -50,6 +64,7 @@ class Dispatcher:
             must not raise.
         answered: called after the answers of one receive were sent; must not raise.
         administrators: whose requests of the class administration are answered; ``None`` for everybody's.
+        gate: what each request must pass; handlers pass by it that were registered before it is set. ``None``: nothing.
     """
 
     def __init__(self, clock: Clock, load: Load | None = None) -> None:
@@ -62,6 +77,7 @@ class Dispatcher:
         self.handed_on: Callable[[], None] | None = None
         self.answered: Callable[[], None] | None = None
         self.administrators: access.AddressRanges | None = None
+        self.gate: Gate | None = None
 
     def register(self, code: int, handler: Handler, reading: bodies.Reading | None = None) -> None:
         """Answer requests of *code* by *handler*, in place; ``None`` from it means answered later or never.
@@ -73,9 +89,14 @@ class Dispatcher:
         """
         if reading is None and code in bodies.JSON_BODIES:
             reading = bodies.JSON
+        gate = self.gate
+        if gate is not None:
+            handler = _behind(gate.authorize, handler)
         if reading is not None:
             handler = self._after_reading(handler, reading)
-        self._handlers[int(code)] = self._for_administrators(handler) if code in access.ADMINISTRATION else handler
+        if code in access.ADMINISTRATION:
+            handler = self._for_administrators(handler)
+        self._handlers[int(code)] = handler if gate is None else _behind(gate.authenticate, handler)
 
     def register_async(self, code: int, handler: AsyncHandler, kind: str = "admin") -> None:
         """Answer requests of *code* by a task in the lane *kind*."""
@@ -155,6 +176,16 @@ class Dispatcher:
         if answer is not None and not command.flag & ONEWAY_BIT:
             # Most answers are bytes, and isinstance is slow for a class of msgspec's.
             connection.write(encode(answer) if type(answer) is not bytes and isinstance(answer, Command) else answer)
+
+
+def _behind(check: Callable[[Command, str], None], handler: Handler) -> Handler:
+    """Return *handler* for requests that pass *check*; it raises :class:`CommandError` for others."""
+
+    def handle(connection: Connection, command: Command) -> Answer:
+        check(command, connection.source)
+        return handler(connection, command)
+
+    return handle
 
 
 class _Request:

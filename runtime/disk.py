@@ -128,7 +128,10 @@ class Disk(Protocol):
         """Return the absolute path of the regular file at *path*, links followed; ``None`` when there is none."""
         ...
 
-    def open(self, path: str, *, create: bool = True) -> File: ...
+    def open(self, path: str, *, create: bool = True, private: bool = False) -> File:
+        """Open *path*, made if need be; a *private* one is then readable by this user alone."""
+        ...
+
     def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
         """Map *path*, creating it (unless told not to) or growing it with zeros to *size* bytes."""
         ...
@@ -182,8 +185,8 @@ class Disk(Protocol):
 class RealFile:
     """A file of the operating system."""
 
-    def __init__(self, path: str, create: bool) -> None:
-        self._fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), 0o644)
+    def __init__(self, path: str, create: bool, mode: int) -> None:
+        self._fd = os.open(path, os.O_RDWR | (os.O_CREAT if create else 0), mode)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -317,8 +320,8 @@ class RealDisk(RealFiles):
     def make_folder(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
-    def open(self, path: str, *, create: bool = True) -> File:
-        return RealFile(path, create)
+    def open(self, path: str, *, create: bool = True, private: bool = False) -> File:
+        return RealFile(path, create, 0o600 if private else 0o644)
 
     def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
         return RealMapping(path, size, create)

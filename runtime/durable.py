@@ -29,7 +29,7 @@ def make_folder_durably(disk: Disk, path: str) -> None:
         disk.sync_folder(parent)
 
 
-def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = True) -> None:
+def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
     """Replace the file at *path* by *data*. Blocking; call it through ``disk.in_thread``.
 
     Order: temporary file, its sync, the old file kept as ``path + ".bak"``, rename, sync of the folder. After a power
@@ -40,9 +40,10 @@ def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = T
         path: the file to replace; its folder must exist.
         data: the new content.
         keep_previous: keep the old content beside it as ``.bak`` (what the reference's readers fall back to).
+        private: nobody but this user may read it.
     """
     temporary = path + ".tmp"
-    file = disk.open(temporary)
+    file = disk.open(temporary, private=private)
     try:
         file.truncate(0)
         file.write_at(0, data)

@@ -61,13 +61,14 @@ def load_table(disk: Disk, path: str) -> TableFile:
     return TableFile(None, "absent")
 
 
-def save_table(disk: Disk, path: str, value: Any) -> None:
+def save_table(disk: Disk, path: str, value: Any, *, private: bool = False) -> None:
     """Replace the table at *path* durably, keeping the previous copy as ``.bak``. Blocking.
 
     Args:
         disk: where to write.
         path: the file; its folder must exist.
         value: the table, with keys as :func:`understudy.format.json_dialect.dumps` takes them.
+        private: nobody but this user may read the file.
 
     Raises:
         TableUnfitError: *value* holds what JSON cannot; nothing on disk is changed.
@@ -77,4 +78,4 @@ def save_table(disk: Disk, path: str, value: Any) -> None:
         data = dumps(value, bare_keys=True)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TableUnfitError(f"{path}: the table cannot be written as JSON: {error}") from error
-    write_durably(disk, path, data)
+    write_durably(disk, path, data, private=private)

@@ -23,6 +23,7 @@ from understudy.broker.replicated.request_modes import ReplicatedModes
 from understudy.broker.replicated.table import FilePlan, GivenBackTable, KeptTable, ProgressTable, ReplicatedTable
 from understudy.broker.replicated.timer import ReplicatedTimer, TimerMetrics
 from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
+from understudy.broker.replicated.users import ReplicatedUsers
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import TopicTable
@@ -40,6 +41,7 @@ class ReplicatedTables:
     Attributes (each a row of the list, which is what iterating gives):
         offsets, delay, timer, topics, groups, queue_mappings, request_modes, orders, acting_pops, timer_metrics: used
             by this broker.
+        users: who may ask it; ``None`` in a broker that asks for no signatures.
     """
 
     offsets: ReplicatedOffsets
@@ -52,10 +54,12 @@ class ReplicatedTables:
     orders: ReplicatedOrders
     acting_pops: ReplicatedActingPops
     timer_metrics: TimerMetrics
+    users: ReplicatedUsers | None = None
 
     def __iter__(self) -> Iterator[ReplicatedTable]:
         """Return each table, progress first."""
-        return (getattr(self, field.name) for field in attrs.fields(type(self)))
+        tables = (getattr(self, field.name) for field in attrs.fields(type(self)))
+        return (table for table in tables if table is not None)
 
     @property
     def kept(self) -> tuple[KeptTable, ...]:
@@ -89,6 +93,7 @@ def replicated_tables(
     delay_delay_ms: Callable[[], int],
     copies_durable: Callable[[], Awaitable[None]] | None,
     popped_durable: Callable[[], Awaitable[None]] | None,
+    users: ReplicatedUsers | None,
 ) -> ReplicatedTables:
     """Return the list over a broker's tables.
 
@@ -99,6 +104,7 @@ def replicated_tables(
         offsets_delay_ms, delay_delay_ms: configured longest time from a change to its write.
         copies_durable: waits for the copies of delayed and timer messages, which are durable before their progress.
         popped_durable: waits for the check points of what was popped, which are durable before the offsets behind them.
+        users: the row of users, if there is one.
     """
     return ReplicatedTables(
         ReplicatedOffsets(
@@ -129,4 +135,5 @@ def replicated_tables(
         ReplicatedOrders(orders, FilePlan("consumerOrderInfo.json", lambda: PROGRESS_DELAY_MS)),
         acting_pops,
         TimerMetrics(timer, FilePlan("timermetrics", lambda: METRICS_DELAY_MS)),
+        users,
     )

@@ -48,6 +48,7 @@ class FilePlan:
         missing: what it means, for people, when there is no such file beside a log with messages; ``""``: nothing.
         required: a broker whose log holds messages does not start without it.
         barrier: waits until what the content speaks of is durable itself; raises ``OSError`` when it is not.
+        private: nobody but the broker's user may read it.
     """
 
     file_name: str
@@ -55,6 +56,7 @@ class FilePlan:
     missing: str = ""
     required: bool = False
     barrier: Callable[[], Awaitable[None]] | None = None
+    private: bool = False
 
 
 @attrs.frozen

@@ -257,7 +257,7 @@ class SimDisk:
         inode = self._inode(path)
         return bytes(inode.cache[: inode.length])
 
-    def open(self, path: str, *, create: bool = True) -> File:
+    def open(self, path: str, *, create: bool = True, private: bool = False) -> File:
         return SimFile(self, self._inode(path, create=create))
 
     def map(self, path: str, size: int, *, create: bool = True) -> Mapping:

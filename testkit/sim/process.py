@@ -74,9 +74,9 @@ class FencedDisk:
         self._fence.check()
         return self._disk.read(path)
 
-    def open(self, path: str, *, create: bool = True) -> File:
+    def open(self, path: str, *, create: bool = True, private: bool = False) -> File:
         self._fence.check()
-        return self._disk.open(path, create=create)
+        return self._disk.open(path, create=create, private=private)
 
     def map(self, path: str, size: int, *, create: bool = True) -> Mapping:
         self._fence.check()

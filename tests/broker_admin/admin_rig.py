@@ -199,6 +199,7 @@ class Rig:
             world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace(), load=Load()),
             options=options,
             request_modes=RequestModeTable(),
+            gate=None,
             orders=OrderTable(clock.wall_ms),
             acting_pops=ActingPops("broker-a", lambda: 0, clock.wall_ms),
             wake_topic=lambda topic: None,

@@ -94,7 +94,7 @@ def test_unknown_and_inert_keys_are_one_warning_line_each() -> None:
 def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
     # given a file with an unknown key, one without effect by its other name, and one that is switched on in vain
     text = (
-        "# comment\nlisenPort=1\n\nnamesrvAddr=h:1;\\\n  i:2\ninBrokerContainer=true\nauthenticationEnabled=true\n"
+        "# comment\nlisenPort=1\n\nnamesrvAddr=h:1;\\\n  i:2\ninBrokerContainer=true\nmigrateAuthFromV1Enabled=true\n"
         "brokerIP1=127.0.0.1\n"
     )
     built, warnings = options(parse_properties(text, "broker.conf"))
@@ -102,7 +102,8 @@ def test_lines_of_a_file_are_named_in_warnings_and_errors() -> None:
     assert [
         "broker.conf:2: unknown key lisenPort is ignored, the nearest known key is listenPort",
         "broker.conf:6: inBrokerContainer=true has no effect here: the broker knows by itself where it runs",
-        "broker.conf:7: authenticationEnabled=true has no effect here: requests are not authenticated or authorized",
+        "broker.conf:7: migrateAuthFromV1Enabled=true has no effect here: every request is judged by the users and "
+        "rules of that moment; docs/security.md says how they are set",
     ] == warnings
     assert "h:1;i:2" == built.broker.namesrv_addr
     # and so does what is wrong by itself or beside another key
@@ -128,11 +129,12 @@ def test_what_came_over_the_network_stands_in_no_line() -> None:
 
 
 def test_switched_on_authentication_is_never_silent() -> None:
-    _, warnings = options({"authenticationEnabled": "true", "authorizationEnabled": "false"})
+    for keys in ({"authorizationEnabled": "true"}, {"aclEnable": "true"}):
+        with pytest.raises(ConfigError, match="authenticationEnabled=true"):
+            options(keys)
+    built, warnings = options({"authenticationEnabled": "true", "authorizationEnabled": "false"})
 
-    assert [
-        "broker.conf: authenticationEnabled=true has no effect here: requests are not authenticated or authorized"
-    ] == warnings
+    assert (True, False, []) == (built.security.authenticates, built.security.authorizes, warnings)
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ NOT_SERVED = {
     "timer engines": {5001},
     "roles given by a controller": {1008},
     "static topics": {513},
-    "users and permissions": set(range(3001, 3011)),
+    "users and permissions, where requests need no signature": {*range(3001, 3011), 960},
 }
 UNSERVED_CODES = set().union(*NOT_SERVED.values())
 

@@ -1,0 +1,113 @@
+"""The gate of a server: each request passes it before its handler, or is refused with the reference's code.
+
+First the signature, over the bytes as they came; only then, once the body is read, what the user may do. Refusals say
+to the peer what the reference says, and to the log who was refused what.
+
+Source: AuthenticationPipeline.java, AuthorizationPipeline.java, DefaultAuthenticationHandler.java,
+UserAuthorizationHandler.java, AclAuthorizationHandler.java.
+"""
+
+from __future__ import annotations
+
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.fields import CommandError
+from understudy.runtime.log import get_logger
+from understudy.security.authority import Authority
+from understudy.security.needs import NEEDS
+from understudy.security.settings import SecuritySettings
+from understudy.security.signature import ACCESS_KEY, SIGNATURE, content, verify
+from understudy.security.users import User, UserStatus
+
+log = get_logger("security")
+
+
+def _refused(remark: str) -> CommandError:
+    return CommandError(ResponseCode.NO_PERMISSION, remark)
+
+
+class Gate:
+    """Who may ask one server what.
+
+    Args:
+        authority: users and rules.
+        settings: what is asked for.
+        cluster: name of the cluster as a resource.
+    """
+
+    def __init__(self, authority: Authority, settings: SecuritySettings, cluster: str) -> None:
+        self.authority = authority
+        self._settings = settings
+        self._cluster = cluster
+
+    def authenticate(self, command: Command, address: str) -> None:
+        """Check the signature of a request.
+
+        Args:
+            command: the request, as it came.
+            address: IP address of who sent it.
+
+        Raises:
+            CommandError: 16, it is not signed by an enabled user.
+        """
+        if command.code in self._settings.unsigned:
+            return
+        ext = command.ext or {}
+        name = ext.get(ACCESS_KEY)
+        try:
+            if not name:
+                raise _refused("username cannot be null.")
+            user = self.authority.users.get(name)
+            if user is None:
+                raise _refused(f"User:{name[:255]} is not found.")
+            if user.status is not UserStatus.ENABLE:
+                raise _refused(f"User:{name} is disabled.")
+            data = content(ext, bytes(command.body), command.version)
+            if not verify(user.password, data, ext.get(SIGNATURE) or ""):
+                raise _refused("check signature failed.")
+        except CommandError as error:
+            log.warning("not authenticated", user=name, peer=address, code=command.code, why=error.remark)
+            raise
+
+    def authorize(self, command: Command, address: str) -> None:
+        """Check what the user who signed a request may do.
+
+        Args:
+            command: the request, its signature checked and its body read.
+            address: IP address of who sent it.
+
+        Raises:
+            CommandError: 16, it needs what its user may not.
+        """
+        settings = self._settings
+        if not settings.authorizes or command.code in settings.unsigned or command.code in settings.unlimited:
+            return
+        name = (command.ext or {}).get(ACCESS_KEY) or ""
+        user = self.authority.users.get(name)
+        if user is None or user.status is not UserStatus.ENABLE:  # changed since it was authenticated
+            raise _refused(f"User:{name[:255]} is not found.")
+        if not user.is_super:
+            self._check(user, command, address)
+
+    def _check(self, user: User, command: Command, address: str) -> None:
+        rule = NEEDS.get(command.code)
+        if rule is None:
+            log.warning("not authorized", user=user.name, peer=address, code=command.code, why="code without a rule")
+            raise _refused(f"User:{user.name} has no permission for requests of code {command.code}")
+        for need in rule(command, self._cluster):
+            entry = self.authority.decide(user.name, need, address)
+            if entry is not None and entry.allow:
+                continue
+            why = "no matched policies" if entry is None else "the decision is deny"
+            remark = f"User:{user.name} has no permission to access {need} from {address}, {why}."
+            log.warning("not authorized", user=user.name, peer=address, code=command.code, why=remark)
+            raise _refused(remark)
+
+    def caller(self, command: Command) -> User | None:
+        """Return the user who signed *command*."""
+        return self.authority.users.get((command.ext or {}).get(ACCESS_KEY) or "")
+
+
+def gate_of(settings: SecuritySettings, cluster: str) -> Gate | None:
+    """Return the gate of a server whose cluster is *cluster*; ``None`` when its requests need no signature."""
+    return Gate(Authority(), settings, cluster) if settings.authenticates else None

@@ -1,0 +1,150 @@
+"""The keys of authentication and authorization, read beside a server's other keys and never shown or changed by peers.
+
+Source: AuthConfig.java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from understudy.format.json_dialect import JsonError, loads
+from understudy.remoting.command import Command
+from understudy.runtime.configuration import fields_of, with_values
+from understudy.runtime.properties import ConfigError, Properties, printable
+from understudy.security.signature import Credentials, signer
+
+_PACKAGES = "org.apache.rocketmq.auth."
+_KNOWN = {
+    "authenticationProvider": ("DefaultAuthenticationProvider",),
+    "authorizationProvider": ("DefaultAuthorizationProvider",),
+    "authenticationMetadataProvider": ("LocalAuthenticationMetadataProvider", "ProxyAuthenticationMetadataProvider"),
+    "authorizationMetadataProvider": ("LocalAuthorizationMetadataProvider", "ProxyAuthorizationMetadataProvider"),
+    "authenticationStrategy": ("StatelessAuthenticationStrategy", "StatefulAuthenticationStrategy"),
+    "authorizationStrategy": ("StatelessAuthorizationStrategy", "StatefulAuthorizationStrategy"),
+}
+ON, OF_ROLES = "authenticationEnabled", "authorizationEnabled"
+INIT_USER, INNER = "initAuthenticationUser", "innerClientAuthenticationCredentials"
+
+
+@attrs.define(kw_only=True)
+class _Keys:
+    """The keys as they stand in a file."""
+
+    authentication_enabled: bool = False
+    authorization_enabled: bool = False
+    authentication_provider: str = ""
+    authorization_provider: str = ""
+    authentication_metadata_provider: str = ""
+    authorization_metadata_provider: str = ""
+    authentication_strategy: str = ""
+    authorization_strategy: str = ""
+    authentication_whitelist: str = ""
+    authorization_whitelist: str = ""
+    init_authentication_user: str = ""
+    inner_client_authentication_credentials: str = ""
+    cluster_name: str = ""
+
+
+@attrs.frozen
+class SecuritySettings:
+    """What a server was told about who may ask it.
+
+    Attributes:
+        authenticates: whether requests must be signed.
+        authorizes: whether users need policies.
+        unsigned: codes that are answered without a signature.
+        unlimited: codes that need no policy.
+        init_user: a super user that is there from the start.
+        inner: what this process signs its own calls with; a super user of its servers, too.
+        cluster: name of the cluster as a resource, where the server has none itself.
+    """
+
+    authenticates: bool = False
+    authorizes: bool = False
+    unsigned: frozenset[int] = frozenset()
+    unlimited: frozenset[int] = frozenset()
+    init_user: Credentials | None = None
+    inner: Credentials | None = None
+    cluster: str = "DefaultCluster"
+
+    @property
+    def super_users(self) -> list[Credentials]:
+        """The super users that the file names."""
+        return [each for each in (self.init_user, self.inner) if each is not None]
+
+
+KEYS = frozenset(fields_of(_Keys))
+"""The keys that :func:`read_security` reads."""
+
+
+def read_security(values: Properties) -> SecuritySettings:
+    """Read the keys of *values* that say who may ask.
+
+    Raises:
+        ConfigError: a value that its key cannot have, or keys that would leave a server open or closed to everybody.
+    """
+    keys = with_values(_Keys(), {key: values[key] for key in KEYS if key in values}, values.source)
+    for key, words in _KNOWN.items():
+        _check_class(values, key, words)
+    if keys.authorization_enabled and not keys.authentication_enabled:
+        raise ConfigError(
+            f"{values.where(OF_ROLES)}: {OF_ROLES}=true needs {ON}=true: without signatures nobody knows who asks"
+        )
+    settings = SecuritySettings(
+        authenticates=keys.authentication_enabled,
+        authorizes=keys.authorization_enabled,
+        unsigned=_codes(values, "authenticationWhitelist", keys.authentication_whitelist),
+        unlimited=_codes(values, "authorizationWhitelist", keys.authorization_whitelist),
+        init_user=_user(values, INIT_USER, "username", "password"),
+        inner=_user(values, INNER, "accessKey", "secretKey"),
+        cluster=keys.cluster_name or "DefaultCluster",
+    )
+    if values.get("aclEnable", "").strip().lower() == "true" and not settings.authenticates:
+        raise ConfigError(
+            f"{values.where('aclEnable')}: aclEnable=true closes nothing by itself: set {ON}=true and {OF_ROLES}=true "
+            f"and name users (docs/security.md), or take the key out to answer everybody"
+        )
+    return settings
+
+
+def _check_class(values: Properties, key: str, known: tuple[str, ...]) -> None:
+    text = values.get(key, "").strip()
+    if text and text.rpartition(".")[2] not in known:
+        raise ConfigError(f"{values.where(key)}: {key}={printable(text)} is not here: leave it empty for {known[0]}")
+
+
+def _codes(values: Properties, key: str, text: str) -> frozenset[int]:
+    found = set()
+    for word in filter(None, map(str.strip, text.split(","))):
+        if word.isdecimal():
+            found.add(int(word))
+        elif not word.startswith("apache.rocketmq.v2."):  # messages of the gRPC protocol
+            raise ConfigError(
+                f"{values.where(key)}: {key}={printable(text)}: expected request codes or names like "
+                "apache.rocketmq.v2.HeartbeatRequest, divided by commas"
+            )
+    return frozenset(found)
+
+
+def _user(values: Properties, key: str, name: str, password: str) -> Credentials | None:
+    text = values.get(key, "").strip()
+    if not text:
+        return None
+    expected = f'expected {{"{name}":"...","{password}":"..."}}'
+    try:
+        value: Any = loads(text)
+    except JsonError:
+        raise ConfigError(f"{values.where(key)}: {key} is no JSON: {expected}") from None
+    fields: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
+    found = [fields.get(each) for each in (name, password)]
+    if not all(isinstance(each, str) and each.strip() for each in found):
+        raise ConfigError(f"{values.where(key)}: {key}: {expected}")
+    return Credentials(str(found[0]), str(found[1]))
+
+
+def signer_of(settings: SecuritySettings) -> Callable[[Command], None] | None:
+    """Return what signs a server's own calls, ``None`` when it has nothing to sign with."""
+    return None if settings.inner is None else signer(settings.inner)
