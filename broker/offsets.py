@@ -214,15 +214,20 @@ class OffsetTable:
             self._remove(*news)
         return news
 
-    def clone(self, source_group: str, target_group: str, topic: str) -> None:
-        """Give *target_group* the offsets of *source_group* in *topic*."""
+    def clone(self, source_group: str, target_group: str, topic: str) -> Generator[None, None, None]:
+        """Give *target_group* the offsets of *source_group* in *topic*, in short steps, the last one all of it."""
         offsets = self.committed.get(f"{topic}@{source_group}")
-        if offsets is not None:
-            key = f"{topic}@{target_group}"
-            self.committed[key] = dict(offsets)
-            for queue_id in offsets:
-                self._stamp(key, queue_id)
-            self._changed(key)
+        if offsets is None:
+            return
+        key, copied, stamps = f"{topic}@{target_group}", dict(offsets), dict[int, int]()
+        known, now_ms = self.stamps.get(key, {}), self._now_ms()
+        for number, queue_id in enumerate(copied, 1):
+            stamps[queue_id] = max(now_ms, known.get(queue_id, 0) + 1)
+            if number % _KEYS_IN_A_STEP == 0:
+                yield
+        self.committed[key] = copied
+        self.stamps.setdefault(key, {}).update(stamps)
+        self._changed(key)
 
     def take(
         self, table: Mapping[str, Mapping[int, int]], stamps: Mapping[str, Mapping[int, int]], version: DataVersion

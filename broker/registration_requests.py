@@ -13,7 +13,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.registration_body import compressed_body, registration_pieces
 from understudy.broker.topics import TopicConfig, TopicTable
 from understudy.format import names
-from understudy.format.json_dialect import dumps
+from understudy.format.json_dialect import dumps, join_in_steps
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import Clock
@@ -53,11 +53,7 @@ class RegistrationRequests:
         if compressed:
             body = compressed_body(listed, version, mask)
         else:
-            parts = []
-            for piece in registration_pieces(listed, version, mask, self._clock.wall_ms()):
-                parts.append(piece)
-                yield
-            body = b"".join(parts)
+            body = yield from join_in_steps(registration_pieces(listed, version, mask, self._clock.wall_ms()))
         ext = {
             "brokerName": identity.name,
             "brokerAddr": identity.address,

@@ -8,7 +8,8 @@ can be written here: text is never half a surrogate pair, a number never above 6
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -21,7 +22,18 @@ _encode_scalar = msgspec.json.encode
 STEPS_LIMIT = 1_500_000
 """Largest cost of a peer's large text as the reader counts it: below half a second."""
 
-__all__ = ["STEPS_LIMIT", "JsonError", "ObjectKey", "Rows", "dump_pieces", "dumps", "loads", "loads_in_steps"]
+__all__ = [
+    "STEPS_LIMIT",
+    "JsonError",
+    "ObjectKey",
+    "Rows",
+    "dump_chunks",
+    "dump_pieces",
+    "dumps",
+    "join_in_steps",
+    "loads",
+    "loads_in_steps",
+]
 
 
 class ObjectKey:
@@ -141,8 +153,34 @@ def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
     yield b"}" if separator == b"," else b"{}"
 
 
+_PIECES_OF_A_CHUNK = 1_000
+"""Joining many more in one call keeps every other thread waiting for some milliseconds."""
+
+
+def join_in_steps(pieces: Iterable[bytes]) -> Generator[None, None, bytes]:
+    """Return *pieces* in one text, with a step for each of them."""
+    chunks: list[bytes] = []
+    parts: list[bytes] = []
+    for piece in pieces:
+        parts.append(piece)
+        if len(parts) >= _PIECES_OF_A_CHUNK:
+            chunks.append(b"".join(parts))
+            parts.clear()
+        yield
+    return b"".join(chunks + parts)
+
+
+def dump_chunks(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
+    """Write what :func:`dump_pieces` writes, in chunks of some tens of kilobytes."""
+    pieces = dump_pieces(value, bare_keys=bare_keys)
+    while chunk := list(islice(pieces, _PIECES_OF_A_CHUNK)):
+        yield b"".join(chunk)
+
+
 def _is_long(table: dict[Any, Any]) -> bool:
-    return len(table) > SMALL_TABLE or any(isinstance(item, Rows) for item in table.values())
+    return len(table) > SMALL_TABLE or any(
+        isinstance(item, Rows) or (isinstance(item, dict) and len(item) > SMALL_TABLE) for item in table.values()
+    )
 
 
 def _write(value: Any, bare: bool, parts: list[bytes]) -> None:

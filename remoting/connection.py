@@ -210,6 +210,7 @@ class Connection:
             for pending in self._pending.values():
                 pending.done.set()
             self._outbox.ended()
+            self._nursery = None  # nothing of an ended connection is left for a look for garbage
             self._load.incoming.change(self, -self._incoming_bytes)
             self._incoming_bytes = 0
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):

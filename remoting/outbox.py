@@ -96,9 +96,10 @@ class Outbox:
         self._waiting_bytes = 0
 
     def ended(self) -> None:
-        """Forget what waits, and tell those who wait for it."""
+        """Forget what waits, tell those who wait for it, and let go of the connection."""
         self.drop()
         self._tell_drained()
+        self.nursery, self._close = None, _close_no_more
 
     def disconnect(self, reason: str) -> None:
         """End the connection, whose outbox is too large."""
@@ -166,3 +167,7 @@ class Outbox:
         waiting, self._when_drained = self._when_drained, []
         for callback in waiting:
             callback()
+
+
+def _close_no_more(reason: str) -> None:
+    """What is called to end a connection that has ended."""

@@ -29,7 +29,7 @@ def make_folder_durably(disk: Disk, path: str) -> None:
         disk.sync_folder(parent)
 
 
-def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = True, private: bool = False) -> None:
+def write_durably(disk: Disk, path: str, *data: bytes, keep_previous: bool = True, private: bool = False) -> None:
     """Replace the file at *path* by *data*. Blocking; call it through ``disk.in_thread``.
 
     Order: temporary file, its sync, the old file kept as ``path + ".bak"``, rename, sync of the folder. After a power
@@ -38,7 +38,7 @@ def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = T
     Args:
         disk: where to write.
         path: the file to replace; its folder must exist.
-        data: the new content.
+        data: the new content, in one or more pieces.
         keep_previous: keep the old content beside it as ``.bak`` (what the reference's readers fall back to).
         private: nobody but this user may read it.
     """
@@ -46,7 +46,10 @@ def write_durably(disk: Disk, path: str, data: bytes, *, keep_previous: bool = T
     file = disk.open(temporary, private=private)
     try:
         file.truncate(0)
-        file.write_at(0, data)
+        offset = 0
+        for piece in data:
+            file.write_at(offset, piece)
+            offset += len(piece)
         file.sync()
     finally:
         file.close()

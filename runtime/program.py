@@ -10,13 +10,12 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from understudy.runtime.descriptors import raise_limit
+from understudy.runtime.garbage import GarbageKeeper
 from understudy.runtime.loop_watch import watched
 from understudy.runtime.os_failure import os_failure
+from understudy.runtime.wake_limit import wake_limit
 
 EXIT_FAILED = 1
-GARBAGE_THRESHOLDS = 20_000, 4, 250
-"""Rarer looks for garbage than Python's own: a look through the tables of a large cluster takes a tenth of a second. A
-look at young objects sees no more than the first two numbers multiplied; 100,000 take some ten milliseconds."""
 SWITCH_SECONDS = 0.001
 """How long a thread that computes keeps the event loop waiting; Python's own 5 ms would be felt by peers."""
 
@@ -29,9 +28,8 @@ def run_server(work: Callable[..., Awaitable[None]], *arguments: object) -> None
     """Run the event loop of a server program: with all descriptors it may have, and a watch over who holds the loop."""
     raise_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
-    gc.set_threshold(*GARBAGE_THRESHOLDS)
-    with watched() as watch:
-        trio.run(work, *arguments, instruments=[watch])
+    with watched() as watch, wake_limit():
+        trio.run(work, *arguments, instruments=[watch, GarbageKeeper()])
 
 
 def booted() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.format.json_dialect import JsonError, dump_chunks, loads
 from understudy.runtime.disk import Disk
 from understudy.runtime.durable import write_durably
 
@@ -67,7 +67,7 @@ def save_table(disk: Disk, path: str, value: Any, *, private: bool = False) -> N
     Args:
         disk: where to write.
         path: the file; its folder must exist.
-        value: the table, with keys as :func:`understudy.format.json_dialect.dumps` takes them.
+        value: the table, as :func:`understudy.format.json_dialect.dump_pieces` takes it.
         private: nobody but this user may read the file.
 
     Raises:
@@ -75,7 +75,7 @@ def save_table(disk: Disk, path: str, value: Any, *, private: bool = False) -> N
         OSError: it could not be written.
     """
     try:
-        data = dumps(value, bare_keys=True)
+        chunks = list(dump_chunks(value, bare_keys=True))  # all of them before anything is changed
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise TableUnfitError(f"{path}: the table cannot be written as JSON: {error}") from error
-    write_durably(disk, path, data, private=private)
+    write_durably(disk, path, *chunks, private=private)

@@ -97,6 +97,22 @@ BOUNDS = [
     _scale("topics, members and topics of a cluster", "all topics (206)", "the cluster (106)", "topics of the cluster"),
     _scale("a slave that copies tables", "a slave copies"),
     Bound(
+        "garbage beside large tables",
+        "25,000 objects at once while others are served",
+        (
+            "runtime/test_runtime_garbage.py::test_no_look_while_serving_goes_through_a_large_table",
+            "remoting/test_remoting_leaving.py::test_an_ended_connection_is_gone_at_once",
+        ),
+    ),
+    Bound(
+        "connections that wake at once",
+        "64 in a turn of the loop",
+        (
+            "runtime/test_runtime_wake_limit.py"
+            "::test_no_more_than_so_many_connections_wake_in_a_turn_and_all_of_them_do",
+        ),
+    ),
+    Bound(
         "files of the host asked for by 902",
         "only those of configured folders",
         ("container/test_container_asked_files.py::test_other_files_of_the_host_are_refused_unread",),

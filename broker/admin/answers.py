@@ -12,7 +12,6 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.fields import CommandError
 from understudy.runtime.pace import Pace
 
-_PIECES_OF_A_CHUNK = 1_000
 UNSET_REMARK = "not set any response code"
 """What the reference leaves in the remark of some good answers."""
 
@@ -39,15 +38,8 @@ async def long_json_answer(
         value, bare_keys: as for :func:`~understudy.format.json_dialect.dump_pieces`.
         pace: of this work.
     """
-    chunks: list[bytes] = []
-    parts: list[bytes] = []
-    for piece in json_dialect.dump_pieces(value, bare_keys=bare_keys):
-        parts.append(piece)
-        if len(parts) >= _PIECES_OF_A_CHUNK:
-            chunks.append(b"".join(parts))
-            parts.clear()
-        await pace.breathe()
-    return response(command, ResponseCode.SUCCESS, remark, ext, b"".join(chunks + parts))
+    pieces = json_dialect.dump_pieces(value, bare_keys=bare_keys)
+    return response(command, ResponseCode.SUCCESS, remark, ext, await pace.run(json_dialect.join_in_steps(pieces)))
 
 
 def body_object(command: Command, what: str) -> dict[str, Any]:

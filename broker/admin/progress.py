@@ -238,9 +238,11 @@ class ProgressAdmin:
         wanted = [topic] if topic and topic.strip() else offsets.topics_of(source)
         if not optional_bool(command, "offline"):
             wanted = self._subscribed(source, wanted)
-        for name in wanted:
-            if self._parts.topics.get(name) is not None:
-                offsets.clone(source, target, name)
+        async with Pace(self._parts.world) as pace:
+            for name in wanted:
+                if self._parts.topics.get(name) is not None:
+                    await pace.run(offsets.clone(source, target, name))
+                await pace.breathe()
         await self._parts.persistence.save("offsets")
         return response(command)
 

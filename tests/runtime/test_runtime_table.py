@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy.runtime.disk import DiskLockedError, RealDisk
+from understudy.format.json_dialect import dumps
+from understudy.runtime.disk import DiskLockedError, File, RealDisk
 from understudy.runtime.table import TableDamagedError, TableFile, load_table, save_table
 
 TABLE = {"offsetTable": {"t@g": {0: 5}}}
@@ -64,3 +65,28 @@ async def test_a_folder_is_held_once(tmp_path: Path) -> None:
         disk.lock(str(tmp_path / "lock"))
     held.release()
     disk.lock(str(tmp_path / "lock")).release()
+
+
+async def test_a_large_table_is_joined_and_written_in_small_chunks(tmp_path: Path) -> None:
+    """Joining it in one call would keep Python's lock, and so the event loop, for tens of milliseconds."""
+
+    class Noting(RealDisk):
+        def open(self, path: str, *, create: bool = True, private: bool = False) -> File:
+            file = super().open(path, create=create, private=private)
+            write = file.write_at
+
+            def note(offset: int, data: bytes | bytearray | memoryview) -> None:
+                sizes.append(len(data))
+                write(offset, data)
+
+            file.write_at = note  # type: ignore[method-assign]
+            return file
+
+    sizes: list[int] = []
+    table = {"topics": {f"topic-{number}": {"name": f"topic-{number}", "queues": 4} for number in range(20_000)}}
+    table |= {"offsets": {"t@g": dict.fromkeys(range(60_000), 7)}}
+    disk, path = Noting(), str(tmp_path / "t.json")
+    save_table(disk, path, table)
+    assert disk.read(path) == dumps(table, bare_keys=True)
+    assert sum(sizes) == disk.size(path)
+    assert max(sizes) <= 128 * 1024
