@@ -9,6 +9,7 @@ Source of the rules: CommitLog.java, GroupTransferService.java (which waits for 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol
@@ -166,9 +167,17 @@ class Acknowledgements:
             await wait()
             self.settle()
 
-    def settle(self) -> None:
-        """Answer every send that is safe now or whose time is over."""
-        now = self._clock.monotonic()
+    def give_up(self) -> None:
+        """Answer every send: one that is not safe now as one whose time is over."""
+        self.settle(math.inf)
+
+    def settle(self, now: float | None = None) -> None:
+        """Answer every send that is safe now or whose time is over.
+
+        Args:
+            now: monotonic seconds; the clock's when ``None``.
+        """
+        now = self._clock.monotonic() if now is None else now
         flushed = self._log.flushed_offset if self._flushes else None
         answers: dict[AnswerTo, list[Buffer]] = {}
         for copies, queue in self._queues.items():

@@ -36,6 +36,7 @@ log = get_logger("broker.role")
 
 REGISTRATION_MS = 1_000
 STOPS = "the broker stops"
+REPLACED_SECONDS = 0.1
 
 
 class RoleChangeError(Exception):
@@ -102,7 +103,7 @@ class Roles:
                     broker.send.admission.refusal = CommandError(
                         ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker changes its role"
                     )
-                    await broker.acknowledgements.emptied()  # while slaves still copy
+                    await self._answer_waiting(change.role)
                     nursery.cancel_scope.cancel()
                 with trio.CancelScope(shield=True):
                     await self._turn(change)
@@ -111,6 +112,20 @@ class Roles:
             self._ended = True
             for change in self._asked:
                 change.finish(RoleChangeError(STOPS))
+
+    async def _answer_waiting(self, role: Role) -> None:
+        """Let sends that wait be answered, while slaves still copy.
+
+        Those of a master that its controllers have replaced may copy from another one by now: it waits for a moment
+        only, and who sent is told that it is not known whether the message stays.
+        """
+        broker = self._broker
+        if broker.led is None or not role.is_slave:
+            await broker.acknowledgements.emptied()
+            return
+        with broker.world.clock.move_on_after(REPLACED_SECONDS):
+            await broker.acknowledgements.emptied()
+        broker.acknowledgements.give_up()
 
     async def _next(self) -> _Change:
         """Wait for the next change that may be made; it stays the first of those asked for."""

@@ -333,6 +333,8 @@ class Producer:
                     raise
                 self._health.failed(target.broker_name, now)
                 last_error = error
+                if not self._has_others(target):  # perhaps its group has another master by now
+                    await self.session.renew_route(message.topic)
                 continue
             now = self._clock.monotonic()
             self._health.sent(target.broker_name, (now - started) * 1000, now)

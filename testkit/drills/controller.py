@@ -1,11 +1,14 @@
 """A controller drill on this machine: kills the active controller, then a broker master, then the majority.
 
     understudy drill controller [--java LAUNCHER] [--controllers java] [--keep]
+    understudy drill controller --brokers ours|java|mixed [--keep]
 
 Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
 found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault; TOLD is when
 the new master's notification arrived there. With ``--controllers java`` the real controllers are played instead, so
 that the times can be compared.
+
+With ``--brokers`` a group of three loses its master again and again under traffic (:mod:`.led`).
 """
 
 from __future__ import annotations
@@ -347,6 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="understudy drill controller", description=__doc__.partition("\n")[0])
     parser.add_argument("--java", metavar="LAUNCHER", help="launcher of Java brokers; 'none' for stub brokers")
     parser.add_argument("--controllers", choices=("ours", "java"), default="ours", help="whose controllers are played")
+    parser.add_argument("--brokers", choices=("ours", "java", "mixed"), help="a group of three under traffic, of these")
     parser.add_argument("--keep", action="store_true", help="keep settings, data and output")
     options = parser.parse_args(arguments)
     launcher, real = find_launcher(options.java), options.controllers == "java"
@@ -354,9 +358,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             "--controllers java needs the real system: run ./understudy test once, or name its launcher by --java"
         )
+    from understudy.testkit.drills import led  # it is built on this one
+
+    if options.brokers in ("java", "mixed") and launcher is None:
+        parser.error(f"--brokers {options.brokers} needs the real system: run ./understudy test once")
     folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
     try:
-        trio.run(_play, folder, launcher, real)
+        if options.brokers is None:
+            trio.run(_play, folder, launcher, real)
+        elif not trio.run(led.play, folder, launcher, real, options.brokers):
+            options.keep = True
+            return 1
     except BaseExceptionGroup as group:
         wrong = group.subgroup(DrillError)
         if wrong is None:

@@ -25,6 +25,10 @@ class Processes:
         """Return those that ended although nobody killed them."""
         return [name for name, process in self._running.items() if process.poll() is not None]
 
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a running process."""
+        self._running[name].send_signal(number)
+
     def kill(self, name: str) -> None:
         process = self._running.pop(name)
         process.send_signal(signal.SIGKILL)

@@ -9,11 +9,13 @@ import trio
 
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.format.json_dialect import loads
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import open_producer
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
-from understudy.testkit.led.group import BROKERS, CONTROLLERS, PORT, LedGroup, led_group
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, PORT, TOPIC, LedGroup, led_group
 from understudy.testkit.led.history import run_led_seed
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import until
@@ -134,6 +136,29 @@ def test_a_push_of_a_stranger_changes_no_role() -> None:
             assert await group.ready(2) != first
 
     run_seed(scenario, 4)
+
+
+def test_producers_find_a_master_that_was_elected_while_the_former_one_lives() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            world, name_server = group.cluster.client_world("writer"), f"{group.cluster.address('ns')}:9876"
+            async with open_producer(world, name_server, "writers") as producer:
+                await producer.send(Message(TOPIC, b"before"))
+                other = next(name for name in BROKERS if name != first)
+                leader = next(name for name, one in group.controllers.items() if one.member.leads())
+                fields = {"brokerName": "g", "brokerId": str(part(group, other).own_id), "designateElect": "true"}
+                elect = request(RequestCode.CONTROLLER_ELECT_MASTER, {"clusterName": "DefaultCluster", **fields})
+                await trio.sleep(2)
+                assert (await group.client.invoke(f"{group.cluster.address(leader)}:9878", elect, 3_000)).code == 0
+                await until(lambda: group.master() == other and group.brokers[first].role.is_slave, 5)
+                # then the next send is refused by the former one, and taken by its successor
+                await trio.sleep(0.5)
+                await producer.send(Message(TOPIC, b"after"))
+            assert group.bodies(other) == [b"before", b"after"]
+
+    run_seed(scenario, 9)
 
 
 def test_a_new_master_calls_the_slaves_that_do_not_follow_it() -> None:

@@ -77,6 +77,8 @@ def test_a_master_that_stood_still_asks_before_it_acknowledges(suspended: bool) 
                 nursery.start_soon(send)
                 await trio.sleep(0.5)
                 group.cluster.unfreeze(first, suspended=suspended)
+                # then it follows within a second, whatever waited there for copies
+                await until(lambda: group.brokers[first].role.is_slave and len(group.members()) == 3, 1)
             assert codes != [0]
             second = await group.ready(3)
             assert second != first

@@ -1,0 +1,259 @@
+"""A group that controllers lead loses its master again and again, under traffic: real processes, SIGKILL and SIGSTOP.
+
+Three controllers, a name server and three brokers of one group: ours, real ones, or two of ours and a real one. Each
+kind is master and slave of the other. Senders and consumers work all the time; at the end the verdict over what they
+saw is given, and the logs of the group are compared.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from understudy.format.json_dialect import dumps, loads
+from understudy.remoting.client import RemotingClient, open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.world import World, real_world
+from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
+from understudy.testkit.drills.controller_processes import java_broker_settings, properties
+from understudy.testkit.drills.process_traffic import TOPIC, OurTraffic
+from understudy.testkit.history import Verdict
+from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.topic_fields import topic_fields
+
+REPLICAS = 3
+PORTS = 2 * len(MEMBERS) + 1 + REPLICAS
+KINDS = {"ours": ("ours",) * 3, "java": ("java",) * 3, "mixed": ("ours", "ours", "java")}
+TIMEOUT_MS = 3_000
+QUIET_SECONDS = 2.0
+_PROBE_MS = 1_000
+_SHOWN_VIOLATIONS = 10
+
+
+class LedDrill(Drill):
+    """One run.
+
+    Args:
+        folder, ports, client, launcher, world: as of :class:`Drill`, with :data:`PORTS` ports.
+        kinds: ``ours`` or ``java`` of each replica.
+        real_controllers: let *launcher* start the controllers, too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ports: Sequence[int],
+        client: RemotingClient,
+        launcher: Path | None,
+        world: World,
+        kinds: Sequence[str],
+        real_controllers: bool = False,
+    ) -> None:
+        super().__init__(folder, ports, client, launcher, world, real_controllers)
+        self.kinds = kinds
+
+    # -- processes -----------------------------------------------------------------------------------------------
+
+    def start_replica(self, number: int) -> None:
+        port, store = self.broker_ports[number], self.folder / f"store{number}"
+        controllers = ";".join(f"127.0.0.1:{each}" for each in self.api.values())
+        settings = {
+            **java_broker_settings(GROUP, port, f"127.0.0.1:{self.name_server}", controllers, store),
+            "controllerHeartBeatTimeoutMills": str(TIMEOUT_MS),
+            "totalReplicas": str(REPLICAS),
+            "inSyncReplicas": "2",
+            "minInSyncReplicas": "2",
+        }
+        if self.kinds[number] == "ours":
+            del settings["brokerId"], settings["brokerRole"]
+        path = self.folder / f"broker{number}.conf"
+        path.write_text(properties(settings))
+        command = [sys.executable, "-m", "understudy.programs.mqbroker", "-c", str(path)]
+        if self.kinds[number] == "java":
+            home = str(self.folder / f"home{number}")
+            command = [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home]
+        self.processes.start(f"broker{number}", command)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    async def in_sync(self, count: int, seconds: float = 120) -> None:
+        """Wait until there is a master and *count* members in the set."""
+
+        async def reached() -> bool:
+            group = await self.group(MEMBERS)
+            return group is not None and group[0] is not None and len(group[2]) == count
+
+        await self.until(f"a sync state set of {count}", reached, seconds)
+
+    async def master(self) -> int:
+        """Return the number of the replica that is master."""
+        group = await self.group(MEMBERS)
+        assert group is not None and group[0] is not None
+        return self.broker_ports.index(group[3])
+
+    async def accepts(self, number: int) -> bool:
+        """Return whether a message that is sent to this replica is stored and acknowledged."""
+        values = ("probe", "probe", "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
+        fields = dict(zip("abcdefghijkm", values, strict=True))
+        try:
+            answer = await self.client.invoke(
+                f"127.0.0.1:{self.broker_ports[number]}", request(RequestCode.SEND_MESSAGE_V2, fields, b"x"), _PROBE_MS
+            )
+        except RemotingError:
+            return False
+        return answer.code == 0
+
+    async def shown(self, number: int) -> bool:
+        """Return whether the name server shows this replica as master."""
+        question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC})
+        try:
+            answer = await self.client.invoke(f"127.0.0.1:{self.name_server}", question, _PROBE_MS)
+        except RemotingError:
+            return False
+        return f'0:"127.0.0.1:{self.broker_ports[number]}"'.encode() in answer.body.replace(b'"0"', b"0")
+
+    async def make_topic(self) -> None:
+        """Create the topic at the master."""
+
+        async def made() -> bool:
+            question = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, 2) | {"topicSysFlag": "0"})
+            try:
+                address = f"127.0.0.1:{self.broker_ports[await self.master()]}"
+                return (await self.client.invoke(address, question, _PROBE_MS)).code == 0
+            except RemotingError:
+                return False
+
+        await self.until("the topic at the master", made, 60)
+
+    # -- the drill -----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start everything, replica after replica; return when all are in sync."""
+        for member in MEMBERS:
+            self.start_controller(member)
+        await self.wait_leader(MEMBERS)
+        path = self.folder / "namesrv.conf"
+        path.write_text(f"listenPort={self.name_server}\nkvConfigPath={self.folder}/kvConfig.json\n")
+        self.processes.start("namesrv", [sys.executable, "-m", "understudy.programs.mqnamesrv", "-c", str(path)])
+        for number in range(REPLICAS):
+            self.start_replica(number)
+            await self.in_sync(number + 1)
+        await self.make_topic()
+
+    async def play_led(self, *, short: bool = False) -> Verdict:
+        """Play it; return the verdict over the traffic. Raises ``DrillError``.
+
+        Args:
+            short: one replica is killed, and that is all.
+        """
+        self.say(f"three controllers, group {GROUP} of {', '.join(self.kinds)}; output in {self.folder}")
+        await self.start()
+        async with OurTraffic.open(f"127.0.0.1:{self.name_server}") as traffic:
+            masters = dict.fromkeys([0, self.kinds.index("java") if "java" in self.kinds else 1])
+            for number in [0] if short else masters:
+                await self.hand_over(number)
+                for suspend in [False] if short else [False, True]:
+                    await self.world.clock.sleep(QUIET_SECONDS)
+                    await self.lose_master(suspend=suspend)
+                    await self.in_sync(REPLICAS)
+                    await self.hand_over(number)
+            await self.world.clock.sleep(QUIET_SECONDS)
+            await traffic.stop_sending()
+            await traffic.drain()
+        await self.until("equal logs in all replicas", self.logs_are_equal, 60)
+        self.say(f"\nlogs of all replicas: equal, {len(self.log(0))} bytes")
+        return traffic.verdict()
+
+    async def hand_over(self, number: int) -> None:
+        """Have this replica elected, as an operator does."""
+        if await self.master() == number:
+            return
+        await self.in_sync(REPLICAS)
+        address = f"127.0.0.1:{self.broker_ports[number]}"
+
+        async def elected() -> bool:
+            leader = await self.wait_leader(MEMBERS)
+            ids = await self._ids(leader)
+            fields = {"clusterName": "drill", "brokerName": GROUP, "designateElect": "true"}
+            await self.ask(leader, RequestCode.CONTROLLER_ELECT_MASTER, fields | {"brokerId": str(ids[address])})
+            return await self.master() == number and await self.accepts(number)
+
+        await self.until(f"replica {number} as master", elected, 60)
+        await self.in_sync(REPLICAS)
+        self.say(f"\nmaster is replica {number} ({self.kinds[number]}): {await self._now()}")
+
+    async def _ids(self, leader: str) -> dict[str, int]:
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        answer = await self.ask(leader, code, body=dumps([GROUP]))
+        group = {} if answer is None else loads(answer.body)["replicasInfoTable"][GROUP]
+        rows = [*group.get("inSyncReplicas", []), *group.get("notInSyncReplicas", [])]
+        return {row["brokerAddress"]: int(row["brokerId"]) for row in rows}
+
+    async def _now(self) -> str:
+        group = await self.group(MEMBERS)
+        return "unknown" if group is None else f"broker {group[0]} epoch {group[1]} sync state set {group[2]}"
+
+    async def lose_master(self, *, suspend: bool) -> None:
+        """Kill the master's process, or let it stand still until another one is master; then let it come back."""
+        number = await self.master()
+        group = await self.group(MEMBERS)
+        assert group is not None
+        epoch, name = group[1], f"broker{number}"
+        if suspend:
+            self.processes.signal(name, signal.SIGSTOP)
+        else:
+            self.processes.kill(name)
+        self.fault(f"T0 {'SIGSTOP' if suspend else 'SIGKILL'} of the master, replica {number} ({self.kinds[number]})")
+
+        async def decided() -> bool:
+            now = await self.group(MEMBERS)
+            return now is not None and now[0] is not None and now[1] > epoch and now[3] != self.broker_ports[number]
+
+        await self.until("a new master", decided, 60)
+        self.happened("T1", f"decided: {await self._now()}")
+        heir = await self.master()
+        await self.until("an accepted send", lambda: self.accepts(heir), 60)
+        self.happened("T2", f"replica {heir} ({self.kinds[heir]}) has acknowledged a message")
+        await self.until("the new master in the route", lambda: self.shown(heir), 60)
+        self.happened("T3", "the name server shows it")
+        await self.why(await self.wait_leader(MEMBERS))
+        if suspend:
+            self.processes.signal(name, signal.SIGCONT)
+        else:
+            self.start_replica(number)
+        self.fault(f"R0 replica {number} {'goes on' if suspend else 'is started again'}")
+        await self.in_sync(REPLICAS)
+        self.happened("R1", f"in sync again: {await self._now()}")
+
+    # -- logs ----------------------------------------------------------------------------------------------------
+
+    def log(self, number: int) -> bytes:
+        """Return the log of a replica, without the zeros at its end."""
+        files = sorted((self.folder / f"store{number}" / "commitlog").glob("[0-9]*"))
+        return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
+
+    def logs_are_equal(self) -> bool:
+        """Return whether all replicas have the same bytes."""
+        return len({self.log(number) for number in range(REPLICAS)}) == 1
+
+
+async def play(folder: Path, launcher: Path | None, real_controllers: bool, brokers: str) -> bool:
+    """Play the drill with *brokers* of :data:`KINDS`, and print the verdict; return whether nothing was violated."""
+    world = real_world()
+    with PortBlocks(20) as blocks:
+        async with open_client(world) as client:
+            ports = blocks.middles(PORTS)
+            drill = LedDrill(folder, ports, client, launcher, world, KINDS[brokers], real_controllers)
+            try:
+                verdict = await drill.play_led()
+            finally:
+                drill.processes.kill_all()
+    print(f"\nVerdict: {verdict}")
+    for violation in verdict.violations[:_SHOWN_VIOLATIONS]:
+        key = violation.detail.partition(" ")[0]
+        print(f"  {violation.rule}: {violation.detail}; in the log {drill.log(0).count(key.encode())} times")
+    return verdict.ok
