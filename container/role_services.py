@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from understudy.broker.absence import DROPPED, STARTED
+from understudy.broker.absence import STARTED
 from understudy.broker.broker import Broker
 from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.revive import Popped
@@ -19,6 +19,7 @@ from understudy.broker.services import Decision, Decisions, Run, Service
 from understudy.broker.storage import config_path
 from understudy.broker.topics import TopicConfig
 from understudy.broker.transactions import judgement
+from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.log_topics import LogTopics
 from understudy.remoting.codes import ResponseCode
@@ -65,6 +66,7 @@ class RoleServices:
         self._clock = broker.world.clock
         self._returning: PreOnline | None = None
         self._late: LateTakeOver | None = None
+        self._silence = silence.State()
         self.decisions: dict[Service, Decision] = {}
         self.report: Report | None = None
         self.acting_since_ms: int | None = None
@@ -120,7 +122,7 @@ class RoleServices:
     @property
     def may_store(self) -> bool:
         """Whether what the broker itself decides now belongs into its own log: nobody else may act for it."""
-        return not self._away and not self._broker.role.is_slave and not self._may_be_acted_for()
+        return not self._away and not self._broker.role.is_slave and not self._listen().holds_back
 
     @property
     def _away(self) -> bool:
@@ -187,7 +189,7 @@ class RoleServices:
             master_returning=role.is_slave and broker.replication.master_returning,
             master_declines=broker.member_group.state.master_declines,
             contact_lost=broker.presence.state.contact_lost,
-            slaves_silent=self._slaves_silent(max(broker.presence.limits.silence, self._slave_beats_ms)),
+            slaves_silent=self._listen().slaves_silent,
             left_out="" if self._late is None else self._late.missing,
             topics_missing=self._topics_missing,
         )
@@ -231,7 +233,7 @@ class RoleServices:
 
         self._late = None
         self._broker.replication.withhold(hole=True)
-        self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause, self._patience_seconds)
+        self._returning = returning = PreOnline(self._broker, self._broker.presence.state.cause)
         try:
             self.report = report = await returning.run()
         finally:
@@ -253,48 +255,29 @@ class RoleServices:
     def _report_again(self, report: Report) -> None:
         self.report = report
 
-    @property
-    def _patience_seconds(self) -> float:
-        """How long pre-online asks a slave that does not do its part.
+    # --- silence -----------------------------------------------------------------------------------------------
 
-        Long after an absence, as at a start: a slave has acted for a long time. A master that was dropped has missed a
-        moment only. It must not stay hidden for as long as the link to a slave is cut, while that slave acts and nobody
-        takes sends: each second of it costs more than what the slave was told so far.
+    def _listen(self) -> silence.State:
+        """Listen to name servers and slaves; see :mod:`~understudy.container.silence`.
+
+        Asked before each delivery, for what a slave never hears of it will deliver again.
         """
-        keys = self._broker.options.broker
-        longest_ms: int = keys.pre_online_max_wait_millis
-        dropped = self._broker.presence.state.cause == DROPPED
-        return (min(longest_ms, keys.broker_not_active_timeout_millis) if dropped else longest_ms) / 1000
-
-    # --- absence -----------------------------------------------------------------------------------------------
-
-    @property
-    def _slave_beats_ms(self) -> float:
-        """How long a slave that has nothing to say is silent at most."""
-        return 1.5 * self._broker.options.store.ha_send_heartbeat_interval
-
-    def _slaves_silent(self, limit_ms: float) -> bool:
-        """Return whether a slave has got nothing for *limit_ms*, as far as it says.
-
-        Those of the last view count, and those that have come since: a slave that acts must not be overlooked because
-        another one, which the view did not show yet, has come in its place.
-        """
-        master, presence = self._broker.replication.master, self._broker.presence.state
-        if master is None or not presence.guarded:
-            return False
-        known = set(self._broker.member_group.members or {}) - {self._broker.identity.broker_id}
-        missed = master.misses(limit_ms / 1000, since=(presence.contact_ms or 0) / 1000)
-        return missed or master.heard_within(limit_ms / 1000) < len(known)
-
-    def _may_be_acted_for(self) -> bool:
-        """Return whether what this master delivers now could be delivered by a slave as well.
-
-        Asked before each delivery and sooner alarmed than the decision about services: to wait a moment costs nothing,
-        and what a slave never hears of it will deliver again.
-        """
-        presence = self._broker.presence
-        limit_ms = min(self._broker.options.store.slave_timeout, presence.limits.silence)
-        return presence.silent_ms > limit_ms and self._slaves_silent(limit_ms)
+        broker, presence = self._broker, self._broker.presence
+        master, state, keys = broker.replication.master, presence.state, broker.options.store
+        others = set(broker.member_group.members or {}) - {broker.identity.broker_id}
+        hearing = None if master is None else master.hearing((state.contact_ms or 0) / 1000)
+        self._silence, actions = silence.step(
+            self._silence,
+            silence.Listened(state.guarded, state.contact_ms, len(others), hearing),
+            self._clock.monotonic() * 1000,
+            silence.limits(keys.slave_timeout, presence.limits.silence, keys.ha_send_heartbeat_interval),
+        )
+        for action in actions:
+            if isinstance(action, silence.HoldBack):
+                log.warning("due messages are held back", broker=broker.identity.canonical_name, why=action.why)
+            else:
+                log.info("due messages go on", broker=broker.identity.canonical_name)
+        return self._silence
 
     # --- due messages ------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import trio
 from understudy.ha import replicas, wire
 from understudy.ha.conversation import HANDSHAKE_SECONDS, Conversation, PlainConversation
 from understudy.ha.flow import Flow
+from understudy.ha.hearing import Hearing, Voice
 from understudy.ha.replicas import Replica
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
@@ -81,7 +82,7 @@ class HaMaster:
         self._bind_to = (host, port)
         self._listener = listener
         self._slaves: dict[int, _Slave] = {}
-        self._lost: dict[str, float] = {}  # hosts whose newest connection ended, and when
+        self._left_at: dict[str, float] = {}  # hosts whose newest connection ended, and when
         self._next_number = 0
         self._grown = Signal()
         self._withheld_from: int | None = None
@@ -118,24 +119,10 @@ class HaMaster:
         told = slave.conversation.in_sync
         return end - slave.replica.acknowledged < self._settings.max_gap_bytes if told is None else told
 
-    def heard_within(self, seconds: float) -> int:
-        """Return how many connected slaves said something in the last *seconds* and get what is sent to them."""
-        now = self._world.clock.monotonic()
-        return sum(slave.heard(now, seconds) for slave in self._slaves.values())
-
-    def misses(self, seconds: float, since: float) -> bool:
-        """Return whether a slave that was connected in this time is not heard now, as far as hosts tell slaves apart.
-
-        A number of slaves that are heard does not say it: one may have left while another came.
-
-        Args:
-            seconds: as for :meth:`heard_within`.
-            since: monotonic time in seconds; who left before does not matter, and is forgotten.
-        """
-        now = self._world.clock.monotonic()
-        self._lost = {host: ended for host, ended in self._lost.items() if ended >= since}
-        newest = {slave.host: slave for slave in self._slaves.values() if slave.replica.known}
-        return bool(self._lost) or any(not slave.heard(now, seconds) for slave in newest.values())
+    def hearing(self, since: float) -> Hearing:
+        """Return what is heard of the slaves; who left before *since* (monotonic seconds) is forgotten."""
+        self._left_at = {host: ended for host, ended in self._left_at.items() if ended >= since}
+        return Hearing(tuple(slave.voice for slave in self._slaves.values()), dict(self._left_at))
 
     def in_sync_count(self, stalled_seconds: float = math.inf) -> int:
         """Return how many replicas, this one included, are in sync with the end of the log.
@@ -146,7 +133,9 @@ class HaMaster:
         """
         now = self._world.clock.monotonic()
         moving: dict[object, Replica] = {
-            number: slave.replica for number, slave in self._slaves.items() if not slave.stalled(now, stalled_seconds)
+            number: slave.replica
+            for number, slave in self._slaves.items()
+            if not slave.voice.stalled(now, stalled_seconds)
         }
         return replicas.in_sync_count(moving, self._store.max_physical_offset, self._settings.max_gap_bytes)
 
@@ -230,7 +219,7 @@ class HaMaster:
     def _left(self, slave: _Slave) -> None:
         again = any(other.host == slave.host and other.replica.known for other in self._slaves.values())
         if slave.replica.known and not again:
-            self._lost[slave.host] = self._world.clock.monotonic()
+            self._left_at[slave.host] = self._world.clock.monotonic()
 
     async def _read(self, stream: ByteStream, slave: _Slave) -> str:
         """Take reports until the connection must end; return why."""
@@ -280,7 +269,7 @@ class HaMaster:
             if why_not:
                 return why_not
             slave.started.set()
-            self._lost.pop(slave.host, None)
+            self._left_at.pop(slave.host, None)
         if slave.replica.acknowledged > before.acknowledged:
             has_all = slave.replica.acknowledged >= self._store.max_physical_offset
             slave.waits_since = math.inf if has_all else slave.heard_at
@@ -383,10 +372,7 @@ class _Slave:
         self.heard_at = -math.inf
         self.waits_since = math.inf
 
-    def stalled(self, now: float, seconds: float) -> bool:
-        """Return whether it was sent something and has not reported more for *seconds*."""
-        return now - self.waits_since > seconds
-
-    def heard(self, now: float, seconds: float) -> bool:
-        """Return whether it said something in the last *seconds* and gets what is sent to it."""
-        return self.heard_at >= now - seconds and not self.stalled(now, seconds)
+    @property
+    def voice(self) -> Voice:
+        """What is heard of it."""
+        return Voice(self.host, self.replica.known, self.heard_at, self.waits_since)

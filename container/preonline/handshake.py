@@ -134,9 +134,20 @@ Event = Members | Done | Failed | Finish
 
 
 def begin(
-    own: Member, former: tuple[Member, ...], *, lone: bool, now: float, patience_seconds: float, timeout_seconds: float
+    own: Member,
+    former: tuple[Member, ...],
+    *,
+    lone: bool,
+    now: float,
+    patience_seconds: float,
+    timeout_seconds: float,
+    dropped: bool = False,
 ) -> State:
     """Return the first state.
+
+    After an absence, as at a start, a slave has acted for a long time, and is asked long. A master that was dropped has
+    missed a moment only. It must not stay hidden for as long as the link to a slave is cut, while that slave acts and
+    nobody takes sends: each second of it costs more than what the slave was told so far.
 
     Args:
         own: this broker.
@@ -145,15 +156,17 @@ def begin(
         now: monotonic seconds.
         patience_seconds: how long a slave is asked that does not do its part.
         timeout_seconds: how long a living member may take to be shown by a name server that did not know it.
+        dropped: every name server had dropped this broker, though it was there.
     """
+    longest = min(patience_seconds, timeout_seconds) if dropped else patience_seconds
     others = tuple(sorted(each for each in former if each.broker_id != own.broker_id and each.address != own.address))
     return State(
         own.broker_id,
         own.address,
         former=others,
         lone=lone,
-        patient_until=now + patience_seconds,
-        alone_at=now + min(timeout_seconds, patience_seconds),
+        patient_until=now + longest,
+        alone_at=now + min(timeout_seconds, longest),
     )
 
 

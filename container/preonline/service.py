@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import trio
 
+from understudy.broker.absence import DROPPED
 from understudy.broker.admin.replication import SUCCESSOR, SUCCESSOR_ADDRESS
 from understudy.broker.broker import Broker
 from understudy.broker.merge import Row, within
@@ -49,13 +50,12 @@ class PreOnline:
     Args:
         broker: it runs already, but nobody may find it.
         cause: why it is not online, for the report.
-        patience_seconds: after this time a slave that does not do its part is left out.
 
     Attributes:
         state: where the handshake stands.
     """
 
-    def __init__(self, broker: Broker, cause: str, patience_seconds: float) -> None:
+    def __init__(self, broker: Broker, cause: str) -> None:
         self._broker = broker
         self._clock = broker.world.clock
         self._cause = cause
@@ -69,7 +69,8 @@ class PreOnline:
             tuple(Member(*each) for each in (remembered or {}).items()),
             lone=self._lone(),
             now=self._clock.monotonic(),
-            patience_seconds=patience_seconds,
+            dropped=cause == DROPPED,
+            patience_seconds=broker.options.broker.pre_online_max_wait_millis / 1000,
             timeout_seconds=broker.options.broker.broker_not_active_timeout_millis / 1000,
         )
 

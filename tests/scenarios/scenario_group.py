@@ -18,9 +18,11 @@ from understudy.broker.member_events import Following, Notice
 from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
 from understudy.broker.services import Service
+from understudy.container import silence
 from understudy.container.acting import Situation, acts, services
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Member, Phase
+from understudy.ha.hearing import Hearing, Voice
 
 TIMEOUT_SECONDS = 10
 RETURN_SECONDS = 10.0
@@ -28,6 +30,7 @@ RETURN_SECONDS = 10.0
 PATIENCE_SECONDS = 60
 SETTINGS = registering.Settings(timeout_seconds=TIMEOUT_SECONDS)
 LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
+SILENCE = silence.limits(3000, LIMITS.silence, 1000)
 
 
 class Group(Transcript):
@@ -65,6 +68,7 @@ class Group(Transcript):
         broker.registration = registering.State()
         broker.presence = absence.State(broker.broker_id, broker.address, self._moment())
         broker.said, broker.locks, broker.late, broker.follows = {}, {}, (), None
+        broker.heard, broker.left, broker.silence = {}, {}, silence.State()
         self._presence(broker, absence.Began(broker.broker_id, broker.broker_id > 0, broker.acting_enabled))
         self._live(broker)
 
@@ -107,6 +111,7 @@ class Group(Transcript):
         self._register(broker)
         self._take_over_late(broker)
         self._copy(broker)
+        self._listen(broker)
         self._decide(broker)
 
     def _copy(self, broker: Broker) -> None:
@@ -255,14 +260,14 @@ class Group(Transcript):
         if not broker.presence.isolated:
             return
         if broker.returning is None:
-            dropped = broker.presence.cause == absence.DROPPED
             former = tuple(Member(*each) for each in (broker.memory.members or {}).items())
             broker.returning = handshake.begin(
                 Member(broker.broker_id, broker.address),
                 former,
                 lone=broker.memory.members is not None and len(former) <= 1,
                 now=self.now,
-                patience_seconds=TIMEOUT_SECONDS if dropped else PATIENCE_SECONDS,
+                dropped=broker.presence.cause == absence.DROPPED,
+                patience_seconds=PATIENCE_SECONDS,
                 timeout_seconds=TIMEOUT_SECONDS,
             )
         while broker.returning is not None:
@@ -330,8 +335,6 @@ class Group(Transcript):
 
     def _situation(self, broker: Broker) -> Situation:
         is_slave = broker.broker_id > 0
-        slaves = [each for each in (broker.view.members or {}) if each != broker.broker_id]
-        silent = any(self._reachable(broker, f"b{number}") is None for number in slaves)
         return Situation(
             broker_id=broker.broker_id,
             is_slave=is_slave,
@@ -341,8 +344,31 @@ class Group(Transcript):
             master_returning=is_slave and self.now - broker.announced_at < RETURN_SECONDS,
             master_declines=broker.view.master_declines,
             contact_lost=broker.presence.contact_lost,
-            slaves_silent=not is_slave and silent,
+            slaves_silent=broker.silence.slaves_silent,
         )
+
+    def _listen(self, broker: Broker) -> None:
+        """A master listens to its name servers and to the slaves that copy from it."""
+        if broker.broker_id or broker.presence.isolated:
+            return
+        for other in self.brokers[1:]:
+            if self._reachable(broker, other.address) is not None and other.follows == broker.address:
+                broker.heard[other.broker_id] = self.now
+                broker.left.pop(other.broker_id, None)
+            elif broker.heard.get(other.broker_id, self.now) < self.now and not other.alive:
+                broker.left.setdefault(other.broker_id, self.now)  # the connection of a dead process ends
+                del broker.heard[other.broker_id]
+        voices = (Voice(f"b{number}", True, heard, math.inf) for number, heard in broker.heard.items())
+        listened = silence.Listened(
+            broker.presence.guarded,
+            broker.presence.contact_ms,
+            len((broker.view.members or {}).keys() - {broker.broker_id}),
+            Hearing(tuple(voices), {f"b{number}": at for number, at in broker.left.items()}),
+        )
+        broker.silence, actions = silence.step(broker.silence, listened, self.now * 1000, SILENCE)
+        for action in actions:
+            held = isinstance(action, silence.HoldBack)
+            self.say(broker, f"holds back what is due: {action.why}" if held else "delivers what is due again")
 
     def _everybody_decides(self) -> None:
         for broker in self.brokers:

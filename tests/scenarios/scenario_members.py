@@ -8,6 +8,7 @@ import attrs
 
 from understudy.broker import absence, member_view, registering
 from understudy.broker.group_memory import GroupMemory
+from understudy.container import silence
 from understudy.container.preonline import handshake
 from understudy.container.preonline.handshake import Member
 
@@ -41,6 +42,9 @@ class Broker:
     announced_at: float = -math.inf
     follows: str | None = None
     locks: dict[str, str] = attrs.field(factory=dict)
+    heard: dict[int, float] = attrs.field(factory=dict)
+    left: dict[int, float] = attrs.field(factory=dict)
+    silence: silence.State = attrs.field(factory=silence.State)
     said: dict[str, str] = attrs.field(factory=dict)
 
     @property
