@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from understudy.testkit.drills.acting_faults import FAULTS
+from understudy.testkit.drills.acting_faults import FAULTS, LATER_FAULTS
 from understudy.testkit.drills.acting_repeats import allowed_table
-from understudy.testkit.drills.acting_scenario import DrillResult
 from understudy.testkit.drills.acting_seeds import play, tell
+from understudy.testkit.drills.drill_result import DrillResult
 from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     summary = play_seeds(play, seeds, options.processes, lambda seed: f"./understudy bench sim-acting --replay {seed}")
     print(tell(summary))
-    never = [kind for kind in FAULTS if not summary.faults.get(kind)]
+    never = [kind for kind in (*FAULTS, *LATER_FAULTS) if not summary.faults.get(kind)]
     if never:
         print(f"  never happened: {', '.join(never)}; play more seeds")
     return bool(summary.failing)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import attrs
 import trio
 
-from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.cluster import FIRST_BROKER_PORT, SimCluster
 from understudy.testkit.sim.connection import LinkQuality
 
 FAULTS = (
@@ -28,6 +28,9 @@ FAULTS = (
 """Crash of the process; loss of power; a network cut in both directions, only from the host, only to it, or only
 between it and the name servers; a slow link; a stopped process; a suspended machine; a clock set forward or back and
 right again later."""
+LATER_FAULTS = ("cut-copies",)
+"""Drawn for :func:`draw_later_plan` only, so that older seeds stay what they are: nobody reaches the port where the
+master of the host gives its log away, all others are as ever."""
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
@@ -35,6 +38,8 @@ DEAF = ("cut", "cut-in", "pause", "suspend", *ENDS_PROCESS)
 """Faults in which a host hears nothing."""
 _AROUND, _ACTING = (-3.0, 15.0), (10.0, 19.0)
 """When further faults begin, in seconds after the first: any time around it, or while a slave acts."""
+COPY_PORT = FIRST_BROKER_PORT + 1
+"""Where a container's first broker, a master, gives its log away."""
 SLOW = LinkQuality(delay_seconds=(0.2, 0.4))
 
 
@@ -43,7 +48,7 @@ class Fault:
     """One accident of a plan.
 
     Attributes:
-        kind: one of :data:`FAULTS`.
+        kind: one of :data:`FAULTS` or :data:`LATER_FAULTS`.
         host: whom it meets.
         begins_seconds, lasts_seconds: when it begins after the beginning of the plan, and for how long.
         jump_ms: by how much a clock jumps.
@@ -88,6 +93,28 @@ def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]
     return plan
 
 
+def draw_later_plan(
+    later: random.Random, source: random.Random, home: str, heir: str, others: Sequence[str]
+) -> list[Fault]:
+    """Draw a plan as :func:`draw_plan` does, and mostly one more fault, from *later*.
+
+    It is either the home's copies that are cut off until after the return, so that pre-online takes long, or any fault
+    of another host that begins when the first one ends: in the middle of the return.
+    """
+    plan = draw_plan(source, home, heir, others)
+    ends = plan[0].lasts_seconds
+    if later.random() < 0.4:
+        begins = later.uniform(-1.0, ends)
+        plan.append(Fault("cut-copies", home, begins, ends - begins + later.choice((5.0, 12.0, 25.0))))
+    elif later.random() < 0.5:
+        plan.append(
+            Fault(
+                later.choice(FAULTS), later.choice(others), ends + later.uniform(-1.0, 4.0), later.choice((2.0, 12.0))
+            )
+        )
+    return plan
+
+
 class Accident:
     """One fault on a cluster: call :meth:`begin`, later :meth:`end`.
 
@@ -127,6 +154,8 @@ class Accident:
             self._cut([(name, host) for name in self._others])
         elif kind == "cut-off-servers":
             self._cut([(one, two) for name in self._servers for one, two in ((host, name), (name, host))])
+        elif kind == "cut-copies":
+            cluster.network.block(cluster.address(host), COPY_PORT)
         elif kind == "slow":
             self._set_links(SLOW)
         elif kind in ("pause", "suspend"):
@@ -147,6 +176,8 @@ class Accident:
             cluster.unfreeze(host, suspended=kind == "suspend")
         elif kind in ENDS_PROCESS and cluster.host(host).process is None:
             await cluster.restart(host)
+        elif kind == "cut-copies":
+            cluster.network.unblock(cluster.address(host), COPY_PORT)
         elif kind == "slow":
             self._set_links(LinkQuality())
         elif kind == "clock-forward":

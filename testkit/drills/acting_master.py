@@ -22,8 +22,9 @@ from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
 from understudy.testkit.drills.acting_faults import FAULTS
 from understudy.testkit.drills.acting_processes import CLIENTS, RealRun
-from understudy.testkit.drills.acting_scenario import DrillResult, Run
+from understudy.testkit.drills.acting_scenario import Run
 from understudy.testkit.drills.acting_seeds import tell
+from understudy.testkit.drills.drill_result import DrillResult
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.java_tools import missing
 from understudy.testkit.sim.determinism import run_seed

@@ -81,6 +81,7 @@ class Repeat:
         came: when each delivery came.
         met: the faults of the run, seen from its group.
         hosts: of all members of its group.
+        recognizable: a slave of its group put it elsewhere although the copy that came first was in its log.
     """
 
     key: str
@@ -89,6 +90,7 @@ class Repeat:
     came: tuple[float, ...]
     met: tuple[Met, ...]
     hosts: frozenset[str] = frozenset()
+    recognizable: bool = False
 
     def acted_for(self, lost: Met) -> bool:
         """Return whether a slave may have acted when *lost* met it, or until it was over."""
@@ -139,6 +141,7 @@ class Allowance:
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
         acting: only where a slave may act at that time: the master or a name server had met a fault as well.
         deaf: only where a slave was away until then; *before* then counts from when it was.
+        unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
     """
 
     name: str
@@ -152,18 +155,23 @@ class Allowance:
     alone: bool = False
     acting: bool = False
     deaf: bool = False
+    unknown: bool = False
 
     def covers(self, repeat: Repeat) -> bool:
         """Return whether *repeat* is one of these."""
-        return len(repeat.came) <= self.most and any(
-            met.kind in self.faults
-            and met.home is self.home
-            and not (self.unflushed and met.flushed)
-            and (not self.acting or repeat.acted_for(met))
-            and self._since(repeat, met) - self.before
-            <= repeat.due
-            <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
-            for met in repeat.met
+        return (
+            len(repeat.came) <= self.most
+            and not (self.unknown and repeat.recognizable)
+            and any(
+                met.kind in self.faults
+                and met.home is self.home
+                and not (self.unflushed and met.flushed)
+                and (not self.acting or repeat.acted_for(met))
+                and self._since(repeat, met) - self.before
+                <= repeat.due
+                <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
+                for met in repeat.met
+            )
         )
 
     def _since(self, repeat: Repeat, met: Met) -> float:
@@ -180,6 +188,7 @@ ALLOWED = (
         Home.MASTER,
         before=SYNC_SECONDS,
         after=0.0,
+        unknown=True,
     ),
     Allowance(
         "silence",
@@ -188,6 +197,7 @@ ALLOWED = (
         Home.MASTER,
         before=SYNC_SECONDS,
         after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        unknown=True,
     ),
     Allowance(
         "acting slave lost",
@@ -237,6 +247,8 @@ def allowed_table() -> str:
             faults += ", after or during one at the host of the master or of a name server"
         if row.unflushed:
             faults += ", with `ASYNC_FLUSH`"
+        if row.unknown:
+            faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
         lines.append(f"| {row.name} | {row.why} | {faults} | from {row.before:g} s before {begin} to {end} |")

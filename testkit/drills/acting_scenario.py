@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -27,67 +26,24 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
-from understudy.testkit.drills.acting_faults import ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.drills.acting_repeats import Home, Met, judge
+from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
+from understudy.testkit.drills.acting_repeats import NOTICE_SECONDS, Home, Met, judge
 from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
 from understudy.testkit.drills.acting_watch import RingWatch
+from understudy.testkit.drills.commit_traffic import SAVED_SECONDS, Commit, CommitTraffic
+from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
 from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
 from understudy.testkit.drills.half_traffic import TOPIC as HALVES
 from understudy.testkit.drills.ring import THREE, Ring
-from understudy.testkit.history import Verdict
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
 from understudy.testkit.topic_fields import topic_fields
 
 _TIMER_LOG_BYTES = "65536"
-ALLOWED_REPEAT = "allowed repeat, "
-"""Counts whose name begins like this say how many repeats a row of the table of allowed ones explains."""
 _LOOK_SECONDS = 0.01
 _LEAD_SECONDS = 3.0
 _EARLY_SECONDS = 0.05
-
-
-@attrs.frozen
-class Step:
-    """One step of the timeline; *seconds* after the fault."""
-
-    name: str
-    seconds: float
-
-
-@attrs.define
-class DrillResult:
-    """What a run showed.
-
-    Attributes:
-        seed, fault, group: what was played.
-        steps: the timeline.
-        report: what the returning master took over, ``None`` when it never went through pre-online.
-        verdict: of what clients saw.
-        problems: promises broken by the brokers themselves.
-        counts: how much happened, and how often each kind of fault.
-        measures: the greatest of each duration that was seen, in seconds.
-    """
-
-    seed: int
-    fault: str
-    group: str
-    steps: list[Step]
-    report: Report | None
-    verdict: Verdict
-    problems: list[str]
-    counts: Counter[str] = attrs.field(factory=Counter)
-    measures: dict[str, float] = attrs.field(factory=dict)
-
-    @property
-    def ok(self) -> bool:
-        """Whether nothing was broken."""
-        return self.verdict.ok and not self.problems
-
-    @property
-    def violations(self) -> list[str]:
-        """Every broken promise in a line."""
-        return [*self.problems, *(f"{each.rule}: {each.detail}" for each in self.verdict.violations)]
+_ROUTE_SECONDS = 2.0
 
 
 class Run:
@@ -105,6 +61,7 @@ class Run:
         start_pause_seconds: between the starts of two containers.
         timers: whether timer messages are sent, too.
         halves: whether half messages are sent, too.
+        commits: draws what groups do that come, commit and go; ``None``: there are none.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -120,6 +77,7 @@ class Run:
         ring: Ring = THREE,
         timers: bool = False,
         halves: bool = False,
+        commits: random.Random | None = None,
         flush: str | None = None,
         start_pause_seconds: float = 0.0,
     ) -> None:
@@ -139,6 +97,8 @@ class Run:
         self._start_pause_seconds = start_pause_seconds
         self._traffic = SimulatedTraffic(source, send_seconds, timers=timers)
         self._halves = HalfTraffic(seed, send_seconds) if halves else None
+        self._drawn_commits = commits
+        self._commits: CommitTraffic | None = None
         self._steps: list[Step] = []
         self._fault_at = 0.0
         self._accidents: list[Accident] = []
@@ -149,7 +109,8 @@ class Run:
     async def play(self) -> DrillResult:
         """Play it."""
         async with SimCluster(self._source) as self._cluster, open_background() as watching:
-            self._watch = RingWatch(self._cluster, self._ring, self._master_lost)
+            self._watch = RingWatch(self._cluster, self._ring, self._master_lost, self._accidents)
+            self._traffic.on_acknowledged = self._watch.acknowledged
             watching.start_soon(self._watch.watch)
             keys = {"flushDiskType": self._flush, "mappedFileSizeTimerLog": _TIMER_LOG_BYTES}
             keys |= {} if self._halves is None else BROKER_KEYS
@@ -174,9 +135,14 @@ class Run:
                 await self._make_topic()
                 if self._halves is not None:
                     await self._make_topic(HALVES)
+                if self._drawn_commits is not None:
+                    self._commits = self._commit(self._drawn_commits)
+                    await self._commits.prepare()
                 await trio.sleep(4)  # slaves look at topics every three seconds
                 await nursery.start(self._play_halves)
                 self._traffic.start(nursery, producer)
+                if self._commits is not None:
+                    self._commits.start(nursery)
                 await trio.sleep(self._quiet)
                 async with trio.open_nursery() as accidents:
                     for fault in self._plan[1:]:
@@ -187,24 +153,30 @@ class Run:
                 report = await self._back()
                 await trio.sleep(self._quiet)
                 self._traffic.stop()
+                if self._commits is not None:
+                    self._commits.stop()
                 await self._until("senders end", self._traffic.stopped, 60)
                 await self._traffic.drain(self._met_by)
                 if self._halves is not None:
                     await self._halves.drain()
                 await self._until("all replicas hold the same", self._watch.converged, 30)
+                self._check_commits()
                 nursery.cancel_scope.cancel()
         return self._result(report)
 
     def _result(self, report: Report | None) -> DrillResult:
         by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
-        allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by, self._ring.containers))
+        allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by, self._ring.containers, self._watch.had))
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
         allowed = sum(fault.early_ms for fault in self._plan) / 1000 + _EARLY_SECONDS
         if early > allowed:
             self._watch.problems.append(f"a delayed message was {early:.3f} s early, {allowed:.3f} s allowed")
         counts = self._traffic.counts(verdict)
+        if self._commits is not None:
+            counts += self._commits.counts()
+            self._watch.problems.extend(self._commits.problems)
         if self._halves is not None:
             counts += self._halves.counts()
             if not any(met.kind == "power" and not met.flushed for met in self._met_by(None)):
@@ -241,6 +213,36 @@ class Run:
         async with self._halves.playing(self._cluster):
             task_status.started()
             await trio.sleep_forever()
+
+    def _commit(self, source: random.Random) -> CommitTraffic:
+        servers = [f"{self._cluster.address(name)}:{NAME_SERVER_PORT}" for name in self._ring.servers]
+        masters = {group: self._watch.broker(group, 0) for group in self._ring.groups}
+        addresses = {group: each.identity.address for group, each in masters.items() if each is not None}
+        return CommitTraffic(source, self._client, servers, addresses, self._must_know)
+
+    def _must_know(self, group: str) -> bool:
+        """Whether the master of *group* has missed nothing but what it can have noticed: its own absence."""
+        home = self._ring.container_of(group, 0)
+        own = [each for each in self._accidents if each.fault.host == home]
+        gone = all(each.fault.kind in DEAF and each.fault.kind != "cut" for each in own if each.began_at < math.inf)
+        others = [name for name in self._ring.hosts if name != home]
+        return gone and self._watch.calm(others) and not self._master_lost(group)
+
+    def _check_commits(self) -> None:
+        for group in self._ring.groups if self._commits is not None else ():
+            master = self._watch.broker(group, 0)
+            if self._commits is not None and master is not None and not self._master_lost(group):
+                self._commits.check(group, master, self._unsaved)
+
+    def _unsaved(self, commit: Commit) -> bool:
+        """Whether the process that took *commit* ended before anybody else had to know of it."""
+        return any(
+            each.fault.kind in ENDS_PROCESS
+            and commit.address.startswith(f"{self._cluster.address(each.fault.host)}:")
+            and commit.taken <= each.began_at + NOTICE_SECONDS
+            and each.began_at <= commit.taken + SAVED_SECONDS
+            for each in self._accidents
+        )
 
     async def _make_topic(self, topic: str = TOPIC) -> None:
         for group in self._ring.groups:
@@ -306,8 +308,13 @@ class Run:
         acting = await self._acting()
         if acting is not None:
             self._note("T3 services on")
-            await self._until("the route is served", lambda: False, 30, self._served)
+            await self._until("the route is served", lambda: False, self._route_seconds, self._served)
             self._note("T5 first good request")
+
+    @property
+    def _route_seconds(self) -> float:
+        """How long it may take until clients find the slave that acts; at once, unless other faults are in the way."""
+        return _ROUTE_SECONDS if len(self._plan) == 1 else 30
 
     async def _acting(self) -> Broker | None:
         """Note the steps until somebody acts; return who."""

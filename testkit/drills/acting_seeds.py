@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
-from understudy.testkit.drills.acting_faults import draw_plan
+from understudy.testkit.drills.acting_faults import draw_later_plan, draw_plan
 from understudy.testkit.drills.acting_repeats import ALLOWED
-from understudy.testkit.drills.acting_scenario import ALLOWED_REPEAT, DrillResult, Run
+from understudy.testkit.drills.acting_scenario import Run
+from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult
 from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.sim.seeds import Summary
@@ -28,10 +30,15 @@ NAME_SERVERS = (1, 1, 2, 3)
 """What a ring's shape is drawn from."""
 START_PAUSES = (0.0, 0.0, 0.0, 2.0)
 """Seconds between the starts of two containers: in a pause a slave is there whose master has never been."""
+LATER_SEEDS = 100_000
+"""Seeds from this one on draw what older ones do not know, from a generator of its own: groups that come, commit and
+go, and more kinds of faults. What an older seed shows stays what it was."""
 
 
 def play(seed: int, *, timers: bool = False, halves: bool = False) -> DrillResult:
     """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too."""
+
+    later = random.Random(f"later {seed}") if seed >= LATER_SEEDS else None
 
     async def scenario(source: random.Random) -> DrillResult:
         ring = Ring(source.choice(REPLICAS), source.choice(NAME_SERVERS))
@@ -40,7 +47,8 @@ def play(seed: int, *, timers: bool = False, halves: bool = False) -> DrillResul
             seed,
             quiet_seconds=QUIET_SECONDS,
             send_seconds=SEND_SECONDS,
-            plan=draw_plan,
+            plan=draw_plan if later is None else partial(draw_later_plan, later),
+            commits=later,
             ring=ring,
             timers=timers,
             halves=halves,

@@ -12,6 +12,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.listener import ConsumeContext
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer
+from understudy.mqclient.sending import SendStatus
 from understudy.testkit.drills.acting_repeats import Home, Met, Repeat, may_be_lost
 from understudy.testkit.history import History, Verdict
 
@@ -23,6 +24,8 @@ _TIMED_SENDERS = 2
 _TIMER_SECONDS = (0.2, 12.0)
 _LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
 _DRAIN_SECONDS = 90.0
+_OFFSET_DIGITS = 16
+"""Hexadecimal digits of a physical offset, at the end of an offset message id."""
 
 
 class SimulatedTraffic:
@@ -40,7 +43,9 @@ class SimulatedTraffic:
         due: when each delayed message was due by its sender's clock, in virtual seconds.
         answered: when each acknowledged message was acknowledged, in virtual seconds.
         came: when each message was delivered, each time; virtual seconds.
+        places: from which group it came, each time, and the end of its record in that log (bytes).
         early_seconds, late_seconds: how much a delayed message was early or late, at the most.
+        on_acknowledged: called with the group that stored a message, and where in its log (bytes).
     """
 
     def __init__(self, source: random.Random, pause_seconds: float, *, timers: bool = False) -> None:
@@ -53,6 +58,8 @@ class SimulatedTraffic:
         self.due: dict[str, float] = {}
         self.answered: dict[str, float] = {}
         self.came: dict[str, list[float]] = {}
+        self.places: dict[str, list[tuple[str, int]]] = {}
+        self.on_acknowledged: Callable[[str, int], None] = lambda group, physical_offset: None
         self._sending = True
         self._senders_left = 0
 
@@ -108,17 +115,37 @@ class SimulatedTraffic:
                 gone.add(key)
         return gone
 
-    def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Iterable[str]) -> list[Repeat]:
+    def repeats(
+        self,
+        met_by: Callable[[str | None], tuple[Met, ...]],
+        hosts: Iterable[str],
+        had: Callable[[str, int, float, float], bool] = lambda group, end, begin, until: False,
+    ) -> list[Repeat]:
         """Return every message that came more than once.
 
         Args:
             met_by: the faults of the run, seen from the group that stored a message (``None``: not known).
             hosts: each has a member of every group.
+            had: whether each slave of a group that began to act between two times (virtual seconds) had the group's
+                log up to an end (bytes) by then; False when none did.
         """
         members = frozenset(hosts)
         stored = {sent.key: None if sent.queue is None else sent.queue[1] for sent in self.history.sends}
+
+        def recognizable(key: str, came: Sequence[float]) -> bool:
+            (first, end), second = self.places[key][0], self.places[key][1][0]
+            return first == stored[key] != second and had(first, end, came[0], came[1])
+
         return [
-            Repeat(key, key in self.due, self.due.get(key, came[0]), tuple(came), met_by(stored[key]), members)
+            Repeat(
+                key,
+                key in self.due,
+                self.due.get(key, came[0]),
+                tuple(came),
+                met_by(stored[key]),
+                members,
+                recognizable(key, came),
+            )
             for key, came in self.came.items()
             if len(came) > 1
         ]
@@ -151,6 +178,8 @@ class SimulatedTraffic:
             else:
                 self.answered[key] = trio.current_time()
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
+                if sent.status is SendStatus.OK:
+                    self.on_acknowledged(sent.queue.broker_name, int(sent.offset_message_id[-_OFFSET_DIGITS:], 16))
                 # Delayed messages arrive when they are due: each is a sender of its own.
                 self.history.sent(key, key if wait is not None else sender, queue, acknowledged=True)
             await trio.sleep(self._pause_seconds)
@@ -163,6 +192,7 @@ class SimulatedTraffic:
             key = each.body.decode()
             self.history.delivered(key, READERS, queue, each.queue_offset)
             self.came.setdefault(key, []).append(trio.current_time())
+            self.places.setdefault(key, []).append((queue[1], each.commit_log_offset + each.stored_bytes))
             if key in self.due:
                 late = trio.current_time() - self.due[key]
                 self.early_seconds = max(self.early_seconds, -late)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import trio
 
 from understudy.broker.broker import Broker
 from understudy.store.message_store import MessageStore
+from understudy.testkit.drills.acting_faults import Accident
 from understudy.testkit.drills.acting_traffic import READERS, TOPIC
-from understudy.testkit.drills.ring import Ring
+from understudy.testkit.drills.ring import REPLICATED, Ring
 from understudy.testkit.sim.cluster import SimCluster
 
 LOOK_SECONDS = 0.1
 BOTH_SECONDS = 12.0
 """How long a view may be old: the timeout of a group (10 s), and what it takes to notice."""
+CALM_SECONDS = 25.0
+"""How long after an accident of a host nothing is left of it: half a connection lives for 20 s."""
+CLOSED_SECONDS = 1.0
+"""How long a closed connection may take to end the brokers behind it."""
+IN_SYNC_REPLICAS = int(REPLICATED["inSyncReplicas"])
 
 
 class RingWatch:
@@ -26,20 +33,28 @@ class RingWatch:
         cluster: where it runs.
         ring: its shape.
         master_lost: whether the power of a group's master failed before its log was on the disk.
+        accidents: those that have begun, more and more.
 
     Attributes:
         problems: promises that brokers have broken, each in a line.
         both_seconds: the longest time that two members of one group delivered side by side.
+        began: by group, when each slave began to act (virtual seconds), and the end of its log then (bytes).
     """
 
     def __init__(
-        self, cluster: SimCluster, ring: Ring, master_lost: Callable[[str], bool] = lambda group: False
+        self,
+        cluster: SimCluster,
+        ring: Ring,
+        master_lost: Callable[[str], bool] = lambda group: False,
+        accidents: Sequence[Accident] = (),
     ) -> None:
         self._cluster = cluster
         self._ring = ring
         self._master_lost = master_lost
+        self._accidents = accidents
         self.problems: list[str] = []
         self.both_seconds = 0.0
+        self.began: dict[str, list[tuple[float, int]]] = {group: [] for group in ring.groups}
 
     def broker(self, group: str, broker_id: int) -> Broker | None:
         """Return a running broker, ``None`` while its container is down."""
@@ -79,6 +94,8 @@ class RingWatch:
         if self._master_lost(group):
             master = replicas[0].store
             replicas = [each for each in replicas if not (_refuses(each) and _parted(master, each.store))]
+        if len({tuple(sorted(broker.schedule_progress.offsets.items())) for broker in replicas}) != 1:
+            return False
         stores = [broker.store for broker in replicas]
         queues = range(2)
         read = {tuple(broker.offsets.query(READERS, TOPIC, queue) for queue in queues) for broker in replicas}
@@ -90,6 +107,75 @@ class RingWatch:
             self.problems.append(f"the logs of {group} differ")
         return True
 
+    def calm(self, hosts: Sequence[str], but: Accident | None = None) -> bool:
+        """Return whether nothing is left of any accident of *hosts*, *but* that one."""
+        now = trio.current_time()
+        return not any(
+            each.fault.host in hosts and each is not but and each.began_at <= now < each.ended_at + CALM_SECONDS
+            for each in self._accidents
+        )
+
+    def acknowledged(self, group: str, physical_offset: int) -> None:
+        """Look where a message of *group* is that a sender was told is stored, and replicated if need be.
+
+        While all is calm no replica is missing, so nothing excuses fewer copies than were asked for.
+
+        Args:
+            group: it was sent to.
+            physical_offset: its first byte, in the log of the master.
+        """
+        if not self.calm(self._ring.hosts):
+            return
+        members = [self.broker(group, broker_id) for broker_id in range(self._ring.replicas)]
+        copies = sum(each is not None and each.store.max_physical_offset > physical_offset for each in members)
+        if copies < IN_SYNC_REPLICAS:
+            self.problems.append(f"a send to {group} was acknowledged with {copies} copies, {IN_SYNC_REPLICAS} are due")
+
+    def _closed_connections(self, told: set[Accident]) -> None:
+        """Compare what name servers list with the processes that have ended, which they can know at once."""
+        now = trio.current_time()
+        for accident in self._accidents:
+            host = accident.fault.host
+            ended = accident.fault.kind == "kill" and accident.began_at + CLOSED_SECONDS < now < accident.ended_at
+            if not ended or accident in told or host in self._ring.servers or not self.calm((host,), accident):
+                continue
+            address = self._cluster.address(host)
+            for name in self._ring.servers:
+                server = self._cluster.host(name).name_server
+                if server is None or not self.calm((name,)):
+                    continue
+                shown = [
+                    f"{member.broker_id} of {group}"
+                    for group, known in server.table.groups.items()
+                    for member in known.members.values()
+                    if member.address.startswith(f"{address}:")
+                ]
+                if shown:
+                    told.add(accident)
+                    self.problems.append(
+                        f"{name} lists {', '.join(shown)} {CLOSED_SECONDS:g} s after {host} was killed"
+                    )
+
+    def _came_online(self, group: str) -> None:
+        """Look who copies from the master of *group*, which has just gone online after an accident."""
+        home = self._ring.container_of(group, 0)
+        own = [each for each in self._accidents if each.fault.host == home and each.began_at < math.inf]
+        if not own or any(each.ended_at == math.inf or each.fault.kind == "cut-copies" for each in own):
+            return
+        master = self.broker(group, 0)
+        slaves = [self._ring.container_of(group, broker_id) for broker_id in range(1, self._ring.replicas)]
+        serving = None if master is None else master.replication.master
+        if serving is None or self._master_lost(group) or not self.calm((*slaves, *self._ring.servers)):
+            return
+        copying = sum(each.acknowledged >= 0 for each in serving.status())
+        if copying < len(slaves):
+            self.problems.append(f"the master of {group} came online when {copying} of {len(slaves)} slaves copied it")
+
+    def had(self, group: str, end: int, begin: float, until: float) -> bool:
+        """Return whether each slave of *group* that began to act between two times had the log up to *end* by then."""
+        logs = [known for at, known in self.began[group] if begin <= at <= until + LOOK_SECONDS]
+        return bool(logs) and min(logs) >= end
+
     async def watch(self) -> None:
         """Compare every two members of each group, the master among them, and look who acts, until cancelled."""
         pairs = [
@@ -100,12 +186,28 @@ class RingWatch:
         since: dict[tuple[str, int, int], float] = {}
         wrong: set[tuple[str, int]] = set()
         told: set[tuple[str, int, int]] = set()
+        told_closed: set[Accident] = set()
+        before: set[tuple[str, int]] = set()
+        hidden: set[str] = set()
         while True:
             now = trio.current_time()
+            self._closed_connections(told_closed)
+            for group in self._ring.groups:
+                master = self.broker(group, 0)
+                if master is None or master.presence.isolated:
+                    hidden.add(group)
+                elif group in hidden:
+                    hidden.discard(group)
+                    self._came_online(group)
             members = range(self._ring.replicas)
             delivering = {
                 (group, each) for group in self._ring.groups for each in members if self.delivers(group, each)
             }
+            for group, broker_id in sorted(delivering - before):
+                slave = self.broker(group, broker_id)
+                if slave is not None and slave.role.is_slave:
+                    self.began[group].append((now, slave.store.max_physical_offset))
+            before = delivering
             for member in sorted(delivering - wrong):
                 broker = self.broker(*member)
                 why = "" if broker is None else _unfit_to_act(broker)

@@ -42,19 +42,20 @@ class Links(Protocol):
     stalls: int
 
     def quality(self, source: str, target: str) -> LinkQuality: ...
-    def is_cut(self, source: str, target: str) -> bool: ...
+    def is_cut(self, source: str, target: str, service: tuple[str, int]) -> bool: ...
     def forget(self, stream: SimStream) -> None: ...
 
 
 class Pipe:
-    """One direction of one connection."""
+    """One direction of one connection to *service*, host and port."""
 
     WINDOW_BYTES = 1 << 20
 
-    def __init__(self, network: Links, source: str, target: str) -> None:
+    def __init__(self, network: Links, source: str, target: str, service: tuple[str, int]) -> None:
         self.network = network
         self.source = source
         self.target = target
+        self.service = service
         self.chunks: deque[tuple[float, bytes]] = deque()
         self.in_flight_bytes = 0
         self.ended_at: float | None = None
@@ -65,6 +66,11 @@ class Pipe:
         self.abandoned = False
         self.reader: trio.CancelScope | None = None
         self.drained = Signal()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing gets through."""
+        return self.network.is_cut(self.source, self.target, self.service)
 
     def wake(self) -> None:
         """Let who waits here look again."""
@@ -94,7 +100,7 @@ class Pipe:
 
     def next_arrival(self) -> float | None:
         """When the head may be read; ``None`` while a partition holds it or there is nothing."""
-        if self.network.is_cut(self.source, self.target):
+        if self.is_cut:
             self.held = True
             return None
         if self.held:
@@ -191,7 +197,7 @@ class SimStream:
 
     def _put(self, data: bytes) -> None:
         pipe, back = self._outgoing, self._incoming
-        if pipe.abandoned and back.broken_at is None and not self._network.is_cut(pipe.source, pipe.target):
+        if pipe.abandoned and back.broken_at is None and not pipe.is_cut:
             # the far host came back without this connection and answers with a reset
             back.broken_at = back.arrival(0)
             back.wake()

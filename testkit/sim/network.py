@@ -110,7 +110,7 @@ class SimHost:
     async def connect(self, host: str, port: int, timeout_seconds: float) -> SimStream:
         name = self.name if host in _LOOPBACK else self.network.resolve(host)
         with trio.move_on_after(timeout_seconds):
-            await self.network.round_trip(self.name, name)
+            await self.network.round_trip(self.name, name, (name, port))
             target = self.network.hosts.get(name)
             listener = target.listeners.get(port) if target is not None else None
             if listener is None:
@@ -140,6 +140,7 @@ class SimNetwork:
         self._names: dict[str, tuple[str, ...]] = {}
         self._qualities: dict[tuple[str, str], LinkQuality] = {}
         self._cuts: dict[tuple[str, str], int] = {}
+        self._blocked: set[tuple[str, int]] = set()
         self._healed = Signal()
 
     def host(self, name: str) -> SimHost:
@@ -179,6 +180,16 @@ class SimNetwork:
             self._cuts.pop((source, target), None)
         self._wake_all()
 
+    def block(self, host: str, port: int) -> None:
+        """Hold back everything from and to *port* of *host*, as a firewall does that knows nothing of it."""
+        self._blocked.add((host, port))
+        self._wake_all()
+
+    def unblock(self, host: str, port: int) -> None:
+        """Undo :meth:`block`."""
+        self._blocked.discard((host, port))
+        self._wake_all()
+
     def partition(self, *groups: list[str]) -> None:
         """Let hosts of different *groups* not hear each other; hosts in no group are not touched."""
         for index, group in enumerate(groups):
@@ -191,11 +202,14 @@ class SimNetwork:
     def heal(self) -> None:
         """End every cut and partition."""
         self._cuts.clear()
+        self._blocked.clear()
         self._wake_all()
 
-    def is_cut(self, source: str, target: str) -> bool:
+    def is_cut(self, source: str, target: str, service: tuple[str, int] | None = None) -> bool:
+        """Return whether nothing gets from *source* to *target* now, of a connection to *service* (host and port)."""
         host = self.hosts.get(target)
-        return (source, target) in self._cuts or host is None or not host.powered or host.frozen
+        blocked = (source, target) in self._cuts or service in self._blocked
+        return blocked or host is None or not host.powered or host.frozen
 
     def freeze(self, name: str) -> None:
         """Let host *name* read nothing that arrives, not even from itself."""
@@ -229,17 +243,17 @@ class SimNetwork:
         for listener in list(host.listeners.values()):
             listener.abandon()
 
-    async def round_trip(self, source: str, target: str) -> None:
-        """Wait as a connection's handshake does; for ever while either direction is cut."""
+    async def round_trip(self, source: str, target: str, service: tuple[str, int] | None = None) -> None:
+        """Wait as the handshake of a connection to *service* does; for ever while either direction is cut."""
         quality = self.quality(source, target)
         while True:
             await trio.sleep(2 * self.random.uniform(*quality.delay_seconds))
-            if not self.is_cut(source, target) and not self.is_cut(target, source):
+            if not self.is_cut(source, target, service) and not self.is_cut(target, source, service):
                 return
             await self._healed.wait()
 
     def make_streams(self, near: tuple[str, int], far: tuple[str, int]) -> tuple[SimStream, SimStream]:
-        there, back = Pipe(self, near[0], far[0]), Pipe(self, far[0], near[0])
+        there, back = Pipe(self, near[0], far[0], far), Pipe(self, far[0], near[0], far)
         first = SimStream(near, far, back, there, self)
         second = SimStream(far, near, there, back, self)
         for stream in (first, second):

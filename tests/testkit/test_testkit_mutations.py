@@ -40,7 +40,18 @@ def test_names_of_mutations_tell_them_apart() -> None:
     assert len({each.name for each in LISTED}) == len(LISTED)
 
 
-QUICK = [each for each in LISTED if each.seed == 0][:2]
+QUICK = [
+    each
+    for each in LISTED
+    if each.name
+    in (
+        "every slave acts, not only the one with the smallest id",
+        "a slave acts before it has copied the tables of its group",
+        "an acting slave does not look whether its master had delivered the message",
+        "a name server drops one broker of a closed connection",
+        "routes do not show the acting slave in the place of its master",
+    )
+]
 
 
 @pytest.mark.parametrize("mutation", QUICK, ids=[each.name for each in QUICK])

@@ -86,6 +86,7 @@ def test_what_a_deaf_slave_did_not_hear_may_come_again(slave: Met, due: float, a
         pytest.param(repeat(103.5, Met("cut", Home.SERVER, 100.0, 120.0)), id="another one's fault"),
         pytest.param(repeat(99.5, CUT, came=3), id="three times"),
         pytest.param(repeat(99.5, CUT, delayed=False), id="a plain message"),
+        pytest.param(attrs.evolve(repeat(99.5, CUT), recognizable=True), id="the slave had the master's copy"),
     ],
 )
 def test_every_other_repeat_is_a_violation(found: Repeat) -> None:
@@ -150,6 +151,26 @@ def test_only_what_had_not_been_flushed_may_be_lost(
     acknowledged: float, due: float | None, met: Met, expected: bool
 ) -> None:
     assert may_be_lost(acknowledged, due, [met]) is expected
+
+
+@pytest.mark.parametrize(
+    ("places", "log_end", "expected"),
+    [
+        pytest.param([("g0", 500), ("g1", 90)], 500, True, id="the slave had the master's copy"),
+        pytest.param([("g0", 500), ("g1", 90)], 499, False, id="it had not"),
+        pytest.param([("g0", 500), ("g0", 900)], 500, False, id="the master came back and delivered it again"),
+        pytest.param([("g1", 500), ("g1", 900)], 500, False, id="it was elsewhere from the beginning"),
+    ],
+)
+def test_a_slave_knows_what_its_master_delivered_into_the_log_that_both_have(
+    places: list[tuple[str, int]], log_end: int, expected: bool
+) -> None:
+    traffic = SimulatedTraffic(random.Random(1), 1.0)
+    traffic.history.sent("key", "sender", ("orders", "g0", 0), acknowledged=True)
+    traffic.came["key"], traffic.places["key"] = [99.5, 101.0], places
+    had = {("g0", 99.5, 101.0): log_end}
+    (found,) = traffic.repeats(lambda group: (), (), lambda group, end, *times: had[group, *times] >= end)
+    assert found.recognizable is expected
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.testkit.drills import acting_seeds
-from understudy.testkit.drills.acting_faults import FAULTS, draw_plan
+from understudy.testkit.drills.acting_faults import FAULTS, LATER_FAULTS, draw_later_plan, draw_plan
 from understudy.testkit.sim.clock import StoppableClock
 from understudy.testkit.sim.seeds import FailedRun, play_seeds
 
@@ -47,6 +47,20 @@ def test_the_watched_host_meets_the_first_fault_and_others_the_rest(seed: int) -
     assert plan == draw_plan(random.Random(seed), "c1", "c2", ("c2", "c3", "n1"))
     assert (plan[0].host, plan[0].begins_seconds) == ("c1", 0.0)
     assert {each.host for each in plan[1:]} <= {"c2", "c3", "n1"}
+
+
+@given(st.integers(0, 10_000))
+def test_later_seeds_draw_more_faults_and_the_same_ones_before(seed: int) -> None:
+    others = ("c2", "c3", "n1")
+    plan = draw_later_plan(random.Random("later"), random.Random(seed), "c1", "c2", others)
+    before = draw_plan(random.Random(seed), "c1", "c2", others)
+    assert plan[: len(before)] == before
+    assert len(plan) <= len(before) + 1
+
+
+def test_a_few_later_seeds_draw_every_later_kind() -> None:
+    plans = [draw_later_plan(random.Random(seed), random.Random(seed), "c1", "c2", ("c2",)) for seed in range(50)]
+    assert set(LATER_FAULTS) <= {each.kind for plan in plans for each in plan}
 
 
 def test_a_few_seeds_draw_every_kind_of_fault() -> None:

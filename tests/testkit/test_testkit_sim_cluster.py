@@ -118,3 +118,21 @@ def test_a_broker_behind_a_partition_leaves_the_route_and_comes_back() -> None:
     before, during, after = run_seed(two_masters_and_a_partition, 3)
     assert {"broker-a", "broker-b"} == before == after
     assert {"broker-b"} == during
+
+
+def test_a_blocked_port_is_dead_while_the_rest_of_its_host_answers() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_name_server("n2")
+            network, near = cluster.network, cluster.host("client").network
+            for name in ("n1", "n2"):
+                await near.connect(name, 9876, 1)
+            network.block(cluster.address("n1"), 9876)
+            with pytest.raises(TimeoutError):
+                await near.connect("n1", 9876, 1)
+            await near.connect("n2", 9876, 1)
+            network.unblock(cluster.address("n1"), 9876)
+            await near.connect("n1", 9876, 1)
+
+    run_seed(scenario, 1)
