@@ -21,8 +21,8 @@ from understudy.mqclient.errors import (
 from understudy.mqclient.heartbeat import ConsumeFrom, MessageModel
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, Listener, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage, message
-from understudy.mqclient.pop import PoppedMessage
 from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer, run_pop_listener
+from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer, ProducerOptions, SendResult, SendStatus, open_producer
 from understudy.mqclient.pull import PullResult, PullStatus
 from understudy.mqclient.pull_consumer import PullConsumer, PullConsumerOptions, open_pull_consumer

@@ -21,7 +21,7 @@ from understudy.mqclient.listener import ConsumeResult
 from understudy.mqclient.membership import Membership
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.options import at_least
-from understudy.mqclient.pop import PoppedMessage, PopRequest
+from understudy.mqclient.popped import PoppedMessage, PopRequest
 from understudy.mqclient.session import Session, SessionOptions, bare_errors, open_session
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.background import open_shielded

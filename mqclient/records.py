@@ -42,7 +42,7 @@ _ZSTD_WINDOW_BYTES = INFLATED_LIMIT_BYTES
 
 
 def decode_records(
-    data: bytes | memoryview, broker_name: str = "", *, keep_damaged: bool = False
+    data: bytes | memoryview, broker_name: str = "", *, keep_damaged: bool = False, inflate: bool = True
 ) -> list[ReceivedMessage]:
     """Return the messages in a pull, query or view body, in order, with inflated bodies.
 
@@ -51,6 +51,7 @@ def decode_records(
         broker_name: entered into each message.
         keep_damaged: a record whose content is wrong becomes a message with its raw body and ``damage``, so that its
             neighbours are not lost with it.
+        inflate: without it bodies stay as they were sent.
 
     Raises:
         RecordDamagedError: a length is wrong, or without *keep_damaged* a magic, checksum or compressed body; nothing
@@ -67,7 +68,7 @@ def decode_records(
             raise RecordDamagedError(f"record length {total} does not fit the {end - at} bytes that are left")
         record = view[at : at + total]
         try:
-            messages.append(_decode_record(record, broker_name))
+            messages.append(_decode_record(record, broker_name, inflate=inflate))
         except (struct.error, UnicodeDecodeError, IndexError) as error:
             if not keep_damaged:
                 raise RecordDamagedError(f"record of {total} bytes cannot be read: {error}") from None
@@ -85,7 +86,7 @@ def _damaged(record: memoryview, broker_name: str, why: str) -> ReceivedMessage:
     total, _, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
     topic, properties, body, stored = "", {}, bytes(record), ("", 0, "", 0, 0)
     with contextlib.suppress(struct.error, UnicodeDecodeError, IndexError, RecordDamagedError):
-        plain = _decode_record(record, broker_name, inflate=False)
+        plain = _decode_record(record, broker_name, check=False, inflate=False)
         topic, properties, body = plain.stored_topic, plain.properties, plain.body
         stored = (
             plain.born_host, plain.store_timestamp_ms, plain.store_host, plain.reconsume_times,
@@ -98,7 +99,9 @@ def _damaged(record: memoryview, broker_name: str, why: str) -> ReceivedMessage:
     )  # fmt: skip
 
 
-def _decode_record(record: memoryview, broker_name: str, *, inflate: bool = True) -> ReceivedMessage:
+def _decode_record(
+    record: memoryview, broker_name: str, *, check: bool = True, inflate: bool = True
+) -> ReceivedMessage:
     total, magic, crc, queue_id, flag, queue_offset, log_offset, sys_flag, born_ms = HEAD.unpack_from(record)
     if magic not in (MAGIC_V1, MAGIC_V2):
         raise RecordDamagedError(f"record at log offset {log_offset} has the unknown magic {magic:08x}")
@@ -111,7 +114,7 @@ def _decode_record(record: memoryview, broker_name: str, *, inflate: bool = True
     body = record[at : at + body_bytes]
     if body_bytes < 0 or len(body) != body_bytes:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not fit: {body_bytes} bytes")
-    if inflate and zlib.crc32(body) & CRC_MASK != crc:
+    if check and zlib.crc32(body) & CRC_MASK != crc:
         raise RecordDamagedError(f"body of the record at log offset {log_offset} does not match its checksum")
     at += body_bytes
     if magic == MAGIC_V1:

@@ -19,7 +19,7 @@ from understudy.format.record import (
     decode_offset_message_id,
 )
 from understudy.mqclient.errors import ClientError, InvalidMessageError, RecordDamagedError
-from understudy.mqclient.message import DELAY, UNIQUE_KEY, Message, ReceivedMessage
+from understudy.mqclient.message import DELAY, PREPARED, PRODUCER_GROUP, UNIQUE_KEY, Message, ReceivedMessage
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
 from understudy.mqclient.records import decode_records
 from understudy.mqclient.sending import SendResult, SendStatus
@@ -36,7 +36,6 @@ from understudy.runtime.world import World
 
 log = get_logger("mqclient.transactions")
 
-PREPARED, GROUP = "TRAN_MSG", "PGROUP"
 CHECKS_AT_ONCE, CHECKS_WAITING = 8, 2_000
 """How many questions of brokers are answered at a time, and how many may wait; brokers ask again about the others."""
 LANE = "transaction checks"
@@ -105,7 +104,7 @@ class TransactionProducer:
         """Send *message* as a half message only; :meth:`decide` about it later. Raises as :meth:`send`."""
         if DELAY in message.properties:
             raise InvalidMessageError("a transactional message cannot be delayed: brokers may lose it")
-        message.properties |= {PREPARED: "true", GROUP: self.producer.group}
+        message.properties |= {PREPARED: "true", PRODUCER_GROUP: self.producer.group}
         return await self.producer.send_half(message)
 
     async def decide(self, message: Message, sent: SendResult, state: TransactionState) -> TransactionResult:
@@ -140,7 +139,7 @@ class TransactionProducer:
         except (RecordDamagedError, ValueError) as error:
             log.warning("a check that cannot be read", peer=connection.address, why=error)
             return None
-        if message.properties.get(GROUP) != self.producer.group:
+        if message.properties.get(PRODUCER_GROUP) != self.producer.group:
             return None
         try:
             state = await self._check(message)

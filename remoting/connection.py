@@ -6,7 +6,7 @@ The laws:
   vectored write, after those on other connections who waited for just that were answered. A receive that makes too
   many bytes (:attr:`ConnectionLimits.pause_bytes`) or takes too long (``turn_seconds``) is cut: its answers so far go
   out, and the rest waits until they are read and the others had their turn.
-* ``write`` never waits. What the network does not take at once waits in the outbox (``outbox.py``).
+* ``write`` never waits. What the network does not take at once waits in the outbox (``runtime/outbox.py``).
 * A peer that does not read its answers is not read from (:attr:`ConnectionLimits.pause_bytes`), and is disconnected
   when it stalls or its outbox overflows. Nothing about it touches another connection.
 * What waits here counts into the totals of the process (``runtime/load.py``); when they are short, the connections that
@@ -19,17 +19,17 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from understudy.remoting import proxy_protocol
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, RESPONSE_BIT, Command, response
 from understudy.remoting.errors import ConnectionLostError, InvokeTimeoutError
 from understudy.remoting.frame import Buffer, FrameError, FrameReader, encode
 from understudy.remoting.limits import ConnectionLimits
-from understudy.remoting.outbox import Outbox
+from understudy.runtime import proxy_protocol
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Load
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
+from understudy.runtime.outbox import Outbox
 
 log = get_logger("remoting.connection")
 
@@ -326,24 +326,11 @@ class Connection:
             self.respond(refused, response(refused, ResponseCode.SYSTEM_BUSY, _NO_MEMORY))
 
     async def _first_bytes(self) -> bytes:
-        """Wait for the first 12 bytes, as the reference does, and take a PROXY preamble off."""
-        data = b""
-        while len(data) < proxy_protocol.DETECTION_BYTES:
-            more = await self._stream.receive_some(self._limits.receive_bytes)
-            if not more:
-                return b""
-            data += more
-        while True:
-            preamble = proxy_protocol.parse(data)
-            if preamble is not None:
-                break
-            more = await self._stream.receive_some(self._limits.receive_bytes)
-            if not more:
-                return b""
-            data += more
-        if preamble.source is not None:
-            self.peer = preamble.source
-        return data[preamble.length :] or await self._stream.receive_some(self._limits.receive_bytes)
+        """Return the first bytes after a PROXY preamble, whose address counts as the peer's."""
+        data, source = await proxy_protocol.first_bytes(self._stream, self._limits.receive_bytes)
+        if source is not None:
+            self.peer = source
+        return data
 
     def _on_response(self, command: Command) -> None:
         pending = self._pending.get(command.opaque or 0)

@@ -28,22 +28,43 @@ def read_properties_file(disk: Files, path: str, home: str | None) -> Properties
     Raises:
         ConfigError: there is no such file, it cannot be read, or it is no text of key=value lines.
     """
+    text, found = read_text_file(disk, path, home)
+    return parse_properties(text, found)
+
+
+def read_text_file(disk: Files, path: str, home: str | None, wanted: str = _WANTED) -> tuple[str, str]:
+    """Return the text of a configuration file, and where it was found.
+
+    Args:
+        disk, path, home: see :func:`read_properties_file`.
+        wanted: what a user is told to name instead of a file that will not do.
+
+    Raises:
+        ConfigError: there is no such file, it cannot be read, or it is no text.
+    """
     if not path:
-        raise ConfigError(f"the path of the configuration file is empty; {_WANTED}")
-    found = find_file(disk, path, home)
+        raise ConfigError(f"the path of the configuration file is empty; {wanted}")
+    found = find_file(disk, path, home, wanted)
     try:
         size = disk.size(found)
         data = disk.read(found) if size <= _MOST_BYTES else b""
     except (OSError, ValueError) as error:  # ValueError: a path that no system can have
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ConfigError(f"configuration file {found} cannot be read: {reason}; {_WANTED}") from None
+        raise ConfigError(f"configuration file {found} cannot be read: {reason}; {wanted}") from None
     if size > _MOST_BYTES:
-        raise ConfigError(f"configuration file {found} has {size} bytes, more than any can have; {_WANTED}")
-    return parse_properties(_text(data, found), found)
+        raise ConfigError(f"configuration file {found} has {size} bytes, more than any can have; {wanted}")
+    return _text(data, found, wanted), found
 
 
-def find_file(disk: Files, path: str, home: str | None) -> str:
-    """Return where the configuration file *path* is; arguments and errors as of :func:`read_properties_file`."""
+def find_file(disk: Files, path: str, home: str | None, wanted: str = _WANTED) -> str:
+    """Return where the configuration file *path* is.
+
+    Args:
+        disk, path, home, wanted: see :func:`read_text_file`.
+
+    Raises:
+        ConfigError: it is nowhere.
+    """
     if os.path.isabs(path) or disk.exists(path):
         return path
     if not home:
@@ -54,12 +75,12 @@ def find_file(disk: Files, path: str, home: str | None) -> str:
         below = os.path.join(home, path)
         if disk.exists(below):
             return below
-        second = f"neither is {below}, below {HOME_VARIABLE}; {_WANTED}"
+        second = f"neither is {below}, below {HOME_VARIABLE}; {wanted}"
     here = os.path.abspath(path)
     raise ConfigError(f"configuration file {path} cannot be read: {here} is not there, and {second}")
 
 
-def _text(data: bytes, path: str) -> str:
+def _text(data: bytes, path: str, wanted: str) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -67,6 +88,6 @@ def _text(data: bytes, path: str) -> str:
     wrong = _NO_TEXT.search(text)
     if wrong is not None:
         line = text.count("\n", 0, wrong.start()) + 1
-        hint = "save it as UTF-8" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else _WANTED
+        hint = "save it as UTF-8" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else wanted
         raise ConfigError(f"{path}:{line}: byte {ord(wrong.group())} is no part of a text; {hint}")
     return text

@@ -12,7 +12,8 @@ from container_ring import TOPIC, Ring, open_ring, records, run
 from understudy.format import names
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
-from understudy.mqclient.pop import PoppedMessage, PopRequest, ack, change_invisible, pop
+from understudy.mqclient.pop import ack, change_invisible, pop
+from understudy.mqclient.popped import PoppedMessage, PopRequest
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
 from understudy.remoting.codes import RequestCode, ResponseCode

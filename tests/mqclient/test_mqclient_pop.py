@@ -12,8 +12,8 @@ from understudy.mqclient.errors import BrokerError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeResult
 from understudy.mqclient.message import ReceivedMessage
-from understudy.mqclient.pop import PoppedMessage
 from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer, run_pop_listener
+from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer
 from understudy.runtime.world import World
 from understudy.testkit.local_cluster import LocalCluster

@@ -35,6 +35,11 @@ def place_of(name: str) -> Path:
 
 
 @pytest.fixture(scope="session")
+def place_of_peer() -> Callable[[str], Path]:
+    return place_of
+
+
+@pytest.fixture(scope="session")
 def java_home() -> Path:
     """The folder with the real system's jars."""
     return place_of("java")
@@ -81,6 +86,14 @@ def client_results(request: pytest.FixtureRequest, cluster: PeerCluster) -> Iter
             module: threads.submit(module.play_client, cluster, place_of, items) for module, items in selected.items()
         }
         yield lambda module: runs[module].result()
+
+
+@pytest.fixture(scope="session")
+def proxy(cluster: PeerCluster, port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A proxy in a process of its own in front of the shared cluster; ``host:port`` for gRPC clients."""
+    port = port_blocks.take()
+    with peer_processes.running(peer_processes.our_proxy(tmp_path_factory.mktemp("proxy"), cluster.namesrv, port)):
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="session")

@@ -45,6 +45,7 @@ def call(address, code, fields):
 def main():
     namesrv, topic = sys.argv[1], sys.argv[2]
     queues = sys.argv[3] if len(sys.argv) > 3 else "8"
+    attributes = {"attributes": sys.argv[4]} if len(sys.argv) > 4 else {}
     body = call(namesrv, GET_BROKER_CLUSTER_INFO, {})
     cluster = json.loads(re.sub(r"([{,]\s*)(\d+)(\s*:)", r'\1"\2"\3', body))  # the real server writes bare integer keys
     fields = {
@@ -56,6 +57,7 @@ def main():
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": "0",
         "order": "false",
+        **attributes,
     }
     for broker in cluster["brokerAddrTable"].values():
         if "0" in broker["brokerAddrs"]:

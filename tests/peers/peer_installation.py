@@ -16,12 +16,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 JAVA_TOOLS = HERE.parents[1] / "bench" / "java"
 NODE_CLIENT = "ali-ons@3.12.0"
 CPP_CLIENT = "rocketmq==0.4.4"
+GRPC_PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
+GRPC_NODE_CLIENT = "rocketmq-client-nodejs@1.0.8"
 INSTALL_LIMIT_S = 600
 MISSING_TOOL, NOT_INSTALLED = 3, 4
 
@@ -154,54 +157,66 @@ def install_go() -> Path:
     return smoke
 
 
-def find_node() -> Path:
-    need("node", "runs the JavaScript client")
-    folder = peers_home() / "node"
-    if not is_current(folder, NODE_CLIENT):
-        raise Unavailable(f"the npm package {NODE_CLIENT} is not installed")
+def find_npm_package(name: str, package: str) -> Path:
+    need("node", "runs the JavaScript clients")
+    folder = peers_home() / name
+    if not is_current(folder, package):
+        raise Unavailable(f"the npm package {package} is not installed")
     return folder / "node_modules"
 
 
-def install_node() -> Path:
-    need("node", "runs the JavaScript client")
-    need("npm", "installs the JavaScript client")
-    folder = peers_home() / "node"
+def install_npm_package(name: str, package: str) -> Path:
+    need("node", "runs the JavaScript clients")
+    need("npm", "installs the JavaScript clients")
+    folder = peers_home() / name
     with one_at_a_time(folder):
         (folder / ".complete").unlink(missing_ok=True)
         (folder / "package.json").write_text(json.dumps({"name": "understudy-peer", "private": True}))
         run(
-            ["npm", "install", "--no-audit", "--no-fund", "--no-update-notifier", NODE_CLIENT],
+            ["npm", "install", "--no-audit", "--no-fund", "--no-update-notifier", package],
             folder,
             npm_config_cache=str(peers_home() / "npm-cache"),
         )
-        (folder / ".complete").write_text(NODE_CLIENT)
+        (folder / ".complete").write_text(package)
     return folder / "node_modules"
 
 
-def find_cpp() -> Path:
-    folder = peers_home() / "cpp"
-    if not is_current(folder, CPP_CLIENT):
-        raise Unavailable(f"the PyPI package {CPP_CLIENT} is not installed")
+def find_pypi_package(name: str, package: str) -> Path:
+    folder = peers_home() / name
+    if not is_current(folder, package):
+        raise Unavailable(f"the PyPI package {package} is not installed")
     return folder / "bin" / "python"
 
 
-def install_cpp() -> Path:
-    folder = peers_home() / "cpp"
+def install_pypi_package(name: str, package: str, module: str) -> Path:
+    """Installs into a virtual environment of its own: two of these clients are imported by the same name."""
+    folder = peers_home() / name
     python = folder / "bin" / "python"
     with one_at_a_time(folder):
         (folder / ".complete").unlink(missing_ok=True)
         run([sys.executable, "-m", "venv", "--clear", str(folder)], folder.parent)
-        run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", CPP_CLIENT], folder)
-        run([str(python), "-c", "import rocketmq.client"], folder)
-        (folder / ".complete").write_text(CPP_CLIENT)
+        run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package], folder)
+        run([str(python), "-c", f"import {module}"], folder)
+        (folder / ".complete").write_text(package)
     return python
 
 
 PEERS: dict[str, tuple[Callable[[], Path], Callable[[], Path]]] = {
     "java": (find_java, install_java),
     "go": (find_go, install_go),
-    "cpp": (find_cpp, install_cpp),
-    "node": (find_node, install_node),
+    "cpp": (
+        partial(find_pypi_package, "cpp", CPP_CLIENT),
+        partial(install_pypi_package, "cpp", CPP_CLIENT, "rocketmq.client"),
+    ),
+    "node": (partial(find_npm_package, "node", NODE_CLIENT), partial(install_npm_package, "node", NODE_CLIENT)),
+    "grpc-python": (
+        partial(find_pypi_package, "grpc-python", GRPC_PYTHON_CLIENT),
+        partial(install_pypi_package, "grpc-python", GRPC_PYTHON_CLIENT, "rocketmq"),
+    ),
+    "grpc-node": (
+        partial(find_npm_package, "grpc-node", GRPC_NODE_CLIENT),
+        partial(install_npm_package, "grpc-node", GRPC_NODE_CLIENT),
+    ),
 }
 
 

@@ -29,6 +29,7 @@ OUR_COMMANDS = {
     "broker": "mqbroker",
     "container": "mqbrokercontainer",
     "controller": "mqcontroller",
+    "proxy": "mqproxy",
 }
 JAVA_HEAPS = {"namesrv": "128m", "broker": "512m", "container": "768m", "controller": "128m"}
 
@@ -55,6 +56,7 @@ class ServerProcess:
     name: str
     command: list[str]
     folder: Path
+    boot_mark: str = BOOT_MARK
     process: subprocess.Popen[bytes] | None = None
     _output: Path = field(init=False)
 
@@ -87,7 +89,7 @@ class ServerProcess:
         """Waits for the boot line; raises PeerFailure with the output when the process ends or stays silent."""
         assert self.process is not None, f"{self.name} was not started"
         deadline = time.monotonic() + limit_s
-        while BOOT_MARK not in self.output():
+        while self.boot_mark not in self.output():
             if self.process.poll() is not None:
                 raise PeerFailure(
                     f"{self.name} ended with {self.process.returncode} at its start:\n{self.output()[-3000:]}"
@@ -127,6 +129,15 @@ def server(kind: str, role: str, name: str, folder: Path, configuration: str) ->
     else:
         command = [ROCKETMQ, role, "--conf", str(path), "--heap", JAVA_HEAPS[role], "--home", str(folder / "home")]
     return ServerProcess(f"{kind} {name}", command, folder)
+
+
+def our_proxy(folder: Path, namesrv: str, port: int, **keys: object) -> ServerProcess:
+    """Describes a proxy of ours in front of brokers of either kind; it is not started yet."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rmq-proxy.json"
+    path.write_text(json.dumps({"grpcServerPort": port, **keys}))
+    command = [str(Path(sys.executable).parent / OUR_COMMANDS["proxy"]), "-n", namesrv, "-pm", "cluster"]
+    return ServerProcess(f"{OURS} proxy", [*command, "-pc", str(path)], folder, "startup successfully")
 
 
 @contextlib.contextmanager

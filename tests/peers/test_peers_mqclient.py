@@ -22,8 +22,8 @@ from understudy.mqclient.admin.cluster import cluster_info
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, ConsumeResult, PushConsumerOptions
 from understudy.mqclient.message import ReceivedMessage, message
-from understudy.mqclient.pop import PoppedMessage
 from understudy.mqclient.pop_consumer import PopConsumerOptions, open_pop_consumer
+from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer, open_producer
 from understudy.mqclient.pull_consumer import PullConsumerOptions, open_pull_consumer
 from understudy.mqclient.push_consumer import open_push_consumer

@@ -9,7 +9,6 @@ from binary_frames import encode_binary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.remoting import proxy_protocol
 from understudy.remoting.command import CURRENT_VERSION, Command, request, response
 from understudy.remoting.fields import CommandError, optional_bool, required, required_int
 from understudy.remoting.frame import (
@@ -21,6 +20,7 @@ from understudy.remoting.frame import (
     success_format,
     with_code,
 )
+from understudy.runtime import proxy_protocol
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 commands = st.builds(

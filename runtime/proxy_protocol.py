@@ -7,6 +7,8 @@ import struct
 
 import attrs
 
+from understudy.runtime.network import ByteStream
+
 DETECTION_BYTES = 12  # how many bytes must be there before anything is decoded
 _V2 = b"\r\n\r\n\x00\r\nQUIT\n"
 _V1_LIMIT = 107
@@ -42,6 +44,31 @@ def parse(data: bytes) -> Preamble | None:
     if data.startswith(_V2):
         return _version_2(data)
     return _ABSENT
+
+
+async def first_bytes(stream: ByteStream, receive_bytes: int) -> tuple[bytes, tuple[str, int] | None]:
+    """Wait for the first 12 bytes of *stream*, as the reference does, and take a preamble off.
+
+    Args:
+        stream: a connection of which nothing was read.
+        receive_bytes: most bytes to take in one go.
+
+    Returns:
+        The bytes that follow, empty when the peer has closed its side, and the address that the preamble named.
+
+    Raises:
+        PreambleError: see :func:`parse`.
+    """
+    data = b""
+    while True:
+        preamble = parse(data) if len(data) >= DETECTION_BYTES else None
+        if preamble is not None:
+            break
+        more = await stream.receive_some(receive_bytes)
+        if not more:
+            return b"", None
+        data += more
+    return data[preamble.length :] or await stream.receive_some(receive_bytes), preamble.source
 
 
 def _version_1(data: bytes) -> Preamble | None:

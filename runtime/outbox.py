@@ -11,19 +11,31 @@ The laws:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import trio
 
-from understudy.remoting.frame import Buffer
-from understudy.remoting.limits import ConnectionLimits
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 
-log = get_logger("remoting.outbox")
+log = get_logger("runtime.outbox")
+
+Buffer = bytes | bytearray | memoryview
 
 _SEND_CHUNK_BYTES = 256 * 1024
+
+
+class OutboxLimits(Protocol):
+    """The bounds of what waits for one peer: bytes that choke it, bytes that end it, seconds that it may stall."""
+
+    @property
+    def pause_bytes(self) -> int: ...
+    @property
+    def outbox_bytes(self) -> int: ...
+    @property
+    def stall_seconds(self) -> float: ...
 
 
 class Outbox:
@@ -46,7 +58,7 @@ class Outbox:
         self,
         stream: ByteStream,
         clock: Clock,
-        limits: ConnectionLimits,
+        limits: OutboxLimits,
         total: Budget,
         close: Callable[[str], None],
     ) -> None:

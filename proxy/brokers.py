@@ -1,0 +1,206 @@
+"""Brokers as a proxy sees them: routes, topics and groups that it remembers for a while, and calls to one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+
+import trio
+
+from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.mqclient.route import BrokerAddresses, TopicRoute, parse_route
+from understudy.mqclient.session import Session, fields, json_body
+from understudy.proxy.cache import CacheRules, LoadingCache
+from understudy.proxy.core.message_types import TopicType, type_of_topic
+from understudy.proxy.core.settings import GroupConfig, parse_group
+from understudy.proxy.core.statuses import ProxyError, code_of_response
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.errors import ConnectFailedError, InvokeTimeoutError, RemotingError
+from understudy.runtime.log import get_logger
+
+log = get_logger("proxy.brokers")
+
+CALL_MS = 3_000
+"""How long a broker has for an answer, unless the client's own time is shorter."""
+
+
+class Brokers:
+    """What a proxy knows of a cluster.
+
+    Args:
+        session: connections.
+        cluster_name: of the cluster whose brokers know the groups.
+        tasks: where what is known is renewed.
+        rules: how long it counts.
+    """
+
+    def __init__(self, session: Session, cluster_name: str, tasks: trio.Nursery, rules: CacheRules) -> None:
+        self._session = session
+        self._cluster_name = cluster_name
+        clock = session.world.clock
+        self._routes = LoadingCache[str, TopicRoute](clock, tasks, self._load_route, rules)
+        self._topics = LoadingCache[str, TopicType](clock, tasks, self._load_topic, rules)
+        self._groups = LoadingCache[str, GroupConfig](clock, tasks, self._load_group, rules)
+
+    @property
+    def random(self) -> Random:
+        return self._session.world.random
+
+    # --- what is known -----------------------------------------------------------------------------------------
+
+    async def route(self, topic: str, *, fresh: bool = False) -> TopicRoute:
+        """Return the route of *topic*.
+
+        Args:
+            topic: its name.
+            fresh: ask the name server, because what is known has failed.
+
+        Raises:
+            ProxyError: no broker has it (40402), or no name server answers (50400).
+        """
+        try:
+            route = await self._routes.get(topic, fresh=fresh)
+        except ClientError as error:
+            raise ProxyError(v2.PROXY_TIMEOUT, str(error)) from error
+        if route is None:
+            raise ProxyError(
+                v2.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {topic}; create it"
+            )
+        return route
+
+    async def topic_type(self, topic: str) -> TopicType:
+        """Return the kind of messages that *topic* takes; ``UNSPECIFIED`` when no broker has it."""
+        try:
+            return await self._topics.get(topic) or TopicType.UNSPECIFIED
+        except ClientError as error:
+            raise ProxyError(v2.PROXY_TIMEOUT, str(error)) from error
+
+    async def group(self, group: str) -> GroupConfig:
+        """Return the configuration of a consumer group; the default one when no broker tells."""
+        try:
+            return await self._groups.get(group) or GroupConfig()
+        except ClientError as error:
+            log.warning("group not known, taken for an ordinary one", group=group, why=error)
+            return GroupConfig()
+
+    async def _load_route(self, topic: str) -> TopicRoute | None:
+        answer = await self._session.call_name_server(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            {"topic": topic, "acceptStandardJsonOnly": True},
+            accept=(ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST),
+        )
+        return parse_route(topic, json_body(answer)) if answer.code == ResponseCode.SUCCESS else None
+
+    async def _load_topic(self, topic: str) -> TopicType | None:
+        route = await self._routes.get(topic)
+        if route is None:
+            return None
+        body = await self._ask_any(route, RequestCode.GET_TOPIC_CONFIG, {"topic": topic, "lo": True})
+        if body is None:
+            return None
+        attributes = body.get("attributes")
+        texts = attributes if isinstance(attributes, dict) else {}
+        return type_of_topic({str(name): str(value) for name, value in texts.items()})
+
+    async def _load_group(self, group: str) -> GroupConfig | None:
+        route = await self._routes.get(self._cluster_name)
+        if route is None:
+            return None
+        body = await self._ask_any(route, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+        return None if body is None else parse_group(body)
+
+    async def _ask_any(
+        self, route: TopicRoute, code: RequestCode, ext: Mapping[str, object]
+    ) -> Mapping[str, object] | None:
+        """Ask one broker after the other, in an order of chance; return the first answer, ``None`` if all say no.
+
+        Raises:
+            ClientError: none answered.
+        """
+        failure: ClientError | None = None
+        refused = False
+        brokers = list(route.brokers.values())
+        self.random.shuffle(brokers)
+        for broker in brokers:
+            address = broker.any_address()
+            if address is None:
+                continue
+            try:
+                return json_body(await self._session.call(address, code, ext))
+            except BrokerError:
+                refused = True
+            except ClientError as error:
+                failure = error
+        if failure is not None and not refused:
+            raise failure
+        return None
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    async def addresses(self, broker_name: str, topic: str) -> BrokerAddresses:
+        """Return where the brokers of a group are.
+
+        Args:
+            broker_name: the group of brokers.
+            topic: one that it should have.
+
+        Raises:
+            ProxyError: nobody knows it (40013: only a receipt handle names one that is not in a route).
+        """
+        for name in (topic, broker_name):
+            try:
+                known = (await self.route(name)).brokers.get(broker_name)
+            except ProxyError as error:
+                if error.code != v2.TOPIC_NOT_FOUND:
+                    raise
+                continue
+            if known is not None:
+                return known
+        raise ProxyError(
+            v2.INVALID_RECEIPT_HANDLE,
+            f"there is no broker {broker_name[:64]} in this cluster; use what this cluster gave",
+        )
+
+    async def call(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: Mapping[str, object],
+        body: bytes = b"",
+        *,
+        timeout_ms: float = CALL_MS,
+        accept: Iterable[int] = (ResponseCode.SUCCESS,),
+    ) -> Command:
+        """Ask the broker at *address*.
+
+        Raises:
+            ProxyError: it refuses, with the code that this is for clients, or does not answer (50400).
+        """
+        answer = await self.ask(address, request(code, fields(ext), body), timeout_ms)
+        if answer.code not in accept:
+            raise ProxyError(code_of_response(answer.code), answer.remark or f"the broker answered {answer.code}")
+        return answer
+
+    async def ask(self, address: str, command: Command, timeout_ms: float) -> Command:
+        """Return what the broker at *address* answers, whatever it is. Raises :class:`ProxyError` (50400, 50001)."""
+        try:
+            return await self._session.remoting.invoke(address, command, timeout_ms)
+        except InvokeTimeoutError as error:
+            raise ProxyError(v2.PROXY_TIMEOUT, str(error)) from error
+        except RemotingError as error:
+            raise BrokerGoneError(str(error), sent=not isinstance(error, ConnectFailedError)) from error
+
+
+class BrokerGoneError(ProxyError):
+    """A broker cannot be reached, or went away before it answered.
+
+    Args:
+        message: which, and why.
+        sent: it may have got the request.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(v2.INTERNAL_SERVER_ERROR, message)
+        self.sent = sent

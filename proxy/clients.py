@@ -1,0 +1,145 @@
+"""The clients of a proxy: what each has said of itself, and how it is reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import attrs
+
+from understudy.proxy.core.callers import Caller
+from understudy.proxy.core.durations import to_ms
+from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.grpc.call import Call
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.runtime.clock import Clock
+from understudy.runtime.signal import Signal
+
+EXPIRES_SECONDS = 120.0
+"""A client that says nothing for so long, and has no open stream, is gone."""
+MOST_CLIENTS = 100_000
+_SETTINGS_SECONDS = 3.0
+"""How long a receive waits for settings that are on their way."""
+
+
+@attrs.define(eq=False)
+class Client:
+    """One client.
+
+    Attributes:
+        caller: as of its newest settings.
+        settings: as it brought them; ``None`` until it has.
+        streams: its open telemetry streams, the newest last.
+        seen_at: monotonic seconds of its last sign of life.
+    """
+
+    caller: Caller
+    seen_at: float
+    settings: v2.Settings | None = None
+    streams: list[Call] = attrs.field(factory=list)
+
+    @property
+    def is_consumer(self) -> bool:
+        return self.settings is not None and self.settings.WhichOneof("pub_sub") == "subscription"
+
+    @property
+    def group(self) -> str:
+        """Its consumer group; empty for a producer."""
+        return self.settings.subscription.group.name if self.settings is not None else ""
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics to which it sends; none for a consumer."""
+        if self.settings is None:
+            return frozenset()
+        return frozenset(topic.name for topic in self.settings.publishing.topics)
+
+    @property
+    def request_timeout_ms(self) -> int:
+        return to_ms(self.settings.request_timeout) if self.settings is not None else 0
+
+
+class Clients:
+    """All of them by id.
+
+    Args:
+        clock: for their age.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_id: dict[str, Client] = {}
+        self._settled = Signal()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterable[Client]:
+        return iter(list(self._by_id.values()))
+
+    def get(self, client_id: str) -> Client | None:
+        """Return the client of that id, if it is known."""
+        return self._by_id.get(client_id)
+
+    def opened(self, caller: Caller, stream: Call) -> Client:
+        """Take note of a telemetry stream. Raises :class:`ProxyError` (42900) when there are too many clients."""
+        client = self._by_id.get(caller.client_id)
+        if client is None:
+            if len(self._by_id) >= MOST_CLIENTS:
+                raise ProxyError(v2.TOO_MANY_REQUESTS, f"this proxy has {MOST_CLIENTS} clients; use another one")
+            client = self._by_id[caller.client_id] = Client(caller, self._clock.monotonic())
+        client.streams.append(stream)
+        return client
+
+    def settle(self, client: Client, caller: Caller, settings: v2.Settings) -> None:
+        """Take a client's settings in place of those it had."""
+        client.caller, client.settings = caller, settings
+        client.seen_at = self._clock.monotonic()
+        self._settled.set()
+
+    def closed(self, client: Client, stream: Call) -> None:
+        """Take note that a stream has ended; the client stays until it expires or terminates."""
+        client.streams.remove(stream)
+        client.seen_at = self._clock.monotonic()
+        if client.settings is None and not client.streams:
+            self.forget(client)
+
+    def forget(self, client: Client) -> None:
+        """Drop a client that has terminated."""
+        if self._by_id.get(client.caller.client_id) is client:
+            del self._by_id[client.caller.client_id]
+
+    def known(self, caller: Caller) -> Client:
+        """Return the client that calls, as one that lives. Raises :class:`ProxyError` (40015) if it has no settings."""
+        client = self._by_id.get(caller.client_id)
+        if client is None or client.settings is None:
+            raise ProxyError(
+                v2.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client: send them by telemetry first"
+            )
+        client.seen_at = self._clock.monotonic()
+        return client
+
+    async def settled(self, caller: Caller) -> Client:
+        """Return the client that calls; waits a moment for settings, which come on another stream.
+
+        Raises:
+            ProxyError: it has brought none (40015; differs: the reference answers 50001, and at once).
+        """
+        with self._clock.move_on_after(_SETTINGS_SECONDS):
+            while (client := self._by_id.get(caller.client_id)) is None or client.settings is None:
+                await self._settled.wait()
+        return self.known(caller)
+
+    def expire(self) -> list[Client]:
+        """Forget clients that are gone; return them."""
+        deadline = self._clock.monotonic() - EXPIRES_SECONDS
+        gone = [each for each in self._by_id.values() if not each.streams and each.seen_at < deadline]
+        for client in gone:
+            self.forget(client)
+        return gone
+
+    def next_expiry(self) -> float:
+        """Return when to look again, in monotonic seconds."""
+        return min(
+            (each.seen_at + EXPIRES_SECONDS for each in self._by_id.values() if not each.streams), default=math.inf
+        )

@@ -1,0 +1,154 @@
+"""Settings of a proxy under the reference's key names (ProxyConfig.java), and their file, which is JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import attrs
+
+from understudy.proxy.cache import CacheRules
+from understudy.proxy.core.receiving import ReceiveRules
+from understudy.proxy.core.sending import SendRules
+from understudy.proxy.core.settings import ClientRules
+from understudy.runtime.configuration import Count, Port, fields_of, keyed, unknown_key_line, with_values
+from understudy.runtime.files import Files
+from understudy.runtime.properties import ConfigError, Properties
+from understudy.runtime.property_file import read_text_file
+
+FILE = os.path.join("conf", "rmq-proxy.json")
+HOME_VARIABLES = ("RMQ_PROXY_HOME", "ROCKETMQ_HOME")
+MODES = ("cluster", "local")
+_WANTED = "name a file in JSON by -pc; an empty object {} takes every default"
+
+
+@attrs.frozen(kw_only=True)
+class ProxyConfig:
+    """All settings with an effect; a field's key is its name in camel case. Times say their unit."""
+
+    rocketmq_cluster_name: str = keyed("rocketMQClusterName", "DefaultCluster")
+    proxy_cluster_name: str = "DefaultCluster"
+    proxy_name: str = ""
+    namesrv_addr: str = ""
+    local_serve_addr: str = ""
+    use_endpoint_port_from_request: bool = False
+    grpc_server_port: Port = 8081
+    proxy_mode: str = "CLUSTER"
+    grpc_max_inbound_message_size: Count = 136_314_880
+    grpc_client_idle_time_mills: Count = 120_000
+    max_message_size: Count = 4_194_304
+    enable_message_body_empty_check: bool = True
+    max_user_property_size: Count = 16_384
+    user_property_max_num: Count = 128
+    max_message_group_size: Count = 64
+    default_invisible_time_mills: Count = 60_000
+    min_invisible_time_millis_for_recv: Count = 10_000
+    max_invisible_time_mills: Count = 43_200_000
+    max_delay_time_mills: Count = 86_400_000
+    max_transaction_recovery_second: Count = 3_600
+    enable_topic_message_type_check: bool = True
+    grpc_client_producer_max_attempts: Count = 3
+    grpc_client_producer_backoff_initial_millis: Count = 10
+    grpc_client_producer_backoff_max_millis: Count = 1_000
+    grpc_client_producer_backoff_multiplier: Count = 2
+    grpc_client_consumer_min_long_polling_timeout_millis: Count = 5_000
+    grpc_client_consumer_max_long_polling_timeout_millis: Count = 20_000
+    grpc_client_consumer_long_polling_batch_size: Count = 32
+    enable_proxy_auto_renew: bool = True
+    invisible_time_millis_when_clear: Count = 1_000
+    topic_route_service_cache_expired_seconds: Count = 300
+    topic_route_service_cache_refresh_seconds: Count = 20
+    topic_route_service_cache_max_num: Count = 20_000
+
+    @property
+    def send_rules(self) -> SendRules:
+        return SendRules(
+            self.max_message_size,
+            self.enable_message_body_empty_check,
+            self.user_property_max_num,
+            self.max_user_property_size,
+            self.max_message_group_size,
+            self.max_delay_time_mills,
+            self.max_transaction_recovery_second,
+        )
+
+    @property
+    def client_rules(self) -> ClientRules:
+        return ClientRules(
+            self.grpc_client_producer_max_attempts,
+            (self.grpc_client_producer_backoff_initial_millis, self.grpc_client_producer_backoff_max_millis),
+            self.grpc_client_producer_backoff_multiplier,
+            self.max_message_size,
+            self.enable_topic_message_type_check,
+            self.grpc_client_consumer_long_polling_batch_size,
+            self.grpc_client_consumer_max_long_polling_timeout_millis,
+        )
+
+    @property
+    def receive_rules(self) -> ReceiveRules:
+        return ReceiveRules(
+            self.grpc_client_consumer_min_long_polling_timeout_millis,
+            self.grpc_client_consumer_max_long_polling_timeout_millis,
+            self.enable_proxy_auto_renew,
+            self.default_invisible_time_mills,
+            self.min_invisible_time_millis_for_recv,
+            self.max_invisible_time_mills,
+        )
+
+    @property
+    def cache_rules(self) -> CacheRules:
+        return CacheRules(
+            max(1, self.topic_route_service_cache_refresh_seconds),
+            max(1, self.topic_route_service_cache_expired_seconds),
+            most=max(1, self.topic_route_service_cache_max_num),
+        )
+
+
+def default_file(environment: dict[str, str]) -> str | None:
+    """Return where the file is when no option names it; ``None`` when no home is set."""
+    for variable in HOME_VARIABLES:
+        if environment.get(variable):
+            return os.path.join(environment[variable], FILE)
+    return None
+
+
+def read_config(disk: Files, path: str, home: str | None) -> tuple[ProxyConfig, list[str]]:
+    """Read a proxy's file.
+
+    Args:
+        disk: where it is.
+        path: its path; a relative one is looked for below the current folder and then below *home*.
+        home: folder of the installation, if there is one.
+
+    Returns:
+        The settings, and a line for each key that is not known.
+
+    Raises:
+        ConfigError: it cannot be read, is no JSON object, or a value is no good.
+    """
+    text, path = read_text_file(disk, path, home, _WANTED)
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: no JSON: {error}; {_WANTED}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a JSON object is expected, with the settings by key")
+    return config_of(values, path)
+
+
+def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[str]]:
+    """Return the settings in *values*, and a line for each key that is not known. Raises :class:`ConfigError`."""
+    texts = Properties(
+        {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in values.items()
+            if value is not None
+        },
+        source,
+    )
+    config = with_values(ProxyConfig(), texts, source)
+    if config.proxy_mode.lower() not in MODES:
+        raise ConfigError(f"{source}: proxyMode={config.proxy_mode[:64]}: expected cluster or local")
+    known = fields_of(ProxyConfig)
+    return config, [unknown_key_line(texts, key, known) for key in texts if key not in known]

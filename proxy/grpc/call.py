@@ -1,0 +1,164 @@
+"""One call, as its handler sees it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from understudy.proxy.grpc.framing import MessageReader
+from understudy.runtime.signal import Signal
+
+if TYPE_CHECKING:
+    from understudy.proxy.grpc.connection import GrpcConnection
+
+
+class Call:
+    """One call.
+
+    Attributes:
+        metadata: header fields by name, in lower case; of several with one name the last.
+        connection: where it came from.
+        deadline: monotonic seconds at which its client gives up; ``None`` for never.
+        scope: what runs it; ended when the client ends the call.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_messages",
+        "_no_more",
+        "_sending",
+        "connection",
+        "deadline",
+        "headers_sent",
+        "held_bytes",
+        "metadata",
+        "method",
+        "reader",
+        "received_at",
+        "scope",
+        "started",
+        "stream_id",
+        "unacknowledged_bytes",
+    )
+
+    def __init__(
+        self,
+        connection: GrpcConnection,
+        stream_id: int,
+        method: Method,
+        metadata: Mapping[str, str],
+        reader: MessageReader,
+        received_at: float,
+        deadline: float | None,
+    ) -> None:
+        self.connection = connection
+        self.stream_id = stream_id
+        self.method = method
+        self.metadata = metadata
+        self.reader = reader
+        self.received_at = received_at
+        self.deadline = deadline
+        self.scope = trio.CancelScope()
+        self.started = False
+        self.headers_sent = False
+        self.held_bytes = 0
+        self.unacknowledged_bytes = 0
+        self._messages: deque[bytes] = deque()
+        self._no_more = False
+        self._changed = Signal()
+        self._sending = trio.Lock() if method.streams else None
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @property
+    def unread(self) -> int:
+        """Messages that wait for the handler."""
+        return len(self._messages)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the client has sent everything."""
+        return self._no_more
+
+    @property
+    def ended(self) -> bool:
+        """Whether nobody waits for an answer any more."""
+        return not self.connection.holds(self)
+
+    def remaining_seconds(self) -> float | None:
+        """Return how long the client will wait; ``None`` for ever."""
+        return None if self.deadline is None else self.deadline - self.connection.clock.monotonic()
+
+    def take(self, messages: list[bytes]) -> None:
+        """Keep *messages* for the handler."""
+        self._messages.extend(messages)
+        self._changed.set()
+
+    def end_of_messages(self) -> None:
+        """Note that the client sends nothing more."""
+        self._no_more = True
+        self._changed.set()
+
+    async def receive(self) -> bytes | None:
+        """Return the next message, or ``None`` when the client sends no more."""
+        while not self._messages:
+            if self._no_more:
+                return None
+            await self._changed.wait()
+        message = self._messages.popleft()
+        self.connection.taken(self)
+        return message
+
+    async def send(self, message: bytes, *, more: bool = False) -> None:
+        """Send one message; waits until the client's window has room for it. Several tasks may, where a client streams.
+
+        Args:
+            message: its bytes.
+            more: another one follows at once, so that they may leave together.
+
+        Raises:
+            trio.BrokenResourceError: the client has ended the call.
+        """
+        if self._sending is None:
+            await self.connection.send_message(self, message, more=more)
+            return
+        async with self._sending:
+            await self.connection.send_message(self, message, more=more)
+
+
+Handler = Callable[[Call], Awaitable[None]]
+
+
+@attrs.frozen
+class Method:
+    """How calls of one path are answered.
+
+    Attributes:
+        handler: answers a call: reads with :meth:`Call.receive`, answers with :meth:`Call.send`, raises
+            :class:`~understudy.proxy.grpc.status.RpcError` to end it with another status than OK.
+        streams: the client may send any number of messages; the handler begins before the first.
+        endless: a call lasts as long as its client: when the server stops, nobody waits for its end.
+    """
+
+    handler: Handler
+    streams: bool = False
+    endless: bool = False
+
+
+def unary(answer: Callable[[Call, bytes], Awaitable[bytes]]) -> Method:
+    """Return the method of calls with one request, which *answer* is given, and the one answer that it returns."""
+
+    async def handle(call: Call) -> None:
+        request = await call.receive()
+        if request is not None:
+            await call.send(await answer(call, request), more=True)  # the end of the call follows
+
+    return Method(handle)

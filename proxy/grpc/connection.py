@@ -1,0 +1,456 @@
+"""One HTTP/2 connection and the calls on it.
+
+The laws:
+
+* ``h2`` is the whole protocol state; bytes go in by one task, and events are dealt with in place. A call with a single
+  request gets a task when the request is complete: what is only begun is a row in a table.
+* Nothing here waits to write. Answers go through an :class:`~understudy.runtime.outbox.Outbox`; a client that does not
+  read is not read from, and is disconnected when it stalls.
+* What a client may hold is bounded: messages by size, calls by number, unread data by its window, control frames by
+  rate, and the bodies of all requests of the process by one budget.
+* A fault of one call ends that call; a fault of the protocol ends the connection with a GOAWAY that says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+
+import trio
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    PingAckReceived,
+    PingReceived,
+    PriorityUpdated,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+from h2.exceptions import H2Error
+from h2.settings import SettingCodes, Settings
+from hyperframe.frame import GoAwayFrame
+
+from understudy.proxy.grpc.call import Call, Method
+from understudy.proxy.grpc.framing import IDENTITY, MessageReader, framed, percent_encoded, refusal, timeout_seconds
+from understudy.proxy.grpc.limits import GrpcLimits
+from understudy.proxy.grpc.status import RpcError, StatusCode
+from understudy.runtime.clock import Clock
+from understudy.runtime.load import Load
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import ByteStream
+from understudy.runtime.outbox import Outbox
+from understudy.runtime.signal import Signal
+
+log = get_logger("proxy.grpc")
+
+_DEFAULT_WINDOW_BYTES = 65_535
+_ANY_STREAM = (1 << 31) - 1
+_CLOSE_GRACE_SECONDS = 1.0
+_HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity,gzip")]
+_GOOD_END = [(b"grpc-status", b"0")]
+_CONTROL = (PingReceived, RemoteSettingsChanged, StreamReset, PriorityUpdated)
+
+
+class GrpcConnection:
+    """One client.
+
+    Args:
+        stream: its bytes; TLS and preambles are off.
+        clock: for deadlines and idle times.
+        load: where unread requests and unsent answers are counted.
+        methods: by path, as ``/package.Service/Method``.
+        limits: see there.
+        peer: the client's host and port, if a preamble named another than *stream* has.
+
+    Attributes:
+        peer, local: addresses of both sides.
+        clock: as given.
+        state: a place where owners keep what they know of the client.
+    """
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        clock: Clock,
+        load: Load,
+        methods: Mapping[str, Method],
+        limits: GrpcLimits,
+        peer: tuple[str, int] | None = None,
+    ) -> None:
+        self.peer = peer or stream.peer
+        self.local = stream.local
+        self.clock = clock
+        self.state: dict[str, object] = {}
+        self._stream = stream
+        self._load = load
+        self._methods = methods
+        self._limits = limits
+        self._outbox = Outbox(stream, clock, limits, load.outgoing, self.close)
+        self._h2 = H2Connection(
+            H2Configuration(
+                client_side=False,
+                validate_inbound_headers=False,  # what matters is looked at in `refusal`; the rest is the caller's
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+            )
+        )
+        self._h2.local_settings = Settings(
+            client=False,
+            initial_values={
+                SettingCodes.MAX_CONCURRENT_STREAMS: limits.calls,
+                SettingCodes.INITIAL_WINDOW_SIZE: limits.window_bytes,
+                SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_list_bytes,
+            },
+        )
+        self._h2.decoder.max_header_list_size = limits.header_list_bytes
+        self._calls: dict[int, Call] = {}
+        self._window = Signal()
+        self._nursery: trio.Nursery | None = None
+        self._corked = False
+        self._stopping = False
+        self._closing = ""
+        self._last_call = self._last_byte = clock.monotonic()
+        self._pinged_at: float | None = None
+        self._control_left, self._control_until = 0, -math.inf
+
+    def holds(self, call: Call) -> bool:
+        """Tell whether *call* is still to be answered."""
+        return self._calls.get(call.stream_id) is call
+
+    @property
+    def calls(self) -> int:
+        """Open calls, those included whose request is not complete."""
+        return len(self._calls)
+
+    # --- life --------------------------------------------------------------------------------------------------
+
+    async def run(self, first: bytes = b"") -> None:
+        """Serve the connection until it ends; never raises for what the client or the network does.
+
+        Args:
+            first: bytes that were received already.
+        """
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = self._outbox.nursery = nursery
+                self._h2.initiate_connection()
+                self._h2.increment_flow_control_window(self._limits.window_bytes - _DEFAULT_WINDOW_BYTES)
+                self.flush()
+                await self._receive(first)
+                nursery.cancel_scope.cancel()
+        finally:
+            self._corked = True  # nothing leaves any more
+            for call in list(self._calls.values()):
+                self._forget(call)
+            self._outbox.ended()
+            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
+                await self._stream.aclose()
+
+    async def _receive(self, data: bytes) -> None:
+        size = self._limits.receive_bytes
+        try:
+            data = data or await self._stream.receive_some(size)
+            while data and not self._closing:
+                self._last_byte = self.clock.monotonic()
+                self._corked = True
+                try:
+                    self._take(self._h2.receive_data(data))
+                except (H2Error, ValueError, IndexError, KeyError) as error:  # the last three: hpack and hyperframe
+                    self._closing = f"protocol error: {str(error) or type(error).__name__}"
+                finally:
+                    self._corked = False
+                self.flush()
+                if self._outbox.unsent and self._outbox.choked:
+                    await self._outbox.wait_drained()
+                if self._closing:
+                    break
+                data = await self._stream.receive_some(size)
+            if self._closing:
+                log.info("gRPC client disconnected", peer=f"{self.peer[0]}:{self.peer[1]}", why=self._closing)
+                await self._last_words()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # the client is gone
+
+    async def _last_words(self) -> None:
+        """Wait until what was said is sent, but not for long."""
+        with self.clock.move_on_after(_CLOSE_GRACE_SECONDS):
+            await self._outbox.wait_drained()
+
+    async def _leave(self) -> None:
+        self.goodbye()
+        await self._last_words()
+        self.close("idle")
+
+    def close(self, reason: str) -> None:
+        """End the connection now; what is unsent is dropped."""
+        self._closing = self._closing or reason
+        self._outbox.drop()
+        if self._nursery is not None:
+            self._nursery.cancel_scope.cancel()
+
+    def look(self, now: float) -> float:
+        """Close, ping or leave the client, as it deserves at *now*; return when to look again (monotonic seconds)."""
+        limits = self._limits
+        for call in list(self._calls.values()):
+            if not call.started and now - call.received_at >= limits.request_seconds:
+                why = f"the request was not complete within {limits.request_seconds:g} s"
+                self._end(call, StatusCode.DEADLINE_EXCEEDED, why)
+        if not self._calls:
+            if now - self._last_call >= limits.idle_seconds and not self._stopping and self._nursery is not None:
+                self._nursery.start_soon(self._leave)
+            return self._last_call + limits.idle_seconds
+        if self._pinged_at is not None and self._pinged_at >= self._last_byte:
+            if now - self._pinged_at >= limits.ping_seconds:
+                self.close("silent, and no answer to a ping")
+            return self._pinged_at + limits.ping_seconds
+        if now - self._last_byte >= limits.silent_seconds:
+            self._pinged_at = now
+            self._h2.ping(b"are here")
+            self.flush()
+            return now + limits.ping_seconds
+        return now + min(limits.request_seconds, limits.silent_seconds)
+
+    def goodbye(self) -> None:
+        """Tell the client to open no more calls here; those that are open go on."""
+        if not self._stopping:
+            self._stopping = True
+            self.flush()
+            # Not by h2, which takes the connection for closed then and answers no open call.
+            frame = GoAwayFrame(0, last_stream_id=_ANY_STREAM, error_code=int(ErrorCodes.NO_ERROR)).serialize()
+            self._outbox.send((frame,), len(frame))
+
+    async def drain(self) -> None:
+        """Say goodbye, end calls that have no end, and wait a little for the others."""
+        self.goodbye()
+        for call in list(self._calls.values()):
+            if call.method.endless or not call.started:
+                self._end(call, StatusCode.UNAVAILABLE, "the server stops; call again, at another one")
+        with self.clock.move_on_after(self._limits.drain_seconds):
+            while self._calls:
+                await self._window.wait()
+            await self._outbox.wait_drained()
+
+    # --- what comes --------------------------------------------------------------------------------------------
+
+    def _take(self, events: list[Event]) -> None:
+        for event in events:
+            if isinstance(event, DataReceived):
+                self._on_data(event)
+            elif isinstance(event, RequestReceived):
+                self._on_request(event)
+            elif isinstance(event, StreamEnded):
+                self._on_end(event.stream_id or 0)
+            elif isinstance(event, (WindowUpdated, RemoteSettingsChanged)):
+                self._window.set()
+            elif isinstance(event, StreamReset):
+                call = self._calls.get(event.stream_id or 0)
+                if call is not None:
+                    self._forget(call)
+            elif isinstance(event, ConnectionTerminated):
+                self._closing = "closed by the client"
+            elif isinstance(event, PingAckReceived):
+                self._pinged_at = None
+            if isinstance(event, _CONTROL):
+                self._count_control()
+
+    def _count_control(self) -> None:
+        now = self._last_byte
+        if now >= self._control_until:
+            self._control_left, self._control_until = self._limits.control_frames, now + self._limits.control_seconds
+        self._control_left -= 1
+        if self._control_left < 0 and not self._closing:
+            self._closing = (
+                f"more than {self._limits.control_frames} control frames in {self._limits.control_seconds:g} s"
+            )
+            self._h2_safely(lambda: self._h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM))
+
+    def _on_request(self, event: RequestReceived) -> None:
+        stream_id = event.stream_id or 0
+        headers = {_text(name): _text(value) for name, value in event.headers or ()}
+        self._last_call = self._last_byte
+        refused = refusal(headers)
+        if refused is not None:
+            self._refuse(stream_id, *refused)
+            return
+        method = self._methods.get(headers.get(":path", ""))
+        if method is None:
+            why = f"there is no method {headers.get(':path', '')[:200]}"
+            self._refuse(stream_id, 200, RpcError(StatusCode.UNIMPLEMENTED, why))
+            return
+        deadline = None
+        timeout = headers.get("grpc-timeout")
+        if timeout is not None:
+            try:
+                deadline = self._last_byte + timeout_seconds(timeout)
+            except RpcError as error:
+                self._refuse(stream_id, 200, error)
+                return
+        reader = MessageReader(self._limits.message_bytes, headers.get("grpc-encoding", IDENTITY))
+        call = self._calls[stream_id] = Call(self, stream_id, method, headers, reader, self._last_byte, deadline)
+        if self._stopping:
+            self._end(call, StatusCode.UNAVAILABLE, "the server stops; call again, at another one")
+        elif method.streams:
+            self._start(call)
+
+    def _on_data(self, event: DataReceived) -> None:
+        call = self._calls.get(event.stream_id or 0)
+        size = event.flow_controlled_length or 0
+        if call is None:  # of a call that has ended: only the window of all calls is given back
+            if size:
+                self._h2_safely(lambda: self._h2.acknowledge_received_data(size, event.stream_id or 0))
+            return
+        if not event.data:
+            self._count_control()
+        try:
+            messages = call.reader.feed(event.data or b"")
+            if call.unread + len(messages) > 1 and not call.method.streams:
+                raise RpcError(StatusCode.INTERNAL, "a call of this method has one message")
+            call.take(messages)
+            self._hold(call, sum(map(len, messages)) + call.reader.pending_bytes)
+        except RpcError as error:
+            self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
+            self._end(call, error.status, error.message)
+            return
+        call.unacknowledged_bytes += size
+        self.taken(call)
+
+    def _hold(self, call: Call, size: int) -> None:
+        """Count *size* bytes for *call*. Raises :class:`RpcError` when the process holds too much."""
+        incoming = self._load.incoming
+        incoming.change(call, size - call.held_bytes)
+        call.held_bytes = size
+        if not incoming.allows(call):
+            incoming.refused += 1
+            why = "requests hold too much memory of this server; slow down and try again"
+            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, why)
+
+    def taken(self, call: Call) -> None:
+        """Give the client's window back, unless too many messages of the call wait."""
+        size = call.unacknowledged_bytes
+        if size and call.unread <= self._limits.unread_messages and self.holds(call):
+            call.unacknowledged_bytes = 0
+            self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
+
+    def _on_end(self, stream_id: int) -> None:
+        call = self._calls.get(stream_id)
+        if call is None:
+            return
+        call.end_of_messages()
+        if not call.method.streams:
+            if call.unread:
+                self._start(call)
+            else:
+                self._end(call, StatusCode.INTERNAL, "the call has no whole message")
+
+    # --- calls -------------------------------------------------------------------------------------------------
+
+    def _start(self, call: Call) -> None:
+        assert self._nursery is not None
+        call.started = True
+        self._nursery.start_soon(self._serve, call)
+
+    async def _serve(self, call: Call) -> None:
+        status, message = StatusCode.OK, ""
+        timeout = call.remaining_seconds()
+        with call.scope, self.clock.move_on_after(math.inf if timeout is None else timeout) as in_time:
+            try:
+                await call.method.handler(call)
+            except RpcError as error:
+                status, message = error.status, error.message
+            except trio.BrokenResourceError:
+                return  # the client is gone
+            except Exception as error:  # a fault of one call must never end another
+                log.error("call failed", exc=error, path=call.metadata.get(":path"), error=repr(error))
+                status, message = StatusCode.INTERNAL, "the server failed; its log says why"
+        if in_time.cancelled_caught:
+            status, message = StatusCode.DEADLINE_EXCEEDED, "no answer within the time that the client has set"
+        self._end(call, status, message)
+
+    def _end(self, call: Call, status: StatusCode, message: str) -> None:
+        """Send the end of *call* and forget it; nothing happens when its client has done so before."""
+        if not self.holds(call):
+            return
+        trailers = _GOOD_END if status is StatusCode.OK else _end_of(status, message)
+        self._close_stream(call.stream_id, trailers if call.headers_sent else [*_HEADERS, *trailers], call.complete)
+        self._forget(call)
+
+    def _refuse(self, stream_id: int, http_status: int, error: RpcError) -> None:
+        """End what is no call."""
+        headers = [(b":status", str(http_status).encode()), (b"content-type", b"application/grpc")]
+        self._close_stream(stream_id, [*headers, *_end_of(error.status, error.message)], False)
+
+    def _close_stream(self, stream_id: int, headers: list[tuple[bytes, bytes]], complete: bool) -> None:
+        def close() -> None:
+            self._h2.send_headers(stream_id, headers, end_stream=True)
+            if not complete:
+                self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+
+        self._h2_safely(close)
+
+    def _forget(self, call: Call) -> None:
+        if self._calls.pop(call.stream_id, None) is None:
+            return
+        self._load.incoming.change(call, -call.held_bytes)
+        size = call.unacknowledged_bytes
+        if size:
+            self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
+        self._last_call = self.clock.monotonic()
+        self._window.set()  # who waits for a window or for the last call
+        call.scope.cancel()
+
+    # --- what goes ---------------------------------------------------------------------------------------------
+
+    async def send_message(self, call: Call, message: bytes, *, more: bool) -> None:
+        """Send one message of *call*, see :meth:`Call.send`."""
+        if not self.holds(call):
+            raise trio.BrokenResourceError("the client has ended the call")
+        data, at = framed(message), 0
+        try:
+            if not call.headers_sent:
+                call.headers_sent = True
+                self._h2.send_headers(call.stream_id, _HEADERS)
+            while at < len(data):
+                window = self._h2.local_flow_control_window(call.stream_id)
+                size = min(window, self._h2.max_outbound_frame_size, len(data) - at)
+                if size <= 0 or self._outbox.choked:
+                    self.flush()
+                    await (self._window.wait() if size <= 0 else self._outbox.wait_drained())
+                    if not self.holds(call):
+                        raise trio.BrokenResourceError("the client has ended the call")
+                    continue
+                self._h2.send_data(call.stream_id, data[at : at + size] if size < len(data) else data)
+                at += size
+        except H2Error as error:
+            raise trio.BrokenResourceError(f"the client has ended the call: {error}") from None
+        if not more:
+            self.flush()
+
+    def _h2_safely(self, change: Callable[[], None]) -> None:
+        """Make a change to the protocol state, unless the stream or the connection has ended meanwhile, and send it."""
+        with contextlib.suppress(H2Error):
+            change()
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the protocol has to say, without waiting; what one receive leads to leaves together."""
+        if self._corked:
+            return
+        data = self._h2.data_to_send()
+        if data:
+            self._outbox.send((data,), len(data))
+
+
+def _end_of(status: StatusCode, message: str) -> list[tuple[bytes, bytes]]:
+    return [(b"grpc-status", str(int(status)).encode()), (b"grpc-message", percent_encoded(message).encode())]
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")

@@ -1,0 +1,116 @@
+"""What gRPC puts on top of HTTP/2: length-prefixed messages, timeouts and texts in header fields. Pure.
+
+Source: PROTOCOL-HTTP2.md of gRPC.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from understudy.proxy.grpc.status import RpcError, StatusCode
+
+PREFIX_BYTES = 5
+GZIP, IDENTITY = "gzip", "identity"
+
+_SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_TIMEOUT_DIGITS = 8
+_UNESCAPED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
+_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+
+
+def framed(message: bytes) -> bytes:
+    """Return *message* with its prefix, uncompressed."""
+    return b"\x00" + len(message).to_bytes(4, "big") + message
+
+
+class MessageReader:
+    """Cuts the data of one stream into messages.
+
+    Args:
+        limit_bytes: largest message, inflated.
+        encoding: how compressed messages are compressed, as the header field ``grpc-encoding`` says.
+    """
+
+    __slots__ = ("_buffer", "_encoding", "_limit")
+
+    def __init__(self, limit_bytes: int, encoding: str = IDENTITY) -> None:
+        self._limit = limit_bytes
+        self._encoding = encoding
+        self._buffer = bytearray()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a message that is not complete yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes and return the messages that they complete.
+
+        Raises:
+            RpcError: a message is too large, or cannot be inflated.
+        """
+        buffer = self._buffer
+        if not buffer and len(data) >= PREFIX_BYTES and not data[0]:
+            length = int.from_bytes(data[1:PREFIX_BYTES], "big")
+            if length == len(data) - PREFIX_BYTES and length <= self._limit:
+                return [data[PREFIX_BYTES:]]  # nearly always: one message in one frame
+        buffer += data
+        found: list[bytes] = []
+        while len(buffer) >= PREFIX_BYTES:
+            length = int.from_bytes(buffer[1:PREFIX_BYTES], "big")
+            if length > self._limit:
+                raise self._too_large(f"{length} bytes")
+            if len(buffer) < PREFIX_BYTES + length:
+                break
+            compressed, message = buffer[0], bytes(memoryview(buffer)[PREFIX_BYTES : PREFIX_BYTES + length])
+            del buffer[: PREFIX_BYTES + length]
+            if compressed > 1:
+                raise RpcError(StatusCode.INTERNAL, f"a message begins with byte {compressed}, which is no prefix")
+            found.append(self._inflated(message) if compressed else message)
+        return found
+
+    def _inflated(self, message: bytes) -> bytes:
+        if self._encoding != GZIP:
+            why = f"a message is compressed and grpc-encoding says {self._encoding[:32]}"
+            raise RpcError(StatusCode.INTERNAL, f"{why}; send it as it is or compress it with gzip")
+        inflater = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            content = inflater.decompress(message, self._limit + 1)
+        except zlib.error as error:
+            raise RpcError(StatusCode.INTERNAL, f"a message cannot be inflated: {error}") from None
+        if len(content) > self._limit:
+            raise self._too_large("more")
+        if not inflater.eof:
+            raise RpcError(StatusCode.INTERNAL, "a compressed message ends in the middle")
+        return content
+
+    def _too_large(self, size: str) -> RpcError:
+        return RpcError(StatusCode.RESOURCE_EXHAUSTED, f"a message has {size}, {self._limit} bytes are allowed")
+
+
+def timeout_seconds(text: str) -> float:
+    """Return the seconds of a ``grpc-timeout``. Raises :class:`RpcError` (INTERNAL) when it is none."""
+    digits, unit = text[:-1], text[-1:]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _TIMEOUT_DIGITS and unit in _SECONDS):
+        raise RpcError(StatusCode.INTERNAL, f"grpc-timeout {text[:32]!r} is no number of at most 8 digits with a unit")
+    return int(digits) * _SECONDS[unit]
+
+
+def percent_encoded(text: str) -> str:
+    """Return *text* as it can stand in ``grpc-message``."""
+    return text if text.isascii() and text.isprintable() and "%" not in text else quote(text, safe=_UNESCAPED)
+
+
+def refusal(headers: Mapping[str, str]) -> tuple[int, RpcError] | None:
+    """Return why a request with these *headers* is no call, with the status of HTTP that says so; ``None`` if it is."""
+    if headers.get(":method") != "POST":
+        return 405, RpcError(StatusCode.INTERNAL, "a call is a POST")
+    kind = headers.get("content-type", "")
+    if not kind.startswith("application/grpc"):
+        return 415, RpcError(StatusCode.INTERNAL, f"content-type is {kind[:64]!r}, application/grpc is expected")
+    encoding = headers.get("grpc-encoding", IDENTITY)
+    if encoding not in (IDENTITY, GZIP):
+        return 200, RpcError(StatusCode.UNIMPLEMENTED, f"grpc-encoding {encoding[:32]!r} is unknown; use gzip")
+    return None

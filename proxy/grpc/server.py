@@ -1,0 +1,132 @@
+"""A listening port that answers calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import trio
+
+from understudy.proxy.grpc.call import Method
+from understudy.proxy.grpc.connection import GrpcConnection
+from understudy.proxy.grpc.limits import GrpcLimits
+from understudy.runtime.background import open_shielded
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import ByteStream, Listener
+from understudy.runtime.proxy_protocol import PreambleError, first_bytes
+from understudy.runtime.world import World
+
+log = get_logger("proxy.grpc")
+
+_LOOK_SECONDS = 5.0
+"""Shortest time between two looks at all connections."""
+
+
+class GrpcServer:
+    """One listening port with its methods.
+
+    Args:
+        world: clock and network.
+        host: address to listen on.
+        port: port, 0 for a free one.
+        methods: how calls are answered, by path.
+        limits: bounds of each connection.
+
+    Attributes:
+        connections: the open ones.
+        on_close: called with each connection after it has ended; must not raise.
+        on_stop: called when it stops, before calls under way get their time; must not raise.
+    """
+
+    def __init__(
+        self, world: World, host: str, port: int, methods: Mapping[str, Method], limits: GrpcLimits | None = None
+    ) -> None:
+        self._world = world
+        self._bind_to = (host, port)
+        self._methods = methods
+        self._limits = limits or GrpcLimits()
+        self._listener: Listener | None = None
+        self.connections: set[GrpcConnection] = set()
+        self.on_close: list[Callable[[GrpcConnection], None]] = []
+        self.on_stop: list[Callable[[], None]] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The host and the real port, after :meth:`bind`."""
+        return self._bind_to if self._listener is None else self._listener.address
+
+    async def bind(self) -> tuple[str, int]:
+        """Take the port; calls are answered once :meth:`run` runs.
+
+        Returns:
+            Host and real port.
+
+        Raises:
+            ListenError: the port cannot be had.
+        """
+        if self._listener is None:
+            self._listener = await self._world.network.listen(*self._bind_to)
+        return self._listener.address
+
+    async def run(self) -> None:
+        """Serve until cancelled; then say goodbye to every client and give calls under way a little time."""
+        await self.bind()
+        listener = self._listener
+        assert listener is not None
+        async with open_shielded() as connections:
+            try:
+                async with trio.open_nursery() as looking:
+                    looking.start_soon(self._look)
+                    while True:
+                        connections.start_soon(self.serve, await listener.accept())
+            finally:
+                for callback in self.on_stop:
+                    callback()
+                with trio.CancelScope(shield=True):
+                    await listener.aclose()
+                await self._drain()
+
+    async def _drain(self) -> None:
+        with self._world.clock.move_on_after(self._limits.drain_seconds + 1) as scope:
+            scope.shield = True
+            async with trio.open_nursery() as nursery:
+                for connection in self.connections:
+                    nursery.start_soon(connection.drain)
+
+    async def serve(self, stream: ByteStream) -> None:
+        """Serve one client until it leaves; never raises for what it does."""
+        connection: GrpcConnection | None = None
+        try:
+            with self._world.clock.move_on_after(self._limits.request_seconds):
+                data, source = await first_bytes(stream, self._limits.receive_bytes)
+                if data:
+                    connection = GrpcConnection(
+                        stream, self._world.clock, self._world.load, self._methods, self._limits, source
+                    )
+            if connection is not None:
+                self.connections.add(connection)
+                await connection.run(data)
+        except (PreambleError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            log.debug("gRPC client turned away", peer=stream.peer[0], why=error)
+        except Exception as error:  # one client must never end the server
+            log.error("gRPC connection failed", exc=error, peer=stream.peer[0], error=repr(error))
+        finally:
+            if connection is None:
+                with trio.CancelScope(shield=True):
+                    await stream.aclose()
+            else:
+                self._ended(connection)
+
+    def _ended(self, connection: GrpcConnection) -> None:
+        self.connections.discard(connection)
+        for callback in self.on_close:
+            callback(connection)
+
+    async def _look(self) -> None:
+        """Look after silent and idle clients."""
+        clock = self._world.clock
+        while True:
+            now = clock.monotonic()
+            due = now + self._limits.request_seconds
+            for connection in list(self.connections):
+                due = min(due, connection.look(now))
+            await clock.sleep(max(_LOOK_SECONDS, due - now))

@@ -1,0 +1,1 @@
+"""The calls of MessagingService: each module has those of one subject."""

@@ -1,0 +1,146 @@
+"""AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue: what becomes of a received message."""
+
+from __future__ import annotations
+
+import trio
+
+from understudy.proxy.brokers import BrokerGoneError
+from understudy.proxy.core import validation
+from understudy.proxy.core.callers import Caller
+from understudy.proxy.core.durations import to_ms
+from understudy.proxy.core.handles import Handle, check_not_expired, read_handle
+from understudy.proxy.core.receiving import check_invisible
+from understudy.proxy.core.statuses import ProxyError, ok, status, summary
+from understudy.proxy.grpc.call import Method
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.rpcs.parts import SERVICE, Parts, method
+from understudy.remoting.codes import RequestCode
+
+_MOST_ENTRIES = 1024
+_AT_ONCE = 32
+"""Acknowledgements of one request that are under way at a time."""
+
+
+class Receipts:
+    """Tells brokers what became of messages."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by path."""
+        return {
+            SERVICE + "AckMessage": method(self._parts, v2.AckMessageRequest, v2.AckMessageResponse, self.ack),
+            SERVICE + "ChangeInvisibleDuration": method(
+                self._parts, v2.ChangeInvisibleDurationRequest, v2.ChangeInvisibleDurationResponse, self.change
+            ),
+            SERVICE + "ForwardMessageToDeadLetterQueue": method(
+                self._parts,
+                v2.ForwardMessageToDeadLetterQueueRequest,
+                v2.ForwardMessageToDeadLetterQueueResponse,
+                self.forward,
+            ),
+        }
+
+    # --- rpcs --------------------------------------------------------------------------------------------------
+
+    async def ack(self, caller: Caller, request: v2.AckMessageRequest) -> v2.AckMessageResponse:
+        """Acknowledge messages; each entry has a result of its own."""
+        group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
+        if len(request.entries) > _MOST_ENTRIES:
+            raise ProxyError(v2.BAD_REQUEST, f"{len(request.entries)} entries, {_MOST_ENTRIES} are allowed")
+        results = [
+            v2.AckMessageResultEntry(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
+            for entry in request.entries
+        ]
+        limiter = trio.CapacityLimiter(_AT_ONCE)
+
+        async def acknowledge(result: v2.AckMessageResultEntry) -> None:
+            async with limiter:
+                try:
+                    handle = read_handle(result.receipt_handle)
+                    check_not_expired(handle, self._parts.clock.wall_ms())
+                    await self.acknowledge(group, topic, handle)
+                except ProxyError as error:
+                    result.status.CopyFrom(error.status)
+                else:
+                    result.status.CopyFrom(ok())
+
+        if len(results) == 1:  # nearly always
+            await acknowledge(results[0])
+        else:
+            async with trio.open_nursery() as nursery:
+                for result in results:
+                    nursery.start_soon(acknowledge, result)
+        return v2.AckMessageResponse(status=summary(each.status.code for each in results), entries=results)
+
+    async def change(
+        self, caller: Caller, request: v2.ChangeInvisibleDurationRequest
+    ) -> v2.ChangeInvisibleDurationResponse:
+        """Hide a message for another time from now on."""
+        group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
+        longest_ms = self._parts.config.max_invisible_time_mills
+        invisible_ms = check_invisible(to_ms(request.invisible_duration), 0, longest_ms)
+        handle = read_handle(request.receipt_handle)
+        check_not_expired(handle, self._parts.clock.wall_ms())
+        changed = await self.hide(group, topic, handle, invisible_ms)
+        return v2.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=changed.text)
+
+    async def forward(
+        self, caller: Caller, request: v2.ForwardMessageToDeadLetterQueueRequest
+    ) -> v2.ForwardMessageToDeadLetterQueueResponse:
+        """Give a message up: it goes to the group's dead letters."""
+        group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
+        handle = read_handle(request.receipt_handle)
+        check_not_expired(handle, self._parts.clock.wall_ms())
+        await self.give_up(group, topic, handle, request.message_id)
+        return v2.ForwardMessageToDeadLetterQueueResponse(status=status(v2.OK, "0"))
+
+    # --- what brokers are asked --------------------------------------------------------------------------------
+
+    async def acknowledge(self, group: str, topic: str, handle: Handle) -> None:
+        """Acknowledge one message. Raises :class:`ProxyError`."""
+        await self._parts.brokers.call(
+            await self._master(handle, topic), RequestCode.ACK_MESSAGE, handle.fields(group, topic)
+        )
+
+    async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int) -> Handle:
+        """Hide a message for *invisible_ms* from now on.
+
+        Returns:
+            The handle that counts then.
+
+        Raises:
+            ProxyError: it belongs to its client for as long as before.
+        """
+        answer = await self._parts.brokers.call(
+            await self._master(handle, topic),
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+            {**handle.fields(group, topic), "invisibleTime": invisible_ms},
+        )
+        ext = answer.ext or {}
+        return handle.changed(int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]))
+
+    async def give_up(self, group: str, topic: str, handle: Handle, message_id: str) -> None:
+        """Put a copy of a message to the dead letters and acknowledge it. Raises :class:`ProxyError`."""
+        if handle.commit_log_offset is None:
+            raise ProxyError(v2.INVALID_RECEIPT_HANDLE, "commit log offset is empty: send the handle that came with it")
+        fields: dict[str, object] = {
+            "offset": handle.commit_log_offset,
+            "group": group,
+            "delayLevel": -1,
+            "originMsgId": message_id,
+            "originTopic": handle.fields(group, topic)["topic"],
+            "unitMode": False,
+            "maxReconsumeTimes": 0,
+        }
+        master = await self._master(handle, topic)
+        await self._parts.brokers.call(master, RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        await self.acknowledge(group, topic, handle)
+
+    async def _master(self, handle: Handle, topic: str) -> str:
+        brokers = await self._parts.brokers.addresses(handle.broker_name, topic)
+        address = brokers.any_address()
+        if address is None:
+            raise BrokerGoneError(f"broker {handle.broker_name} is not there at the moment", sent=False)
+        return address

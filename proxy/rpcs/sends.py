@@ -1,0 +1,108 @@
+"""SendMessage and RecallMessage."""
+
+from __future__ import annotations
+
+from understudy.format.recall_handle import decode_handle
+from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.route import TopicRoute
+from understudy.proxy.brokers import CALL_MS, BrokerGoneError
+from understudy.proxy.core import validation
+from understudy.proxy.core.callers import Caller
+from understudy.proxy.core.message_types import TopicType
+from understudy.proxy.core.queue_choice import queue_of_group
+from understudy.proxy.core.sending import Outgoing, outgoing, send_answer, topic_of_messages
+from understudy.proxy.core.statuses import ProxyError, ok
+from understudy.proxy.grpc.call import Method
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.rpcs.parts import SERVICE, Parts, method
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request as remoting_request
+
+_ATTEMPTS = 3
+"""Brokers that are tried while none of them can be reached."""
+_MOST_TOPICS = 20_000
+
+
+class Sends:
+    """Takes messages to brokers."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._health = BrokerHealth()
+        self._choosers: dict[str, QueueChooser] = {}
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by path."""
+        return {
+            SERVICE + "SendMessage": method(self._parts, v2.SendMessageRequest, v2.SendMessageResponse, self.send),
+            SERVICE + "RecallMessage": method(
+                self._parts, v2.RecallMessageRequest, v2.RecallMessageResponse, self.recall
+            ),
+        }
+
+    async def send(self, caller: Caller, request: v2.SendMessageRequest) -> v2.SendMessageResponse:
+        """Send one message, or a batch of one topic."""
+        topic, config = topic_of_messages(request.messages), self._parts.config
+        expected = await self._parts.brokers.topic_type(topic) if config.enable_topic_message_type_check else None
+        out = outgoing(request.messages, expected, config.send_rules, caller, self._parts.clock.wall_ms())
+        route, tried = await self._parts.brokers.route(topic), ""
+        for attempt in range(1, _ATTEMPTS + 1):
+            queue = self._queue(route, out, tried)
+            try:
+                return await self._send_to(queue, route, out)
+            except BrokerGoneError as error:
+                tried = queue.broker_name
+                self._health.failed(tried, self._parts.clock.monotonic())
+                route = await self._parts.brokers.route(topic, fresh=True)
+                if error.sent or attempt == _ATTEMPTS:  # a message that may be stored is not sent again from here
+                    raise
+        raise AssertionError("the last attempt has returned or raised")
+
+    def _queue(self, route: TopicRoute, out: Outgoing, tried: str) -> MessageQueue:
+        queues = route.write_queues
+        if not queues:
+            raise ProxyError(v2.FORBIDDEN, f"no writable queue: no master takes messages of topic {out.topic} now")
+        if out.message_group is not None:
+            return sorted(queues)[queue_of_group(out.message_group, len(queues))]
+        chooser = self._choosers.get(out.topic)
+        if chooser is None:
+            if len(self._choosers) >= _MOST_TOPICS:
+                self._choosers.clear()
+            chooser = QueueChooser(self._parts.brokers.random.randrange(len(queues)))
+            self._choosers[out.topic] = chooser
+        return chooser.choose(queues, self._health, self._parts.clock.monotonic(), tried or None)
+
+    async def _send_to(self, queue: MessageQueue, route: TopicRoute, out: Outgoing) -> v2.SendMessageResponse:
+        address = route.brokers[queue.broker_name].master
+        if address is None:
+            raise BrokerGoneError(f"broker {queue.broker_name} has no master at the moment", sent=False)
+        command = remoting_request(out.code, out.fields(queue.broker_name, queue.queue_id), out.body)
+        begin = self._parts.clock.monotonic()
+        answer = await self._parts.brokers.ask(address, command, CALL_MS)
+        now = self._parts.clock.monotonic()
+        self._health.sent(queue.broker_name, (now - begin) * 1000, now)
+        return send_answer(out, answer, queue.broker_name)
+
+    async def recall(self, caller: Caller, request: v2.RecallMessageRequest) -> v2.RecallMessageResponse:
+        """Take back a delayed message before its time has come."""
+        topic = validation.topic_of(request.topic)
+        if self._parts.config.enable_topic_message_type_check:
+            expected = await self._parts.brokers.topic_type(topic)
+            if expected not in (TopicType.DELAY, TopicType.MIXED):
+                raise ProxyError(
+                    v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+                    f"topic {topic} takes messages of type {expected}: only those of type DELAY can be recalled",
+                )
+        try:
+            broker_name = decode_handle(request.recall_handle, topic).broker_name
+        except ValueError as error:
+            raise ProxyError(v2.INTERNAL_SERVER_ERROR, f"recall handle is invalid: {error}") from None
+        brokers = await self._parts.brokers.addresses(broker_name, topic)
+        if brokers.master is None:
+            raise BrokerGoneError(f"broker {broker_name} has no master at the moment", sent=False)
+        ext = {
+            "producerGroup": topic, "topic": topic, "recallHandle": request.recall_handle, "bname": broker_name,
+        }  # fmt: skip
+        answer = await self._parts.brokers.call(brokers.master, RequestCode.RECALL_MESSAGE, ext)
+        return v2.RecallMessageResponse(status=ok(), message_id=(answer.ext or {}).get("msgId") or "")

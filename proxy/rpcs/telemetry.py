@@ -1,0 +1,87 @@
+"""Telemetry, Heartbeat and NotifyClientTermination: who the clients are."""
+
+from __future__ import annotations
+
+from understudy.proxy.clients import Client
+from understudy.proxy.core import validation
+from understudy.proxy.core.callers import Caller, caller_of
+from understudy.proxy.core.settings import GroupConfig, SettingsError, answered_settings, check_settings
+from understudy.proxy.core.statuses import ProxyError, ok
+from understudy.proxy.grpc.call import Call, Method
+from understudy.proxy.grpc.status import RpcError, StatusCode
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.rpcs.parts import SERVICE, Parts, decoded, method
+
+_SILENT_SECONDS = 60.0
+"""How long a stream may be open before it brings settings."""
+
+
+class Telemetry:
+    """Takes the settings of clients and keeps their streams."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by path."""
+        return {
+            SERVICE + "Telemetry": Method(self.telemetry, streams=True, endless=True),
+            SERVICE + "Heartbeat": method(self._parts, v2.HeartbeatRequest, v2.HeartbeatResponse, self.heartbeat),
+            SERVICE + "NotifyClientTermination": method(
+                self._parts,
+                v2.NotifyClientTerminationRequest,
+                v2.NotifyClientTerminationResponse,
+                self.terminate,
+            ),
+        }
+
+    async def telemetry(self, call: Call) -> None:
+        """Serve a client's stream: settings come and are answered, commands go."""
+        try:
+            caller = caller_of(call.metadata, call.connection.peer[0])
+            client = self._parts.clients.opened(caller, call)
+        except ProxyError as error:
+            await call.send(v2.TelemetryCommand(status=error.status).SerializeToString())
+            return
+        try:
+            with self._parts.clock.move_on_after(_SILENT_SECONDS) as silent:
+                data = await call.receive()
+            if silent.cancelled_caught:
+                raise RpcError(StatusCode.INVALID_ARGUMENT, f"no settings came within {_SILENT_SECONDS:g} s")
+            while data is not None:
+                command = decoded(v2.TelemetryCommand, data)
+                if command.WhichOneof("command") == "settings":
+                    await self._settle(call, client, caller, command.settings)
+                data = await call.receive()
+        finally:
+            self._parts.clients.closed(client, call)
+
+    async def _settle(self, call: Call, client: Client, caller: Caller, settings: v2.Settings) -> None:
+        try:
+            check_settings(settings)
+        except ProxyError as error:
+            why = f"process client telemetryCommand failed. {error.message}"
+            raise RpcError(StatusCode.INVALID_ARGUMENT, why) from None
+        except SettingsError as error:
+            raise RpcError(StatusCode.INVALID_ARGUMENT, str(error)) from None
+        group = GroupConfig()
+        if settings.WhichOneof("pub_sub") == "subscription":
+            group = await self._parts.brokers.group(settings.subscription.group.name)
+        answer = answered_settings(settings, self._parts.config.client_rules, group)
+        self._parts.clients.settle(client, caller, settings)
+        await call.send(v2.TelemetryCommand(status=ok(), settings=answer).SerializeToString())
+
+    async def heartbeat(self, caller: Caller, request: v2.HeartbeatRequest) -> v2.HeartbeatResponse:
+        """Take a sign of life."""
+        client = self._parts.clients.known(caller)
+        if client.is_consumer and validation.group_of(request.group) != client.group:
+            why = f"the client has told settings of the group {client.group}, not {request.group.name}"
+            raise ProxyError(v2.ILLEGAL_CONSUMER_GROUP, why)
+        return v2.HeartbeatResponse(status=ok())
+
+    async def terminate(
+        self, caller: Caller, request: v2.NotifyClientTerminationRequest
+    ) -> v2.NotifyClientTerminationResponse:
+        """Forget a client that ends; its stream stays until it closes it."""
+        self._parts.clients.forget(self._parts.clients.known(caller))
+        return v2.NotifyClientTerminationResponse(status=ok())

@@ -1,0 +1,106 @@
+"""A proxy: its port, its calls and its clients, in one nursery."""
+
+from __future__ import annotations
+
+import trio
+
+from understudy.mqclient.session import open_session
+from understudy.proxy.brokers import Brokers
+from understudy.proxy.clients import EXPIRES_SECONDS, Clients
+from understudy.proxy.config import ProxyConfig
+from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.grpc.limits import GrpcLimits
+from understudy.proxy.grpc.server import GrpcServer
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.rpcs.parts import Parts
+from understudy.proxy.rpcs.receipts import Receipts
+from understudy.proxy.rpcs.receives import Receives
+from understudy.proxy.rpcs.routes import Routes
+from understudy.proxy.rpcs.sends import Sends
+from understudy.proxy.rpcs.telemetry import Telemetry
+from understudy.runtime.network import outgoing_address
+from understudy.runtime.world import World
+
+_SHORTEST_SLEEP_SECONDS = 1.0
+_CLUSTER_SECONDS = 10.0
+"""How long a start waits for the first broker of its cluster."""
+
+
+class UnknownClusterError(Exception):
+    """A proxy cannot serve a cluster that is not there."""
+
+
+class Proxy:
+    """A proxy in front of a cluster.
+
+    Args:
+        world: clock, network, disk and randomness.
+        config: settings.
+        host: address to listen on.
+
+    Attributes:
+        address: host and port by which clients reach it, once it runs.
+        clients: who they are.
+    """
+
+    def __init__(self, world: World, config: ProxyConfig, host: str = "0.0.0.0") -> None:
+        self._world = world
+        self._config = config
+        self._host = host
+        self.address = ("", config.grpc_server_port)
+        self.clients = Clients(world.clock)
+
+    async def run(self, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled; reports the address when calls are answered.
+
+        Raises:
+            ListenError: the port cannot be had.
+            UnknownClusterError: there is no cluster of the configured name.
+        """
+        config = self._config
+        async with open_session(self._world, config.namesrv_addr) as session, trio.open_nursery() as nursery:
+            brokers = Brokers(session, config.rocketmq_cluster_name, nursery, config.cache_rules)
+            parts = Parts(config, self._world.clock, brokers, self.clients, lambda: self.address)
+            receipts = Receipts(parts)
+            receives = Receives(parts, receipts)
+            methods = {
+                path: method
+                for calls in (Routes(parts), Telemetry(parts), Sends(parts), receipts, receives)
+                for path, method in calls.methods().items()
+            }
+            limits = GrpcLimits(
+                message_bytes=config.grpc_max_inbound_message_size,
+                idle_seconds=config.grpc_client_idle_time_mills / 1000,
+            )
+            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits)
+            server.on_stop.append(receives.stop)
+            _, port = await server.bind()
+            await self._await_cluster(brokers)
+            self.address = (config.local_serve_addr or outgoing_address(), port)
+            nursery.start_soon(self._expire_clients)
+            nursery.start_soon(server.run)
+            task_status.started(self.address)
+
+    async def _await_cluster(self, brokers: Brokers) -> None:
+        """Wait until the cluster is there, but not for long: a wrong name must not be found out by clients."""
+        with self._world.clock.move_on_after(_CLUSTER_SECONDS):
+            while True:
+                try:
+                    await brokers.route(self._config.rocketmq_cluster_name)
+                    return
+                except ProxyError as error:
+                    absent = error.code == v2.TOPIC_NOT_FOUND
+                    why = "no broker of such a cluster is registered" if absent else error.message
+                await self._world.clock.sleep(_SHORTEST_SLEEP_SECONDS)
+        name = self._config.rocketmq_cluster_name
+        raise UnknownClusterError(
+            f"rocketMQClusterName={name}: {why}; "
+            f"start its brokers, or correct the name (name server {self._config.namesrv_addr})"
+        )
+
+    async def _expire_clients(self) -> None:
+        clock = self._world.clock
+        while True:
+            self.clients.expire()
+            due = min(self.clients.next_expiry(), clock.monotonic() + EXPIRES_SECONDS)
+            await clock.sleep(max(due - clock.monotonic(), _SHORTEST_SLEEP_SECONDS))

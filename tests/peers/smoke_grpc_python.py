@@ -1,0 +1,177 @@
+#!/usr/bin/env python3
+"""The official gRPC client for Python against a proxy; prints one JSON line for each scenario.
+
+usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name: normal, fifo, delay.
+"""
+
+import collections
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+
+from rocketmq import (
+    ClientConfiguration,
+    ConsumeResult,
+    Credentials,
+    FilterExpression,
+    Message,
+    MessageListener,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+)
+
+LIMIT_S = 50
+
+
+def configuration():
+    return ClientConfiguration(sys.argv[1], Credentials("", ""), request_timeout=5)
+
+
+def made(topic, body, tag="wanted"):
+    message = Message()
+    message.topic, message.body, message.tag, message.keys = topic, body, tag, f"key-{body.decode()}"
+    message.add_property("number", body.decode())
+    return message
+
+
+class Kept(MessageListener):
+    """Fails each message that is to fail, once, and keeps the others."""
+
+    def __init__(self, fails=()):
+        self.bodies, self.failed, self.attempts = [], set(fails), collections.Counter()
+        self.lock = threading.Lock()
+
+    def consume(self, message):
+        with self.lock:
+            body = message.body.decode()
+            self.attempts[body] += 1
+            if body in self.failed:
+                self.failed.discard(body)
+                return ConsumeResult.FAILURE
+            self.bodies.append(body)
+            return ConsumeResult.SUCCESS
+
+
+def wait_for(count, listener):
+    end = time.monotonic() + LIMIT_S
+    while len(listener.bodies) < count and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def received(consumer, count, limit_s=LIMIT_S):
+    found, end = [], time.monotonic() + limit_s
+    while len(found) < count and time.monotonic() < end:
+        found += consumer.receive(32, 15) or []
+    return found
+
+
+def normal():
+    """Tags, keys, properties; acknowledgements, and a longer time for one message."""
+    topic, producer = "normal", Producer(configuration(), ("normal",))
+    consumer = SimpleConsumer(configuration(), "GID_normal", {topic: FilterExpression("wanted")}, await_duration=5)
+    producer.startup()
+    consumer.startup()
+    consumer.receive(1, 10)  # the group begins here
+    ids = {producer.send(made(topic, b"%d" % number)).message_id for number in range(10)}
+    producer.send(made(topic, b"other", "other"))
+    found = received(consumer, 10)
+    consumer.change_invisible_duration(found[0], 40)
+    for message in found:
+        consumer.ack(message)
+    seen = {message.message_id for message in found}
+    good = all((m.tag, m.properties["number"], m.corrupted) == ("wanted", m.body.decode(), False) for m in found)
+    again = [message.body.decode() for message in consumer.receive(32, 15) or []]
+    consumer.shutdown()
+    producer.shutdown()
+    return ids == seen and good and not again, {"sent": len(ids), "seen": len(seen), "good": good, "again": again}
+
+
+def push():
+    """A push consumer gets a message again that it has failed."""
+    listener = Kept(fails=["3"])
+    topic, producer = "normal", Producer(configuration(), ("normal",))
+    consumer = PushConsumer(configuration(), "GID_push", listener, {topic: FilterExpression("pushed")})
+    producer.startup()
+    consumer.startup()
+    time.sleep(6)  # it asks for its assignment, and its group begins here
+    for number in range(5):
+        producer.send(made(topic, b"%d" % number, "pushed"))
+    wait_for(5, listener)
+    consumer.shutdown()
+    producer.shutdown()
+    attempts = dict(listener.attempts)
+    return sorted(listener.bodies) == list("01234") and attempts["3"] == 2, {"attempts": attempts}
+
+
+def fifo():
+    """Messages of each group in order, also when one is consumed twice."""
+    listener = Kept(fails=["a2"])
+    topic, producer = "fifo", Producer(configuration(), ("fifo",))
+    consumer = PushConsumer(configuration(), "GID_fifo", listener, {topic: FilterExpression("*")})
+    producer.startup()
+    consumer.startup()
+    time.sleep(6)
+    for number in range(5):
+        for group in "ab":
+            message = made(topic, f"{group}{number}".encode())
+            message.message_group = group
+            producer.send(message)
+    wait_for(10, listener)
+    consumer.shutdown()
+    producer.shutdown()
+    orders = ["".join(body[1] for body in listener.bodies if body[0] == group) for group in "ab"]
+    return orders == ["01234", "01234"] and listener.attempts["a2"] == 2, {"orders": orders}
+
+
+def delay():
+    """A delayed message comes at its time, a recalled one never."""
+    topic, producer = "delay", Producer(configuration(), ("delay",))
+    consumer = SimpleConsumer(configuration(), "GID_delay", {topic: FilterExpression("*")}, await_duration=5)
+    producer.startup()
+    consumer.startup()
+    consumer.receive(1, 10)
+    begin = time.time()
+    receipts = []
+    for name in (b"kept", b"recalled"):
+        message = made(topic, name)
+        message.delivery_timestamp = int(begin) + 9  # seconds, in this client
+        receipts.append(producer.send(message))
+    producer.recall_message(topic, receipts[1].recall_handle)
+    found = received(consumer, 2, 18)
+    took = time.time() - begin
+    for message in found:
+        consumer.ack(message)
+    consumer.shutdown()
+    producer.shutdown()
+    bodies = [message.body.decode() for message in found]
+    return bodies == ["kept"] and took > 8, {"bodies": bodies, "took": took}
+
+
+def play(scenario, results):
+    try:
+        ok, detail = scenario()
+    except Exception:
+        ok, detail = False, {"error": traceback.format_exc()[-1500:]}
+    results[scenario.__name__] = {"name": scenario.__name__, "ok": ok, **detail}
+
+
+def main():
+    scenarios = [globals()[name] for name in sys.argv[2:]]
+    results = {}
+    threads = [threading.Thread(target=play, args=(each, results), daemon=True) for each in scenarios]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + LIMIT_S + 15
+    for thread in threads:
+        thread.join(max(0, end - time.monotonic()))
+    for each in scenarios:
+        print(json.dumps(results.get(each.__name__, {"name": each.__name__, "ok": False, "error": "not done in time"})))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+main()

@@ -1,0 +1,91 @@
+"""The official gRPC clients for Python and Node, as they are in their registries, through a proxy of ours."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import peer_processes
+import pytest
+from peer_processes import PeerCluster
+
+HERE = Path(__file__).parent
+PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay")
+KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "node": "NORMAL"}
+Runs = dict[str, "Future[list[dict[str, Any]]]"]
+
+
+@pytest.fixture(scope="module")
+def runs(cluster: PeerCluster, proxy: str, place_of_peer: Callable[[str], Path]) -> Iterator[Runs]:
+    """Both clients at the same time, for they mostly wait."""
+    for topic, kind in KINDS.items():
+        tool = [sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, topic, "4", f"+message.type={kind}"]
+        peer_processes.run_tool(tool)
+    admin = [str(Path(sys.executable).parent / "mqadmin"), "updateSubGroup", "-n", cluster.namesrv]
+    peer_processes.run_tool([*admin, "-c", "DefaultCluster", "-g", "GID_fifo", "-o", "true"])
+    with ThreadPoolExecutor(2) as threads:
+        found: Runs = {}
+        for name, start in (("grpc-python", python_client), ("grpc-node", node_client)):
+            try:
+                place = place_of_peer(name)
+            except pytest.skip.Exception as skipped:
+                found[name] = Future()
+                found[name].set_exception(skipped)
+            else:
+                found[name] = threads.submit(start, place, proxy)
+        yield found
+
+
+def python_client(python: Path, proxy: str) -> list[dict[str, Any]]:
+    command = [str(python), str(HERE / "smoke_grpc_python.py"), proxy, *PYTHON_SCENARIOS]
+    return peer_processes.run_client(command, limit_s=90)
+
+
+def node_client(modules: Path, proxy: str) -> list[dict[str, Any]]:
+    command = ["node", str(HERE / "smoke_grpc_node.js"), proxy, "node"]
+    return peer_processes.run_client(command, limit_s=90, NODE_PATH=str(modules))
+
+
+def result(runs: Runs, client: str, name: str) -> dict[str, Any]:
+    lines = runs[client].result()
+    return next((line for line in lines if line["name"] == name), {"ok": False, "lines": lines})
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R117", "R120")
+@pytest.mark.parametrize("scenario", PYTHON_SCENARIOS)
+def test_the_python_client_works_unchanged(runs: Runs, scenario: str) -> None:
+    found = result(runs, "grpc-python", scenario)
+    assert found["ok"] is True, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["simple", "push"])
+def test_the_node_client_works_unchanged(runs: Runs, scenario: str) -> None:
+    found = result(runs, "grpc-node", scenario)
+    assert found["ok"] is True, found
+
+
+def test_a_proxy_that_cannot_begin_says_why_in_one_line(tmp_path: Path) -> None:
+    program = str(Path(sys.executable).parent / "mqproxy")
+    (tmp_path / "bad.json").write_text('{"proxyMode": "both"}')
+    (tmp_path / "port.json").write_text('{"grpcServerPort": "high"}')
+    (tmp_path / "empty.json").write_text("")
+    (tmp_path / "good.json").write_text("{}")
+    for arguments, why in (
+        (["-pc", "missing.json", "-n", "127.0.0.1:1"], "missing.json cannot be read"),
+        (["-pc", "bad.json", "-n", "127.0.0.1:1"], "expected cluster or local"),
+        (["-pc", "port.json", "-n", "127.0.0.1:1"], "expected a port from 0 to 65535"),
+        (["-pc", "empty.json", "-n", "127.0.0.1:1"], "no JSON"),
+        (["-pc", "good.json"], "no name server"),
+        (["-pc", "good.json", "-pm", "both", "-n", "127.0.0.1:1"], "expected cluster or local"),
+    ):
+        done = subprocess.run([program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+        lines = done.stderr.strip().splitlines()
+        assert (1, 1) == (done.returncode, len(lines)), done
+        assert lines[0].startswith("mqproxy: ")
+        assert why in lines[0]

@@ -1,0 +1,530 @@
+"""The calls of gRPC clients, played against a whole cluster on virtual time."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+import trio
+from proxy_rig import QUEUES, Rig, consumer_settings, message, play, receive_request
+
+from understudy.proxy.core.durations import set_ms, to_ms
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.server import UnknownClusterError
+
+GROUP = "readers"
+
+
+def resource(name: str) -> v2.Resource:
+    return v2.Resource(name=name)
+
+
+def codes(answer: Any) -> tuple[int, list[int]]:
+    return answer.status.code, [entry.status.code for entry in answer.entries]
+
+
+# --- routes and settings -----------------------------------------------------------------------------------------
+
+
+def test_a_route_has_every_queue_at_the_endpoints_by_which_the_client_asked() -> None:
+    async def test(rig: Rig) -> None:
+        endpoints = v2.Endpoints(scheme=v2.DOMAIN_NAME, addresses=[v2.Address(host="mq.example", port=1)])
+        request = v2.QueryRouteRequest(topic=resource("Fifo"), endpoints=endpoints)
+        answer = await rig.user.ask("QueryRoute", request, v2.QueryRouteResponse)
+        assert answer.status.code == v2.OK
+        queues = answer.message_queues
+        assert [(name, number) for name in ("broker-a", "broker-b") for number in range(QUEUES)] == [
+            (queue.broker.name, queue.id) for queue in queues
+        ]
+        assert {(v2.READ_WRITE, v2.FIFO, "mq.example", 8081)} == {
+            (
+                q.permission,
+                *q.accept_message_types,
+                q.broker.endpoints.addresses[0].host,
+                q.broker.endpoints.addresses[0].port,
+            )
+            for q in queues
+        }
+
+    play(test, brokers=2)
+
+
+def test_a_topic_without_route_or_name_is_refused_and_none_is_made() -> None:
+    refusals = {
+        "Nothing": v2.TOPIC_NOT_FOUND,
+        "": v2.ILLEGAL_TOPIC,
+        "a b": v2.ILLEGAL_TOPIC,
+        "TBW102": v2.ILLEGAL_TOPIC,
+    }
+
+    async def test(rig: Rig) -> None:
+        for topic, code in refusals.items():
+            request = v2.QueryRouteRequest(topic=resource(topic))
+            assert code == (await rig.user.ask("QueryRoute", request, v2.QueryRouteResponse)).status.code
+        assert "Nothing" not in next(iter(rig.cluster.brokers("c1").values())).topics.rows
+
+    play(test)
+
+
+def test_a_push_consumer_is_assigned_each_broker_once() -> None:
+    async def test(rig: Rig) -> None:
+        request = v2.QueryAssignmentRequest(topic=resource("Normal"), group=resource(GROUP))
+        answer = await rig.user.ask("QueryAssignment", request, v2.QueryAssignmentResponse)
+        assert [("broker-a", -1), ("broker-b", -1)] == [
+            (each.message_queue.broker.name, each.message_queue.id) for each in answer.assignments
+        ]
+
+    play(test, brokers=2)
+
+
+def test_settings_are_answered_with_what_the_client_is_to_do() -> None:
+    async def test(rig: Rig) -> None:
+        consumer = await rig.user.settle(consumer_settings(GROUP, "Normal"))
+        assert (False, 32, 20_000, 17, 1_000, 18) == (
+            consumer.subscription.fifo,
+            consumer.subscription.receive_batch_size,
+            to_ms(consumer.subscription.long_polling_timeout),
+            consumer.backoff_policy.max_attempts,
+            to_ms(consumer.backoff_policy.customized_backoff.next[0]),
+            len(consumer.backoff_policy.customized_backoff.next),
+        )
+        settings = v2.Settings(client_type=v2.PRODUCER)
+        settings.publishing.topics.add(name="Normal")
+        producer = await rig.user.settle(settings)
+        assert (4_194_304, True, 3, 10) == (
+            producer.publishing.max_body_size,
+            producer.publishing.validate_message_type,
+            producer.backoff_policy.max_attempts,
+            to_ms(producer.backoff_policy.exponential_backoff.initial),
+        )
+
+    play(test)
+
+
+def test_settings_that_no_client_may_have_end_the_stream_with_a_reason() -> None:
+    async def test(rig: Rig) -> None:
+        nothing, lite = v2.Settings(client_type=v2.PRODUCER), v2.Settings(client_type=v2.LITE_PUSH_CONSUMER)
+        for number, settings in enumerate(
+            [nothing, lite, consumer_settings("a b", "Normal"), consumer_settings(GROUP, "a b")]
+        ):
+            async with rig.another_user(f"bad-{number}") as user:
+                with pytest.raises((AssertionError, IndexError)):
+                    await user.settle(settings)
+                assert user.telemetry is not None
+                assert user.telemetry.status == 3, settings
+
+    play(test)
+
+
+def test_a_client_is_known_by_its_settings_until_it_terminates() -> None:
+    async def test(rig: Rig) -> None:
+        beat = v2.HeartbeatRequest(group=resource(GROUP), client_type=v2.SIMPLE_CONSUMER)
+        assert v2.UNRECOGNIZED_CLIENT_TYPE == (await rig.user.ask("Heartbeat", beat, v2.HeartbeatResponse)).status.code
+        await rig.user.consume(GROUP, "Normal")
+        assert v2.OK == (await rig.user.ask("Heartbeat", beat, v2.HeartbeatResponse)).status.code
+        other = v2.HeartbeatRequest(group=resource("others"))
+        assert v2.ILLEGAL_CONSUMER_GROUP == (await rig.user.ask("Heartbeat", other, v2.HeartbeatResponse)).status.code
+        end = v2.NotifyClientTerminationRequest(group=resource(GROUP))
+        for code in (v2.OK, v2.UNRECOGNIZED_CLIENT_TYPE):
+            answer = await rig.user.ask("NotifyClientTermination", end, v2.NotifyClientTerminationResponse)
+            assert code == answer.status.code
+        assert 0 == len(rig.proxy.clients)
+
+    play(test)
+
+
+def test_a_client_that_is_silent_without_a_stream_expires() -> None:
+    async def test(rig: Rig) -> None:
+        async with rig.another_user("leaves") as user:
+            await user.consume(GROUP, "Normal")
+            await trio.sleep(1000)
+            assert 1 == len(rig.proxy.clients)  # its stream is open
+        await trio.sleep(125)
+        assert 0 == len(rig.proxy.clients)
+
+    play(test)
+
+
+def test_every_call_needs_a_client_id() -> None:
+    async def test(rig: Rig) -> None:
+        rig.user.client_id = ""
+        request = v2.QueryRouteRequest(topic=resource("Normal"))
+        answer = await rig.user.ask("QueryRoute", request, v2.QueryRouteResponse)
+        assert v2.CLIENT_ID_REQUIRED == answer.status.code
+        assert v2.CLIENT_ID_REQUIRED == (await rig.user.send(message("Normal"))).status.code
+
+    play(test)
+
+
+# --- messages ----------------------------------------------------------------------------------------------------
+
+
+def test_a_message_arrives_with_all_that_it_was_sent_with() -> None:
+    async def test(rig: Rig) -> None:
+        sent = message("Normal", b"body", "id-1", tag="TagA", keys=["k1", "k2"], trace_context="trace")
+        sent.user_properties["colour"] = "blau ä"
+        answer = await rig.user.send(sent)
+        assert ((v2.OK, [v2.OK]), "id-1") == (codes(answer), answer.entries[0].message_id)
+        await rig.user.consume(GROUP, "Normal")
+        status, (got,) = await rig.user.receive(GROUP, "Normal")
+        system = got.system_properties
+        assert (v2.OK, b"body", {"colour": "blau ä"}) == (status.code, got.body, dict(got.user_properties))
+        assert ("id-1", "TagA", ["k1", "k2"], "trace", 1, v2.NORMAL, v2.IDENTITY) == (
+            system.message_id,
+            system.tag,
+            list(system.keys),
+            system.trace_context,
+            system.delivery_attempt,
+            system.message_type,
+            system.body_encoding,
+        )
+        assert (v2.MD5, hashlib.md5(b"body").hexdigest().upper()) == (
+            system.body_digest.type,
+            system.body_digest.checksum,
+        )
+        assert 9 == len(system.receipt_handle.split(" "))
+
+    # a new group begins with the newest message, so it must be known before
+    async def known_group(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        assert (v2.MESSAGE_NOT_FOUND, []) == ((answer := await rig.user.receive(GROUP, "Normal"))[0].code, answer[1])
+        await test(rig)
+
+    play(known_group)
+
+
+def test_an_acknowledged_message_does_not_come_again_and_another_one_does() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        for number in range(4):
+            await rig.user.send(message("Normal", b"%d" % number, f"id-{number}"))
+        got: list[v2.Message] = []
+        while len(got) < 4:
+            got += (await rig.user.receive(GROUP, "Normal", invisible_ms=10_000))[1]
+        keep, *rest = got
+        handles = [each.system_properties.receipt_handle for each in rest]
+        assert (v2.OK, [v2.OK] * 3) == codes(await rig.user.ack(GROUP, "Normal", *handles))
+        again: list[v2.Message] = []
+        with trio.move_on_after(60):
+            while True:
+                again += (await rig.user.receive(GROUP, "Normal", poll_ms=5000, invisible_ms=600_000))[1]
+        assert [(keep.body, 2)] == [(each.body, each.system_properties.delivery_attempt) for each in again]
+
+    play(test)
+
+
+def test_a_changed_time_counts_and_its_new_handle_acknowledges() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive(GROUP, "Normal", invisible_ms=10_000)
+        answer = await rig.user.change(GROUP, "Normal", got.system_properties.receipt_handle, 60_000)
+        assert v2.OK == answer.status.code
+        assert got.system_properties.receipt_handle.split(" ")[8] == answer.receipt_handle.split(" ")[8]
+        with trio.move_on_after(40):
+            while True:
+                assert [] == (await rig.user.receive(GROUP, "Normal", poll_ms=5000))[1]
+        assert v2.OK == (await rig.user.ack(GROUP, "Normal", answer.receipt_handle)).status.code
+        with trio.move_on_after(60):
+            while True:
+                assert [] == (await rig.user.receive(GROUP, "Normal", poll_ms=5000))[1]
+
+    play(test)
+
+
+def test_messages_of_one_group_go_to_one_queue_in_order() -> None:
+    async def test(rig: Rig) -> None:
+        offsets = set()
+        for number in range(10):
+            answer = await rig.user.send(message("Fifo", b"%d" % number, f"id-{number}", message_group="g"))
+            assert v2.OK == answer.status.code
+            offsets.add(answer.entries[0].offset)
+        assert set(range(10)) == offsets
+
+    play(test, brokers=2)
+
+
+def test_a_delayed_message_comes_at_its_time_and_a_recalled_one_never() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Delay")
+        await rig.user.receive(GROUP, "Delay")
+        now = rig.cluster.client_world().clock.wall_ms()
+        handles = []
+        for name in ("kept", "recalled"):
+            delayed = message("Delay", name.encode(), name)
+            set_ms(delayed.system_properties.delivery_timestamp, now + 20_000)
+            answer = await rig.user.send(delayed)
+            assert v2.OK == answer.status.code
+            handles.append(answer.entries[0].recall_handle)
+        await trio.sleep(2)
+        request = v2.RecallMessageRequest(topic=resource("Delay"), recall_handle=handles[1])
+        recalled = await rig.user.ask("RecallMessage", request, v2.RecallMessageResponse)
+        assert (v2.OK, "recalled") == (recalled.status.code, recalled.message_id)
+        got: list[tuple[bytes, float]] = []
+        with trio.move_on_after(60):
+            while True:
+                for each in (await rig.user.receive(GROUP, "Delay", poll_ms=5000))[1]:
+                    got.append((each.body, rig.cluster.client_world().clock.wall_ms() - now))
+                    await rig.user.ack(GROUP, "Delay", each.system_properties.receipt_handle)
+        assert [b"kept"] == [body for body, _ in got]
+        assert 20_000 <= got[0][1] < 23_000
+
+    play(test, broker_keys={"recallMessageEnable": "true"})
+
+
+def test_a_message_may_be_given_up_for_the_dead_letters() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal", b"first", "first"))
+        await rig.user.send(message("Normal", b"poison", "poison"))
+        got: list[v2.Message] = []
+        while len(got) < 2:
+            got += (await rig.user.receive(GROUP, "Normal"))[1]
+        (poison,) = (each for each in got if each.body == b"poison")
+        handle = (
+            await rig.user.change(GROUP, "Normal", poison.system_properties.receipt_handle, 30_000)
+        ).receipt_handle
+        request = v2.ForwardMessageToDeadLetterQueueRequest(
+            group=resource(GROUP), topic=resource("Normal"), receipt_handle=handle, message_id="poison"
+        )
+        rpc = "ForwardMessageToDeadLetterQueue"
+        answer = await rig.user.ask(rpc, request, v2.ForwardMessageToDeadLetterQueueResponse)
+        assert v2.OK == answer.status.code
+        broker = next(iter(rig.cluster.brokers("c1").values()))
+        topic = f"%DLQ%{GROUP}"
+        assert 1 == broker.store.max_queue_offset(topic, 0)
+
+    play(test)
+
+
+BAD_MESSAGES: list[tuple[dict[str, Any], int]] = [
+    ({"body": b""}, v2.MESSAGE_BODY_EMPTY),
+    ({"body": bytes(4_194_305)}, v2.MESSAGE_BODY_TOO_LARGE),
+    ({"message_id": " "}, v2.ILLEGAL_MESSAGE_ID),
+    ({"tag": "a|b"}, v2.ILLEGAL_MESSAGE_TAG),
+    ({"keys": ["\x01"]}, v2.ILLEGAL_MESSAGE_KEY),
+    ({"message_group": "g" * 64}, v2.ILLEGAL_MESSAGE_GROUP),
+    ({"message_group": "g"}, v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    ({"topic": "Nothing"}, v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
+    ({"topic": "%RETRY%\n"}, v2.ILLEGAL_TOPIC),
+    ({"users": {"UNIQ_KEY": "x"}}, v2.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    ({"users": {"a": "\x02"}}, v2.ILLEGAL_MESSAGE_PROPERTY_KEY),
+    ({"users": {str(number): "x" for number in range(129)}}, v2.MESSAGE_PROPERTIES_TOO_LARGE),
+    ({"users": {"a": "x" * 16_384}}, v2.MESSAGE_PROPERTIES_TOO_LARGE),
+]
+
+
+def test_a_message_that_breaks_a_rule_is_refused_with_its_code() -> None:
+    async def test(rig: Rig) -> None:
+        for changes, code in BAD_MESSAGES:
+            fields = {"topic": "Normal", **changes}
+            users = fields.pop("users", {})
+            sent = message(**fields)
+            sent.user_properties.update(users)
+            assert code == (await rig.user.send(sent)).status.code, changes
+
+    play(test)
+
+
+def test_a_batch_is_stored_whole_and_answered_by_one_entry() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        answer = await rig.user.send(*(message("Normal", b"%d" % number, f"id-{number}") for number in range(3)))
+        assert (v2.OK, [v2.OK], "id-0,id-1,id-2") == (*codes(answer), answer.entries[0].message_id)
+        _, got = await rig.user.receive(GROUP, "Normal")
+        assert [(b"0", "id-0"), (b"1", "id-1"), (b"2", "id-2")] == [
+            (each.body, each.system_properties.message_id) for each in got
+        ]
+
+    play(test)
+
+
+# --- receipt handles ---------------------------------------------------------------------------------------------
+
+
+def test_a_handle_that_is_none_or_expired_is_refused() -> None:
+    handles = ["", "nonsense", "0 1 2 3 4 5 6", "0 0 1 0 0 broker-a 0 0 0", "x " * 9, "1 " * 4000]
+    handles.append("0 1 2 3 0 broker-a 0 0 -1")
+
+    async def test(rig: Rig) -> None:
+        for handle in handles:
+            answer = await rig.user.ack(GROUP, "Normal", handle)
+            assert (v2.INVALID_RECEIPT_HANDLE, [v2.INVALID_RECEIPT_HANDLE]) == codes(answer)
+            changed = await rig.user.change(GROUP, "Normal", handle, 1000)
+            assert v2.INVALID_RECEIPT_HANDLE == changed.status.code
+
+    play(test)
+
+
+def test_entries_of_one_request_have_their_own_results() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive(GROUP, "Normal")
+        good = got.system_properties.receipt_handle
+        elsewhere = good.replace("broker-a", "broker-z")
+        answer = await rig.user.ack(GROUP, "Normal", good, elsewhere, good)
+        assert (v2.MULTIPLE_RESULTS, [v2.OK, v2.INVALID_RECEIPT_HANDLE, v2.OK]) == codes(answer)
+
+    play(test)
+
+
+# --- receives ----------------------------------------------------------------------------------------------------
+
+
+def test_a_receive_waits_for_a_message() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal", 15_000))
+        await trio.sleep(7)
+        assert not stream.messages
+        await rig.user.send(message("Normal"))
+        with trio.fail_after(1):
+            await rig.user.connection.wait(stream)
+        assert 3 == len(stream.messages)
+
+    play(test)
+
+
+def test_what_comes_for_a_client_that_has_gone_is_given_to_others_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal", 20_000, 600_000))
+        await trio.sleep(1)
+        await rig.user.connection.cancel(stream)
+        await rig.user.send(message("Normal"))
+        got: list[v2.Message] = []
+        with trio.move_on_after(30):
+            while not got:
+                got += (await rig.user.receive(GROUP, "Normal", poll_ms=5000))[1]
+        assert [b"hello"] == [each.body for each in got]
+
+    play(test)
+
+
+BAD_RECEIVES: list[tuple[dict[str, Any], int]] = [
+    ({"invisible_ms": 9_999}, v2.ILLEGAL_INVISIBLE_TIME),
+    ({"invisible_ms": 43_200_001}, v2.ILLEGAL_INVISIBLE_TIME),
+    ({"filter_expression": v2.FilterExpression(type=v2.TAG, expression="||")}, v2.ILLEGAL_FILTER_EXPRESSION),
+    ({"filter_expression": v2.FilterExpression(type=v2.SQL, expression="a >")}, v2.ILLEGAL_FILTER_EXPRESSION),
+    ({"batch": 0}, v2.MESSAGE_NOT_FOUND),
+    ({"topic": "Nothing"}, v2.TOPIC_NOT_FOUND),
+    ({"group": "a b"}, v2.ILLEGAL_CONSUMER_GROUP),
+]
+
+
+def test_a_receive_that_breaks_a_rule_is_refused_with_its_code() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        for fields, code in BAD_RECEIVES:
+            status, got = await rig.user.receive(**{"group": GROUP, "topic": "Normal", **fields})
+            assert (code, []) == (status.code, got), fields
+
+    play(test)
+
+
+def test_a_receive_waits_a_moment_for_settings_and_is_told_to_bring_them() -> None:
+    async def test(rig: Rig) -> None:
+        assert v2.UNRECOGNIZED_CLIENT_TYPE == (await rig.user.receive(GROUP, "Normal"))[0].code
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal"))
+        await trio.sleep(1)
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.connection.wait(stream)
+        assert v2.MESSAGE_NOT_FOUND == v2.ReceiveMessageResponse.FromString(stream.messages[0]).status.code
+
+    play(test)
+
+
+def test_a_receive_whose_client_does_not_wait_long_enough_is_refused() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal"), timeout="3S")
+        await rig.user.connection.wait(stream)
+        status = v2.ReceiveMessageResponse.FromString(stream.messages[0]).status
+        assert v2.ILLEGAL_POLLING_TIME == status.code
+
+    play(test)
+
+
+def test_tags_are_compared_and_not_only_their_hashes() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        expression = v2.FilterExpression(type=v2.TAG, expression="AaAa")
+        await rig.user.receive(GROUP, "Normal", filter_expression=expression)
+        for tag in ("BBBB", "AaAa", "other"):  # the first two have one hash
+            await rig.user.send(message("Normal", tag.encode(), tag, tag=tag))
+        got: list[bytes] = []
+        with trio.move_on_after(30):
+            while True:
+                found = await rig.user.receive(GROUP, "Normal", poll_ms=5000, filter_expression=expression)
+                got += [each.body for each in found[1]]
+        assert [b"AaAa"] == got
+
+    play(test)
+
+
+# --- failures ----------------------------------------------------------------------------------------------------
+
+
+def test_sends_go_around_a_master_that_cannot_be_reached() -> None:
+    async def test(rig: Rig) -> None:
+        assert v2.OK == (await rig.user.send(message("Normal"))).status.code
+        await rig.cluster.kill("c2")
+        await trio.sleep(1)  # what was under way may be stored, and is left to the client
+        for number in range(2 * QUEUES):
+            assert v2.OK == (await rig.user.send(message("Normal", message_id=str(number)))).status.code
+
+    play(test, brokers=2)
+
+
+@pytest.mark.covers("R118")
+def test_a_second_proxy_comes_and_goes_without_clients_of_the_first_noticing() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        async with rig.another_proxy("p2") as other:
+            await rig.user.send(message("Normal", message_id="1"))
+            await other.send(message("Normal", message_id="2"))
+        await rig.user.send(message("Normal", message_id="3"))
+        got = set()
+        with trio.move_on_after(20):
+            while len(got) < 3:
+                got |= {each.system_properties.message_id for each in (await rig.user.receive(GROUP, "Normal"))[1]}
+        assert {"1", "2", "3"} == got
+
+    play(test)
+
+
+@pytest.mark.covers("R119")
+def test_a_proxy_of_a_cluster_that_is_not_there_does_not_start() -> None:
+    async def test(rig: Rig) -> None:
+        with pytest.RaisesGroup(UnknownClusterError, flatten_subgroups=True) as caught:
+            async with rig.another_proxy("p2", rocketMQClusterName="Elsewhere"):
+                raise AssertionError("it serves")
+        assert "rocketMQClusterName=Elsewhere" in str(caught.value.exceptions[0])
+
+    play(test)
+
+
+def test_what_one_proxy_handed_out_another_one_acknowledges() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive(GROUP, "Normal", invisible_ms=10_000)
+        async with rig.another_proxy("p2") as user:
+            answer = await user.ack(GROUP, "Normal", got.system_properties.receipt_handle)
+            assert (v2.OK, [v2.OK]) == codes(answer)
+        with trio.move_on_after(30):
+            while True:
+                assert [] == (await rig.user.receive(GROUP, "Normal", poll_ms=5000))[1]
+
+    play(test)
