@@ -170,6 +170,15 @@ class ProcessRing:
         self._blocks.release()
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def warnings(self) -> list[str]:
+        """Return the warnings and errors that the processes have logged, each after the name of its process."""
+        found = []
+        for name in (NAME_SERVER, *self._layout):
+            path = self._folder / f"{name}.log"
+            lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+            found += [f"{name}: {line}" for line in lines if " WARNING " in line or " ERROR " in line]
+        return found
+
     # --- where things are --------------------------------------------------------------------------------------
 
     @property

@@ -42,8 +42,16 @@ def test_how_many_clusters_there_were(request):
 """
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_mine.py").write_text(TESTS)
+PAIR = """
+def test_a_failover(rocketmq_pair):
+    rocketmq_pair.kill("broker-a")
+    rocketmq_pair.await_acting("broker-a")
+    assert "not" == "this"
+"""
+
+
+def run(folder: Path, *arguments: str, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
+    (folder / "test_mine.py").write_text(tests)
     installed = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *([] if installed else ["-p", PLUGIN])]
     return subprocess.run(
@@ -62,3 +70,11 @@ def test_a_scope_that_is_none_is_told(tmp_path: Path) -> None:
     done = run(tmp_path, "-o", "understudy_scope=week")
     assert done.returncode != 0
     assert "understudy_scope=week: expected one of function" in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_failed_test_of_a_failover_shows_what_the_processes_logged(tmp_path: Path) -> None:
+    done = run(tmp_path, tests=PAIR)
+    assert (done.returncode, "1 failed" in done.stdout) == (1, True), done.stdout + done.stderr
+    captured = done.stdout.partition("Captured stdout teardown")[2]
+    assert "broker-b: " in captured and " WARNING " in captured, done.stdout
