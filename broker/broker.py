@@ -311,7 +311,9 @@ class Broker:
         self.wake_topic(topic)
 
     def _topics_changed(self, rows: tuple[TopicConfig, ...]) -> None:
-        self.store.declare_batch_topics([row.name for row in rows if has_batch_queues(row.attributes)])
+        self.store.declare_batch_topics(
+            [row.name for row in rows if row.attributes and has_batch_queues(row.attributes)]
+        )
 
     def learn_deletions(self, deletions: Mapping[str, Deletion]) -> None:
         """Delete the former lives of topics that the master deleted, also of those that were made again since."""

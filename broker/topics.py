@@ -7,7 +7,7 @@ Source: TopicConfigManager.java, TopicConfig.java, TopicConfigSerializeWrapper.j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -281,12 +281,12 @@ class TopicTable:
         self.update(changed)
 
     def take(
-        self, rows: Iterable[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
+        self, rows: Collection[TopicConfig], version: DataVersion | None, *, delete: bool, overwrite: bool
     ) -> list[str]:
-        """Take over another replica's rows.
+        """Take over another replica's rows, all at once: nobody sees a part of them.
 
         Args:
-            rows: its whole table.
+            rows: its whole table. Of very many rows, those that say what ours say should be ours (:meth:`own`).
             version: becomes the version here; ``None`` keeps the own one.
             delete: rows it does not have go, except those of the system.
             overwrite: its rows win over those of the same name here.
@@ -294,13 +294,15 @@ class TopicTable:
         Returns:
             The names of the rows that went.
         """
-        theirs = {row.name: row for row in rows}
+        known = self.rows.get
         changed = tuple(
-            row for name, row in theirs.items() if name not in self.rows or (overwrite and self.rows[name] != row)
+            row for row in rows if (own := known(row.name)) is not row and (own is None or (overwrite and own != row))
         )
-        gone = [name for name in self.rows if name not in theirs and name not in self.system_names] if delete else []
-        for row in changed:
-            self.rows[row.name] = row
+        gone: list[str] = []
+        if delete:
+            theirs = {row.name for row in rows}
+            gone = [name for name in self.rows if name not in theirs and name not in self.system_names]
+        self.rows.update((row.name, row) for row in changed)
         for name in gone:
             del self.rows[name]
         newer = version is not None and version != self.version
@@ -311,6 +313,11 @@ class TopicTable:
         if gone or (newer and not changed):
             self._notify(())
         return gone
+
+    def own(self, row: TopicConfig) -> TopicConfig:
+        """Return our row that says what *row* says, or *row*. May be called in any thread: rows never change."""
+        known = self.rows.get(row.name)
+        return known if known is not None and known == row else row
 
     def touch(self) -> None:
         """Count a change of what the rows mean (permission of the whole broker) without changing one."""

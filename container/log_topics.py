@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from understudy.broker.lost_topics import without_row
 from understudy.broker.topics import TopicConfig
 from understudy.format import names
-from understudy.format.json_dialect import loads
+from understudy.remoting.bodies import json_value
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
@@ -80,7 +80,8 @@ class LogTopics:
                 answer = await broker.client.invoke(address, question, QUESTION_TIMEOUT_MS)
                 if answer.code not in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST):
                     continue
-                route = loads(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+                found = answer.code == ResponseCode.SUCCESS
+                route = await json_value(broker.world.threads, answer.body) if found else {}
                 return row_of(topic, queues, route if isinstance(route, Mapping) else {}, broker.identity.name)
             except (RemotingError, ValueError) as error:
                 log.warning("no route from a name server", name_server=address, topic=topic, why=error)

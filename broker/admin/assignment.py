@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from understudy.broker.admin.answers import body_object, json_answer, queue_value
+from understudy.broker.admin.answers import body_object, json_answer, long_json_answer, queue_value
 from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.clients import ConsumerTable
 from understudy.broker.groups import GroupTable
@@ -19,6 +19,7 @@ from understudy.broker.identity import Identity
 from understudy.broker.request_modes import POP, PULL, RequestMode, RequestModeTable
 from understudy.broker.topics import TopicTable
 from understudy.format import json_dialect, names
+from understudy.remoting.bodies import json_value
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request, response
@@ -26,8 +27,9 @@ from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
 from understudy.remoting.fields import CommandError
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
+from understudy.runtime.world import World
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
@@ -50,7 +52,7 @@ class AssignmentParts:
     Attributes:
         identity: names, addresses and role.
         config: read at each request.
-        clock: wall and monotonic time.
+        world: its clock and threads, and turns for large answers.
         client: connections to name servers.
         name_servers: returns their addresses.
         topics, groups, modes, consumers: the tables.
@@ -58,7 +60,7 @@ class AssignmentParts:
 
     identity: Identity
     config: BrokerConfig
-    clock: Clock
+    world: World
     client: RemotingClient
     name_servers: Callable[[], Sequence[str]]
     topics: TopicTable
@@ -73,7 +75,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
         AssignmentParts(
             identity=broker.identity,
             config=broker.options.broker,
-            clock=broker.world.clock,
+            world=broker.world,
             client=broker.client,
             name_servers=lambda: broker.registration.name_servers,
             topics=broker.topics,
@@ -105,11 +107,12 @@ class AssignmentAdmin:
             queues = self._share(queues, group, client_id, str(body.get("strategyName") or ""), mode)
         if queues is None:
             return json_answer(command, {})
-        rows = [
+        rows = (
             {"messageQueue": queue_value(name, broker, queue_id), "mode": mode.mode}
             for name, broker, queue_id in dict.fromkeys(queues)
-        ]
-        return json_answer(command, {"messageQueueAssignments": rows})
+        )
+        async with Pace(self._parts.world) as pace:
+            return await long_json_answer(command, {"messageQueueAssignments": rows}, pace)
 
     def set_mode(self, connection: Connection, command: Command) -> Command:
         """Set how a group consumes a topic (401)."""
@@ -147,18 +150,18 @@ class AssignmentAdmin:
             return None
         client_ids = sorted(info.client_ids())
         if mode.mode == POP:
-            return shared_for_pops(client_id, sorted(queues), client_ids, strategy, mode.share)
-        return strategy(client_id, sorted(queues), client_ids)
+            return shared_for_pops(client_id, queues, client_ids, strategy, mode.share)
+        return strategy(client_id, queues, client_ids)
 
     async def _queues(self, topic: str) -> list[Queue] | None:
         """Return the readable queues of *topic* in the whole cluster, ``None`` when nobody knows it."""
-        parts, now = self._parts, self._parts.clock.monotonic()
+        parts, now = self._parts, self._parts.world.clock.monotonic()
         known = self._routes.get(topic)
         if known is not None and now < known[0]:
             return known[1]
         route = await self._route(topic)
         if route is not None:
-            queues = readable_queues(topic, route)
+            queues = sorted(readable_queues(topic, route))
             if len(self._routes) >= ROUTE_LIMIT:
                 self._routes.clear()
             self._routes[topic] = (now + parts.config.load_balance_poll_name_server_interval / 1000, queues)
@@ -178,7 +181,7 @@ class AssignmentAdmin:
             try:
                 answer = await parts.client.invoke(address, question, ROUTE_TIMEOUT_MS)
                 if answer.code == ResponseCode.SUCCESS:
-                    route = json_dialect.loads(answer.body)
+                    route = await json_value(parts.world.threads, answer.body)
                     return route if isinstance(route, dict) else None
             except (RemotingError, json_dialect.JsonError) as error:
                 log.warning("name server tells no route", name_server=address, topic=topic, why=error)

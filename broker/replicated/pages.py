@@ -60,7 +60,7 @@ class PagedCopying(Copying):
 
     @abstractmethod
     def row(self, name: str, value: Mapping[str, Any]) -> Any:
-        """Return a row as :meth:`whole` takes it; looks at nothing else. Raises ``ValueError``."""
+        """Return a row as :meth:`whole` takes it; may be called in a thread. Raises ``ValueError``."""
 
     @abstractmethod
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:

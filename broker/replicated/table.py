@@ -121,7 +121,7 @@ class Copying(ABC):
         """Return the header fields of the next question."""
 
     def read(self, answer: Answer) -> Any:
-        """Return what the body says, for :attr:`Answer.said`; looks at nothing else. Raises ``ValueError``."""
+        """Return what the body says, for :attr:`Answer.said`; changes nothing. Raises ``ValueError``."""
         return None
 
     @abstractmethod

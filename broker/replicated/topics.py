@@ -109,7 +109,7 @@ class _Topics(PagedCopying):
         self._source = source
 
     def row(self, name: str, value: Mapping[str, Any]) -> TopicConfig:
-        return TopicConfig.from_json(value, name)
+        return self._topics.table.own(TopicConfig.from_json(value, name))
 
     def whole(self, rows: Rows, body: Mapping[str, Any], version: DataVersion) -> bool:
         table, source = self._topics.table, self._source

@@ -13,6 +13,7 @@ from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.topics import TopicTable
 from understudy.remoting.client import RemotingClient
 from understudy.runtime.clock import Clock
+from understudy.runtime.threads import Threads
 from understudy.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Home:
     Attributes:
         identity: its group is never chosen.
         clock: wall and monotonic time.
+        threads: for large answers.
         client: connections to name servers and remote masters.
         name_servers: returns their addresses.
         topics: of the group.
@@ -36,6 +38,7 @@ class Home:
 
     identity: Identity
     clock: Clock
+    threads: Threads
     client: RemotingClient
     name_servers: Callable[[], Sequence[str]]
     topics: TopicTable
@@ -50,6 +53,7 @@ def home_of(broker: Broker) -> Home:
     return Home(
         broker.identity,
         broker.world.clock,
+        broker.world.threads,
         broker.client,
         lambda: broker.registration.name_servers,
         broker.topics,

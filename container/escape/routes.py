@@ -6,8 +6,9 @@ Source: TopicRouteInfoManager.java.
 from __future__ import annotations
 
 from understudy.container.escape.home import Home
-from understudy.format.json_dialect import JsonError, loads
+from understudy.format.json_dialect import JsonError
 from understudy.mqclient.route import TopicRoute, parse_route
+from understudy.remoting.bodies import json_value
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
@@ -46,7 +47,7 @@ class Routes:
                 answer = await self._home.client.invoke(address, command, TIMEOUT_MS)
                 if answer.code != ResponseCode.SUCCESS:
                     continue
-                route = parse_route(topic, loads(answer.body))
+                route = parse_route(topic, await json_value(self._home.threads, answer.body))
             except (RemotingError, JsonError, ValueError, KeyError, AttributeError) as error:
                 log.warning("no route", topic=topic, name_server=address, why=error)
                 continue

@@ -424,3 +424,33 @@ def test_offsets_that_are_written_later_are_the_same() -> None:
     later = table.to_json(later=True)
     table.remove_topic("T")  # meanwhile
     assert 49 == len(loads(dumps(later))["offsetTable"])
+
+
+def test_rows_of_another_replica_that_say_the_same_are_ours_before_they_are_taken() -> None:
+    """So a table of 20,000 rows is taken at once, and compared in pieces or in a thread before."""
+
+    class Row(TopicConfig):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Row.compared += 1
+            return vars_of(self) == vars_of(other)
+
+        __hash__ = None  # type: ignore[assignment]
+
+    def vars_of(row: object) -> tuple[object, ...]:
+        assert isinstance(row, TopicConfig)
+        return row.name, row.read_queue_nums, row.write_queue_nums
+
+    table = TopicTable(lambda: 0)
+    names = [f"T{number}" for number in range(100)]
+    table.update([Row(name, 4, 4) for name in names])
+    told: list[tuple[TopicConfig, ...]] = []
+    table.on_change.append(told.append)
+    theirs = [table.own(Row(name, 5 if name == "T7" else 4, 4)) for name in names] + [table.own(Row("New", 1, 1))]
+    before = Row.compared
+    assert before == 100
+    assert table.take(theirs, None, delete=True, overwrite=True) == []
+    assert Row.compared == before + 1  # of the row that changed
+    assert [[row.name for row in rows] for rows in told] == [["T7", "New"]]
+    assert (table.rows["T7"].read_queue_nums, len(table.rows)) == (5, 101)

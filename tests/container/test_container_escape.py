@@ -75,6 +75,7 @@ def bridge(*masters: Master) -> Bridge:
         Identity("c", "own", Role("SLAVE", 1), "10.0.0.9", 10911, ""),
         VirtualClock(),
         nothing,
+        nothing,
         list,
         topics,
         nothing,
