@@ -334,7 +334,14 @@ class RoleServices:
         return None
 
     async def read_elsewhere(self, broker_name: str, topic: str, queue_id: int, offset: int) -> Popped:
-        """Return a popped message of another group of brokers."""
+        """Return a popped message of another group of brokers.
+
+        Args:
+            broker_name: group whose log has it.
+            topic: of the message.
+            queue_id: of the message.
+            offset: its queue offset.
+        """
         found = await self._escape().read(broker_name, topic, queue_id, offset)
         return Popped(found.record, found.retry)
 

@@ -22,7 +22,16 @@ _RULE = "--------------------------------------------------------"
 async def read_queue(
     context: Context, queue: MessageQueue, begin: int, end: int, *, expression: str = "*", group: str = TOOLS_GROUP
 ) -> AsyncIterator[list[ReceivedMessage]]:
-    """Yield the messages of *queue* from offset *begin* up to before *end*, pull by pull."""
+    """Yield the messages of *queue* from offset *begin* up to before *end*, pull by pull.
+
+    Args:
+        context: of the command; takes lines about empty pulls.
+        queue: to be read.
+        begin: first queue offset.
+        end: queue offset before which it stops.
+        expression: tags, as in a subscription.
+        group: consumer group in whose name it is read.
+    """
     wanted = subscription(queue.topic, expression, 0)
     offset = begin
     while offset < end:
@@ -41,7 +50,14 @@ async def read_queue(
 
 
 async def bounds(context: Context, queue: MessageQueue, begin_key: str, end_key: str) -> tuple[int, int]:
-    """Return the offsets between which the operator wants to see *queue*."""
+    """Return the offsets between which the operator wants to see *queue*.
+
+    Args:
+        context: of the command; its values are those the operator gave.
+        queue: to be read.
+        begin_key: option with the time of the first message; the queue's beginning without it.
+        end_key: option with the time of the last one; the queue's end without it.
+    """
     now_ms = context.session.world.clock.wall_ms()
     begin = await min_offset(context.session, queue)
     end = await max_offset(context.session, queue)

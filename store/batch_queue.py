@@ -69,7 +69,16 @@ class BatchQueue:
         self.position = number * UNIT_BYTES
 
     def put(self, physical: int, size: int, code: int, store_ms: int, first: int, count: int) -> None:
-        """Append the unit of one record; one that is there already, or of a former life of the queue, is left alone."""
+        """Append the unit of one record; one that is there already, or of a former life of the queue, is left alone.
+
+        Args:
+            physical: where the record begins in the log (bytes).
+            size: its length (bytes).
+            code: its tags code.
+            store_ms: when it was stored (wall time).
+            first: queue offset of the first message in it.
+            count: how many messages it holds.
+        """
         newest = self.last_unit()
         if newest is not None and newest[0] >= physical:
             return

@@ -172,6 +172,13 @@ class ConsumeQueues:
         record comes from: what lies behind it goes. A record that would stand behind a later one is of a former life
         of its queue, and stays out.
 
+        Args:
+            queue: whose unit it is.
+            offset: its queue offset.
+            physical: where the record begins in the log (bytes).
+            size: length of the record (bytes), or that of a filler.
+            code: tags code of the record.
+
         Returns:
             Whether something went that way.
         """

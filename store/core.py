@@ -188,7 +188,16 @@ class StoreCore:
     def hold_or_show(
         self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Show a message that was just written, or hold it back until it is flushed."""
+        """Show a message that was just written, or hold it back until it is flushed.
+
+        Args:
+            end: where the record ends in the log (bytes).
+            queue: that it belongs to.
+            next_offset: queue offset behind it, which becomes the visible end.
+            code: its tags code.
+            store_ms: when it was stored (wall time).
+            properties: its raw properties; ``None`` where nobody asked for them.
+        """
         if self.show_at_once or (not self.held and end <= self.show_limit()):
             if next_offset > queue.max_offset:
                 queue.max_offset = next_offset

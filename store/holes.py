@@ -46,7 +46,17 @@ def load_hole(disk: Disk, path: str) -> int | None:
 
 
 def keep_hole(disk: Disk, folder: str, path: str, offset: int | None) -> None:
-    """Note *offset* durably in *path*, a file in *folder*; ``None`` removes the note. Blocking."""
+    """Note *offset* durably in *path*, a file in *folder*; ``None`` removes the note. Blocking.
+
+    Args:
+        disk: where it is written.
+        folder: that *path* is in; synced after a removal.
+        path: file of the note.
+        offset: where the hole begins (bytes of the log); ``None`` removes the note.
+
+    Raises:
+        OSError: the disk did not take it.
+    """
     if offset is not None:
         write_durably(disk, path, b"%d\n" % offset, keep_previous=False)
     elif disk.exists(path):

@@ -225,6 +225,12 @@ class Index:
     def offsets(self, unsigned: int, max_num: int, begin_ms: int, end_ms: int) -> Generator[None, None, list[int]]:
         """Return physical offsets of records with that hash, stored in [begin_ms, end_ms], newest first.
 
+        Args:
+            unsigned: hash of topic and key, not negative.
+            max_num: most offsets to be found.
+            begin_ms: earliest store time, included.
+            end_ms: latest store time, included.
+
         Yields:
             Now and then, so that others have their turn.
         """

@@ -21,7 +21,14 @@ Keys = tuple[ConsumeQueue, bytes | None, bytes | None, bytes | None, int, int]
 
 
 def index_hashes(queue: ConsumeQueue, unique: bytes | None, keys: bytes | None, tags: bytes | None) -> list[int]:
-    """Return the index hashes of one message, in the order in which they are indexed; see :data:`Keys`."""
+    """Return the index hashes of one message, in the order in which they are indexed; see :data:`Keys`.
+
+    Args:
+        queue: of the message; keeps what hashes of its topic begin with.
+        unique: the message's unique key.
+        keys: its keys, separated by blanks.
+        tags: its tags; each of the three is ``None`` where the message has none.
+    """
     found = []
     if unique is not None:
         found.append(_unique_hash(queue, unique))

@@ -228,7 +228,16 @@ class MessageStore:
     def query_in_steps(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None
     ) -> Generator[None, None, QueryResult]:
-        """Find records as :meth:`query` does, step by step: a key may have millions of them."""
+        """Find records as :meth:`query` does, step by step: a key may have millions of them.
+
+        Args:
+            topic: that the records belong to.
+            key: one of their keys, their unique key, or their tags.
+            max_num: most records; bounded by ``maxMsgsNumBatch``.
+            begin_ms: earliest store time, included.
+            end_ms: latest store time, included.
+            index_type: ``T`` looks for tags; everything else for keys.
+        """
         return self._lookup.query(topic, key, max_num, begin_ms, end_ms, index_type)
 
     # Queues

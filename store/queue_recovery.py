@@ -78,6 +78,12 @@ def recover_below(disk: Disk, queue: ConsumeQueue, limit: int, matches: Matches)
 
     Everything before *limit* is expected to be complete, so the end is searched, not walked to.
 
+    Args:
+        disk: where its files are.
+        queue: whose ends are set.
+        limit: byte of the log where the walk begins.
+        matches: says whether a unit points to a record that is there.
+
     Returns:
         Queue offsets of lost units, as far as the first blocks of the files show.
     """

@@ -52,7 +52,14 @@ class RecordHead(NamedTuple):
 
 
 def parse(view: memoryview, at: int, base: int, check_crc: bool = True) -> RecordHead | None:
-    """Return the record at byte *at* of the file that starts at *base*; None when there is no whole one."""
+    """Return the record at byte *at* of the file that starts at *base*; None when there is no whole one.
+
+    Args:
+        view: the mapped file.
+        at: byte of the file where the record begins.
+        base: byte of the log where the file begins.
+        check_crc: whether the body is compared with its checksum, too.
+    """
     # Kept flat: a start after a crash runs this for every record since the last mark.
     left = len(view) - at
     if left < 91:

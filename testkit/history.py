@@ -94,11 +94,25 @@ class History:
         self.deliveries: list[Delivered] = []
 
     def sent(self, key: str, sender: str, queue: tuple[str, str, int] | None, *, acknowledged: bool) -> None:
-        """Record a send and its outcome."""
+        """Record a send and its outcome.
+
+        Args:
+            key: of the message; unique in the history.
+            sender: whose sends have an order among themselves.
+            queue: topic, broker name and queue id of the answer; ``None`` without one.
+            acknowledged: whether the broker said that it has it.
+        """
         self.sends.append(Sent(key, sender, queue, acknowledged))
 
     def delivered(self, key: str, group: str, queue: tuple[str, str, int], offset: int) -> None:
-        """Record a delivery."""
+        """Record a delivery.
+
+        Args:
+            key: of the message.
+            group: consumer group that got it.
+            queue: topic, broker name and queue id that it came from.
+            offset: its queue offset.
+        """
         self.deliveries.append(Delivered(key, group, queue, offset))
 
     def check(

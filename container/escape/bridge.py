@@ -191,7 +191,14 @@ class Bridge:
     # --- reading -----------------------------------------------------------------------------------------------
 
     async def read(self, broker_name: str, topic: str, queue_id: int, offset: int) -> Found:
-        """Read one message of *broker_name*: here when its log is in this container, else from its master or slave."""
+        """Read one message of *broker_name*: here when its log is in this container, else from its master or slave.
+
+        Args:
+            broker_name: group whose log has it.
+            topic: of the message.
+            queue_id: of the message.
+            offset: its queue offset.
+        """
         if broker_name == self._home.identity.name:
             return await self._own.read(topic, queue_id, offset)
         for each in self._beside():

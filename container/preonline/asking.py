@@ -15,7 +15,14 @@ class RefusedError(Exception):
 
 
 async def ask(broker: Broker, member: Member, code: RequestCode, ext: dict[str, str] | None = None) -> Command:
-    """Return the answer of *member*. Raises ``RemotingError``, :class:`RefusedError`."""
+    """Return the answer of *member*. Raises ``RemotingError``, :class:`RefusedError`.
+
+    Args:
+        broker: the one that comes back; its client is used.
+        member: of its group, who is asked.
+        code: of the request.
+        ext: fields of its header.
+    """
     answer = await broker.client.invoke(member.address, request(code, ext), QUESTION_TIMEOUT_MS)
     if answer.code != ResponseCode.SUCCESS:
         raise RefusedError(f"{member.address} answered {code.name} with {answer.code}: {answer.remark}")

@@ -98,7 +98,14 @@ class EpochTransfer:
 
 
 def header(offset: int, body_bytes: int, entry: EpochEntry, confirm_offset: int) -> bytes:
-    """Return the head of a master's frame: *body_bytes* bytes of *entry* follow, which belong at *offset*."""
+    """Return the head of a master's frame: *body_bytes* bytes of *entry* follow, which belong at *offset*.
+
+    Args:
+        offset: byte of the log where the body belongs.
+        body_bytes: length of the body.
+        entry: the epoch of the body, and where it begins.
+        confirm_offset: byte before which the sync-state set has everything.
+    """
     return _HEADER.pack(_TRANSFER, body_bytes, offset, entry.epoch, entry.start, confirm_offset)
 
 

@@ -162,7 +162,14 @@ class SyncStateKeeper:
             self._followers[broker_id] = self._followers[broker_id].sent(master_end, self._clock.monotonic())
 
     def reported(self, conversation: SwitchConversation, broker_id: int, offset: int, master_end: int) -> None:
-        """Take a slave's report."""
+        """Take a slave's report.
+
+        Args:
+            conversation: the connection that it came over; one that a newer one has replaced counts no more.
+            broker_id: of the slave.
+            offset: byte before which the slave has everything.
+            master_end: end of the master's log (bytes) when the report came.
+        """
         if self._newest.get(broker_id) is not conversation:
             return
         follower = self._followers[broker_id].reported(offset, master_end, self._clock.monotonic())

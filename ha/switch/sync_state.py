@@ -180,7 +180,14 @@ def copied_by_all(state: SyncState, followers: Mapping[int, Follower], master_en
 
 
 def copied_by(state: SyncState, followers: Mapping[int, Follower], master_end: int, copies: int) -> int:
-    """Return the offset (bytes) before which at least *copies* electable replicas, the master included, have all."""
+    """Return the offset (bytes) before which at least *copies* electable replicas, the master included, have all.
+
+    Args:
+        state: who is in the set and may be elected.
+        followers: what each slave has reported, by broker id.
+        master_end: end of the master's log (bytes).
+        copies: how many replicas, the master included.
+    """
     if copies <= 1:
         return master_end
     known = sorted((_acknowledged(followers, member) for member in state.electable - {state.own_id}), reverse=True)

@@ -98,7 +98,15 @@ def play(
     timers: bool = False,
     halves: bool = False,
 ) -> DrillResult:
-    """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too."""
+    """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too.
+
+    Args:
+        seed: of everything that is drawn.
+        fault: kind of the fault; drawn from the seed if not given.
+        quiet_seconds: traffic before the fault, while it lasts and after the return.
+        timers: send timer messages, too.
+        halves: send half messages, too.
+    """
 
     async def scenario(source: random.Random) -> DrillResult:
         run = Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers, halves=halves)

@@ -206,7 +206,14 @@ class ProcessRing:
     async def ask(
         self, address: str, code: int, ext: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Command | None:
-        """Return the good answer of *address*; ``None`` for a refusal, or none within a second."""
+        """Return the good answer of *address*; ``None`` for a refusal, or none within a second.
+
+        Args:
+            address: ``host:port`` of a server.
+            code: of the request.
+            ext: fields of its header.
+            body: of the request.
+        """
         try:
             answer = await self._client.invoke(address, request(code, dict(ext) if ext else None, body), 1_000)
         except RemotingError:

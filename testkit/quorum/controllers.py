@@ -245,7 +245,16 @@ class SimControllers:
         metadata: Metadata,
         outcome: Outcome,
     ) -> None:
-        """Look at what one command did on one controller."""
+        """Look at what one command did on one controller.
+
+        Args:
+            index: of the log entry.
+            command: that was applied.
+            former: master id, its epoch, epoch of the set and the set itself before the command; ``None`` for a new
+                group.
+            metadata: the controller's facts after it.
+            outcome: what came of it.
+        """
         name = command.broker_name
         group = metadata.groups.get(name)
         if group is None:

@@ -94,7 +94,14 @@ async def _kill_master_of_one_behind(cluster: SimControllers, source: random.Ran
 async def controllers_history(
     source: random.Random, seed: int, seconds: float, faults: tuple[str, ...] = FAULTS
 ) -> ControllersResult:
-    """Run one history with random faults and check it."""
+    """Run one history with random faults and check it.
+
+    Args:
+        source: of everything that is drawn.
+        seed: it began with, for the report.
+        seconds: of virtual time with faults.
+        faults: kinds of faults to be drawn from.
+    """
     result = ControllersResult(seed)
     async with trio.open_nursery() as nursery:
         quality = LinkQuality(delay_seconds=(0.0003, 0.003), loss=0.01, retransmit_seconds=(0.02, 0.3))

@@ -92,7 +92,15 @@ class Clients:
 async def quorum_history(
     source: random.Random, seed: int, size: int, seconds: float, faults: tuple[str, ...] = FAULTS
 ) -> QuorumResult:
-    """Run one history with random faults and check it."""
+    """Run one history with random faults and check it.
+
+    Args:
+        source: of everything that is drawn.
+        seed: it began with, for the report.
+        size: members of the quorum.
+        seconds: of virtual time with faults.
+        faults: kinds of faults to be drawn from.
+    """
     result = QuorumResult(seed)
     async with trio.open_nursery() as nursery:
         # with calm faults nothing but the fault itself may keep a member from hearing its leader

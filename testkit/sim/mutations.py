@@ -153,7 +153,14 @@ def _play_copy(
 
 
 def in_copy(module: str, function: str, seeds: Sequence[int], processes: int) -> None:
-    """Play *seeds* in the process of a copy and print what was found, as JSON."""
+    """Play *seeds* in the process of a copy and print what was found, as JSON.
+
+    Args:
+        module: that has the function.
+        function: plays one seed and returns what was violated.
+        seeds: to be played, in this order.
+        processes: how many play at a time.
+    """
     import importlib
 
     found = first_failing(getattr(importlib.import_module(module), function), seeds, processes)
