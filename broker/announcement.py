@@ -85,6 +85,12 @@ async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Ident
     """Return why the slave *identity* does not believe *claim*, ``""`` when it does; at most two questions.
 
     They go over a connection of their own: one that is left from the master's former life may be dead.
+
+    Args:
+        claim: what was said, and by whom.
+        shown: addresses of the group by id, as a name server shows them; ``None`` when none answered.
+        identity: of the slave.
+        world: clock and network for the questions.
     """
     found = contradiction(claim, shown)
     if found or claim.address is None:
@@ -102,7 +108,14 @@ async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Ident
 
 
 async def successor_refusal(broker_id: int, address: str | None, identity: Identity, world: World) -> str:
-    """Return why the slave *identity* does not believe that slave *broker_id* comes, ``""`` when it does."""
+    """Return why the slave *identity* does not believe that slave *broker_id* comes, ``""`` when it does.
+
+    Args:
+        broker_id: of the slave that is said to come.
+        address: where it is said to be.
+        identity: of the slave that was told.
+        world: clock and network for the question.
+    """
     if not address:
         return "successorAddress is missing"
     async with open_client(world) as client:

@@ -92,6 +92,12 @@ class FirstReads:
         """Return whether a pull waits for the master's answer; its question is noted then.
 
         To be called while :attr:`active`.
+
+        Args:
+            group: that pulls.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset that it asks for.
         """
         now, place = self._now_ms(), (f"{topic}@{group}", queue_id)
         if now > self._until_ms:

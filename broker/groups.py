@@ -178,7 +178,14 @@ class GroupTable:
         return bool(self.forbidden.get(group, {}).get(topic, 0) >> bit & 1)
 
     def forbid(self, group: str, topic: str, forbidden: bool, bit: int = READ_BIT) -> None:
-        """Take permission *bit* of *topic* from *group*, or give it back."""
+        """Take permission *bit* of *topic* from *group*, or give it back.
+
+        Args:
+            group: that loses or gets the permission.
+            topic: that it is about.
+            forbidden: whether it is taken.
+            bit: number of the permission.
+        """
         topics = self.forbidden.setdefault(group, {})
         bits = topics.get(topic, 0)
         bits = bits | 1 << bit if forbidden else bits & ~(1 << bit)

@@ -276,7 +276,16 @@ class PullHold:
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message that became readable where pulls are parked (:attr:`parked`)."""
+        """Take note of a message that became readable where pulls are parked (:attr:`parked`).
+
+        Args:
+            topic: of the message.
+            queue_id: of the message.
+            next_offset: queue offset behind it.
+            tags_code: its tags code.
+            store_ms: when it was stored (wall time).
+            properties: its raw properties; ``None`` where the store was not asked for them.
+        """
         queue = topic, queue_id
         waiting = self._parked.get(queue)
         if waiting is None:

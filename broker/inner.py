@@ -37,7 +37,15 @@ class InnerMessage:
 
 
 def copy_of(record: Record, topic: str, queue_id: int, properties: bytes, reconsume_times: int) -> InnerMessage:
-    """Return *record* as a new message for another queue."""
+    """Return *record* as a new message for another queue.
+
+    Args:
+        record: that is copied.
+        topic: of the copy.
+        queue_id: of the copy.
+        properties: of the copy, raw.
+        reconsume_times: how often it was consumed in vain.
+    """
     return InnerMessage(
         topic,
         queue_id,
@@ -70,6 +78,12 @@ def append(store: MessageStore, message: InnerMessage) -> Appended:
 
 def with_timer(message: InnerMessage, pairs: dict[str, str], now_ms: int, door: Door) -> InnerMessage:
     """Return *message* with *pairs* as its properties, sent to the timer topic when they ask for a time in the future.
+
+    Args:
+        message: to be stored.
+        pairs: its properties; those of a timer message are added.
+        now_ms: wall time.
+        door: of the broker's timer.
 
     Raises:
         TimerRefusedError: see :func:`~understudy.broker.timer.request.redirect`.

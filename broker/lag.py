@@ -115,6 +115,14 @@ def count(store: MessageStore, topic: str, queue_id: int, first: int, end: int, 
     """Return how many messages from queue offset *first* to before *end* have one of the tags *codes*; ``None`` is all.
 
     Exact up to :data:`COUNTED_MESSAGES`; of a longer range the first so many are counted and projected to the whole.
+
+    Args:
+        store: that has them.
+        topic: of the queue.
+        queue_id: of the queue.
+        first: first queue offset.
+        end: queue offset before which they are counted.
+        codes: tags codes that are wanted; ``None`` for all.
     """
     if codes is None or first >= end:
         return max(end - first, 0)

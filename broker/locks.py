@@ -24,6 +24,12 @@ class QueueLocks:
     def lock(self, group: str, client_id: str, queues: Iterable[Queue], now_ms: int) -> list[Queue]:
         """Take or refresh what *client_id* may have of *queues*.
 
+        Args:
+            group: that consumes in order.
+            client_id: of the member that asks.
+            queues: that it asks for.
+            now_ms: moment, on the clock of the other calls.
+
         Returns:
             The queues the client holds after the call, in the order asked for.
         """

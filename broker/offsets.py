@@ -61,7 +61,14 @@ class OffsetTable:
         self.state_version: Callable[[], int] = lambda: 0
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set the committed offset; a smaller one than before is accepted, as the reference does."""
+        """Set the committed offset; a smaller one than before is accepted, as the reference does.
+
+        Args:
+            group: that consumes.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset of the next message.
+        """
         key = f"{topic}@{group}"
         queues = self.committed.get(key)
         if queues is None:
@@ -75,7 +82,14 @@ class OffsetTable:
             listener()
 
     def commit_unless_reset(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """Commit unless an administrator's reset of this queue still waits for its pull; return whether it did."""
+        """Commit unless an administrator's reset of this queue still waits for its pull; return whether it did.
+
+        Args:
+            group: that consumes.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset of the next message.
+        """
         if self.reset and self.pending_reset(group, topic, queue_id) is not None:
             return False
         if self.doubts.ends and self.doubts.refuses(f"{topic}@{group}", queue_id, offset):
@@ -97,7 +111,14 @@ class OffsetTable:
         return dict(self.committed.get(f"{topic}@{group}", {}))
 
     def record_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember where the next pull of *group* begins."""
+        """Remember where the next pull of *group* begins.
+
+        Args:
+            group: that pulls.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset behind what was handed out.
+        """
         key = f"{topic}@{group}"
         queues = self.pulled.get(key)
         if queues is None:
@@ -110,7 +131,14 @@ class OffsetTable:
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an administrator's offset: committed at once, told to the consumer at its next pull."""
+        """Set an administrator's offset: committed at once, told to the consumer at its next pull.
+
+        Args:
+            group: that consumes.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: where it goes on.
+        """
         key = f"{topic}@{group}"
         self.reset.setdefault(key, {})[queue_id] = offset
         self._stamp(key, queue_id)
@@ -141,7 +169,14 @@ class OffsetTable:
         return offset
 
     def correction(self, group: str, topic: str, queue_id: int, offset: int) -> int | None:
-        """Return where a consumer that asks for *offset* has to go on instead, ``None``: there. It knows it then."""
+        """Return where a consumer that asks for *offset* has to go on instead, ``None``: there. It knows it then.
+
+        Args:
+            group: that pulls.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset that it asks for.
+        """
         pending = self.take_reset(group, topic, queue_id) if not self.following else None
         end = self.doubts.settle(f"{topic}@{group}", queue_id, offset) if self.doubts.ends else None
         return end if pending is None else pending

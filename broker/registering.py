@@ -168,7 +168,14 @@ Result = tuple[State, tuple[Action, ...]]
 
 
 def step(state: State, event: Event, now: float, settings: Settings) -> Result:
-    """Return the state after *event* at *now* (monotonic seconds), and what is to be done."""
+    """Return the state after *event* at *now* (monotonic seconds), and what is to be done.
+
+    Args:
+        state: before it.
+        event: what has happened.
+        now: moment (monotonic seconds).
+        settings: periods and limits.
+    """
     if isinstance(event, Begun):
         return attrs.evolve(state, under_way=frozenset(), again=frozenset()), ()
     if isinstance(event, Everything):

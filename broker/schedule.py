@@ -62,7 +62,16 @@ class DelayLevels:
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message in the schedule topic."""
+        """Take note of a message in the schedule topic.
+
+        Args:
+            topic: of the message.
+            queue_id: of the message: the delay level less one.
+            next_offset: queue offset behind it.
+            tags_code: when it is due (wall time, ms), as entries of this topic have it.
+            store_ms: when it was stored (wall time).
+            properties: its raw properties; ``None`` where the store was not asked for them.
+        """
         self.announce(queue_id + 1, tags_code)
 
     def queues(self) -> list[int]:

@@ -90,7 +90,14 @@ class RoleRules(Redelivery, Protocol):
         ...
 
     async def read_elsewhere(self, broker_name: str, topic: str, queue_id: int, offset: int) -> Popped:
-        """Return the message at queue offset *offset* of another group of brokers."""
+        """Return the message at queue offset *offset* of another group of brokers.
+
+        Args:
+            broker_name: of the group whose log has it.
+            topic: of the message.
+            queue_id: of the message.
+            offset: its queue offset.
+        """
         ...
 
     async def give_back(self) -> Mapping[str, Any] | None:

@@ -240,6 +240,13 @@ class TopicTable:
     ) -> TopicConfig | None:
         """Return the row of an internal topic (retry, dead letter), making it when it is not there.
 
+        Args:
+            name: of the topic.
+            queues: how many a new one gets, to read and to write.
+            perm: permissions of a new one.
+            sys_flag: bits that its row must have.
+            order: whether a new one is ordered.
+
         Returns:
             ``None`` only when the table is full.
         """

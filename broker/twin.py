@@ -22,6 +22,12 @@ LIMIT_MS = 1_000
 async def refuse_twin(clock: Clock, group: MemberGroup, client: RemotingClient, identity: Identity) -> None:
     """Ask the name servers who has our id, and that broker whether it is there.
 
+    Args:
+        clock: for the bound of the look.
+        group: asks the name servers.
+        client: asks the broker.
+        identity: of this broker.
+
     Raises:
         BrokerStartError: it is; the message says where, and what to do.
     """
@@ -38,7 +44,14 @@ async def refuse_twin(clock: Clock, group: MemberGroup, client: RemotingClient, 
 
 
 async def answers_as(address: str, client: RemotingClient, identity: Identity, broker_id: int) -> bool:
-    """Return whether the broker at *address* answers and says that it is *broker_id* of the group of *identity*."""
+    """Return whether the broker at *address* answers and says that it is *broker_id* of the group of *identity*.
+
+    Args:
+        address: of the broker that is asked.
+        client: asks it.
+        identity: of this broker; the other one must be of its group.
+        broker_id: that the other one must have.
+    """
     try:
         answer = await client.invoke(address, request(RequestCode.GET_BROKER_CONFIG), LIMIT_MS)
     except RemotingError:

@@ -53,20 +53,27 @@ class Producer:
         select: Select | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send *message* and wait until a broker has stored it; arguments and errors as with trio."""
+        """Send *message* and wait until a broker has stored it; errors as with trio.
+
+        Args:
+            message: to be sent.
+            queue: where to; chosen by the producer if neither this nor *select* is given.
+            select: chooses a queue from those of the topic.
+            timeout_ms: for the whole send; that of the options if not given.
+        """
         send = partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms)
         return await _call(self._portal, send)
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:
-        """Send *messages* of one topic in one request; arguments and errors as with trio."""
+        """Send *messages* of one topic in one request; errors as with trio."""
         return await _call(self._portal, partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
 
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None
     ) -> None:
-        """Send *message* without asking whether it was stored; arguments and errors as with trio."""
+        """Send *message* without asking whether it was stored; errors as with trio."""
         await _call(self._portal, partial(self._inner.send_oneway, message, queue=queue, select=select))
 
 
@@ -152,7 +159,14 @@ async def open_push_consumer(
 ) -> AsyncIterator[PushConsumer]:
     """Open a consumer that calls *listener* as a task of this loop, up to ``consume_tasks`` at the same time.
 
-    Arguments and errors are those of :func:`understudy.mqclient.push_consumer.open_push_consumer`.
+    Errors are those of :func:`understudy.mqclient.push_consumer.open_push_consumer`.
+
+    Args:
+        name_servers: addresses, as ``host:port``.
+        group: consumer group.
+        subscriptions: expression by topic.
+        listener: takes batches of messages.
+        options: see :class:`PushConsumerOptions`.
     """
     check_listener(listener)
     loop = asyncio.get_running_loop()

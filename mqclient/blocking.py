@@ -48,17 +48,24 @@ class Producer:
         select: Select | None = None,
         timeout_ms: float | None = None,
     ) -> SendResult:
-        """Send *message* and wait until a broker has stored it; arguments and errors as with trio."""
+        """Send *message* and wait until a broker has stored it; errors as with trio.
+
+        Args:
+            message: to be sent.
+            queue: where to; chosen by the producer if neither this nor *select* is given.
+            select: chooses a queue from those of the topic.
+            timeout_ms: for the whole send; that of the options if not given.
+        """
         return self._portal.call(partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms))
 
     def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:
-        """Send *messages* of one topic in one request; arguments and errors as with trio."""
+        """Send *messages* of one topic in one request; errors as with trio."""
         return self._portal.call(partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
 
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None) -> None:
-        """Send *message* without asking whether it was stored; arguments and errors as with trio."""
+        """Send *message* without asking whether it was stored; errors as with trio."""
         self._portal.call(partial(self._inner.send_oneway, message, queue=queue, select=select))
 
 
@@ -158,8 +165,15 @@ def open_push_consumer(
 ) -> Iterator[PushConsumer]:
     """Open a consumer that calls *listener*, a plain function, in threads: up to ``consume_tasks`` at the same time.
 
-    Arguments and errors are those of :func:`understudy.mqclient.push_consumer.open_push_consumer`. A listener that
+    Errors are those of :func:`understudy.mqclient.push_consumer.open_push_consumer`. A listener that
     takes longer than ``consume_timeout_ms`` is waited for: a thread cannot be cancelled.
+
+    Args:
+        name_servers: addresses, as ``host:port``.
+        group: consumer group.
+        subscriptions: expression by topic.
+        listener: takes batches of messages.
+        options: see :class:`PushConsumerOptions`.
     """
     chosen = options or PushConsumerOptions()
     check_arguments(listener)

@@ -39,7 +39,15 @@ def consumer_data(
     consume_from: ConsumeFrom,
     subscriptions: Iterable[Subscription],
 ) -> dict[str, Any]:
-    """Return one entry of a heartbeat's consumer set."""
+    """Return one entry of a heartbeat's consumer set.
+
+    Args:
+        group: consumer group.
+        consume_type: whether the client calls a listener or is asked.
+        model: whether members share messages or each gets all.
+        consume_from: where a new group begins.
+        subscriptions: of this member.
+    """
     return {
         "consumeFromWhere": consume_from.value,
         "consumeType": consume_type.value,

@@ -238,7 +238,15 @@ class PullConsumer:
     async def pull(
         self, queue: MessageQueue, offset: int, *, expression: str = "*", max_messages: int = 32, hold_ms: int = 0
     ) -> PullResult:
-        """Ask once for messages of *queue* without any book-keeping. Raises :class:`ClientError`."""
+        """Ask once for messages of *queue* without any book-keeping. Raises :class:`ClientError`.
+
+        Args:
+            queue: to be asked for.
+            offset: queue offset of the first message.
+            expression: tags, as in a subscription.
+            max_messages: of one answer.
+            hold_ms: how long the broker may wait for a message; 0 for not at all.
+        """
         await self.session.route(queue.topic)
         wanted = PullRequest(
             self.group, queue, offset, subscription(queue.topic, expression, 0), max_messages,

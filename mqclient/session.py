@@ -131,7 +131,14 @@ class Session:
         *,
         accept: Iterable[int] = (ResponseCode.SUCCESS,),
     ) -> Command:
-        """Ask one name server, see :meth:`call`."""
+        """Ask one name server, see :meth:`call`.
+
+        Args:
+            code: of the request.
+            ext: fields of its header.
+            body: of the request.
+            accept: codes of answers that are no failure.
+        """
         command = request(code, fields(ext), body)
         try:
             answer = await self.remoting.invoke_name_server(command, self.options.request_timeout_ms)
@@ -142,7 +149,14 @@ class Session:
     async def tell(
         self, address: str, code: RequestCode, ext: Mapping[str, object] | None = None, body: bytes = b""
     ) -> None:
-        """Send a one-way request. Raises :class:`NotConnectedError` when there is no connection."""
+        """Send a one-way request. Raises :class:`NotConnectedError` when there is no connection.
+
+        Args:
+            address: of the server.
+            code: of the request.
+            ext: fields of its header.
+            body: of the request.
+        """
         try:
             await self.remoting.invoke_oneway(
                 address, request(code, fields(ext), body, oneway=True), self.options.request_timeout_ms

@@ -39,7 +39,14 @@ class ConsumeStatistics:
         self._failed: dict[str, int] = defaultdict(int)
 
     def consumed(self, topic: str, messages: int, succeeded: bool, took_ms: float) -> None:
-        """Count a batch of *messages* that took *took_ms* milliseconds."""
+        """Count a batch of *messages* that took *took_ms* milliseconds.
+
+        Args:
+            topic: of the messages.
+            messages: how many there were.
+            succeeded: whether the listener consumed them.
+            took_ms: how long it took (milliseconds).
+        """
         now = self._clock.monotonic()
         slots = self._slots[topic]
         if not slots or now - slots[-1].began >= _SLOT_SECONDS:

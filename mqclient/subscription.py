@@ -50,7 +50,14 @@ class Subscription:
 
 
 def subscription(topic: str, expression: str, version: int, expression_type: str = TAG) -> Subscription:
-    """Parse *expression*. Raises :class:`InvalidMessageError` when it names no tag at all."""
+    """Parse *expression*. Raises :class:`InvalidMessageError` when it names no tag at all.
+
+    Args:
+        topic: that is subscribed to.
+        expression: tags joined by ``||``, ``*`` for all, or a condition of another type.
+        version: of the subscription; a later one is larger.
+        expression_type: ``TAG``, or ``SQL92`` for a condition.
+    """
     if expression_type != TAG:
         return Subscription(topic, expression, version, expression_type)
     text = expression.strip() or ALL_TAGS

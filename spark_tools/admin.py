@@ -115,12 +115,26 @@ class AdminClient:
         return list(json.loads(answer.body).get("consumerIdList") or [])
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Overwrites one committed offset."""
+        """Overwrites one committed offset.
+
+        Args:
+            topic: of the queue.
+            group: whose offset it is.
+            queue_id: of the queue.
+            offset: the new committed offset.
+        """
         fields = {"consumerGroup": group, "topic": topic, "queueId": queue_id, "commitOffset": offset}
         self.demand(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Has the broker reset one queue, which connected consumers cannot overwrite."""
+        """Has the broker reset one queue, which connected consumers cannot overwrite.
+
+        Args:
+            topic: of the queue.
+            group: whose offset it is.
+            queue_id: of the queue.
+            offset: where the group goes on.
+        """
         fields = {
             "topic": topic,
             "group": group,

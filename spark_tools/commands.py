@@ -196,6 +196,12 @@ def _reconcile_set(spark: SparkSession, options: Namespace, name: str, stores: l
 def evidence_place(spark: SparkSession, options: Namespace, out: str, name: str) -> str:
     """URI the job's tasks write Parquet to: below --evidence, which a cluster's executors can reach, or below --out.
 
+    Args:
+        spark: the session; its master says whether tasks run elsewhere.
+        options: of the command; ``--evidence`` counts here.
+        out: folder of the report.
+        name: of the evidence, which becomes that of the file.
+
     Raises:
         ValueError: on a cluster without --evidence.
     """

@@ -45,7 +45,14 @@ class Finding:
 
 
 def log_against_queues(store: Store, file: LogFile, start: int, stop: int) -> list[Finding]:
-    """Records of a split whose unit in the consume queue is missing or differs."""
+    """Records of a split whose unit in the consume queue is missing or differs.
+
+    Args:
+        store: whose log and queues they are.
+        file: of the log.
+        start: first byte of the split, counted from the file's beginning.
+        stop: byte before which its records begin.
+    """
     found: list[Finding] = []
     for window, item in read_records(file, start, stop):
         if isinstance(item, Chunk) and len(found) < FINDINGS_PER_PART:
@@ -157,7 +164,14 @@ def unit_place(queue: Queue | None, queue_offset: int) -> tuple[str, int]:
 
 
 def queue_against_log(store: Store, layout: Layout, log: LogRange, part: QueueRange) -> list[Finding]:
-    """Units of a range that point to something that is not their record."""
+    """Units of a range that point to something that is not their record.
+
+    Args:
+        store: whose log and queues they are.
+        layout: of the store, with the files of its log.
+        log: bytes between which the log is there.
+        part: range of the queue.
+    """
     queue = queue_of(store, part)
     if queue is None:
         return []
@@ -210,7 +224,14 @@ def _wrong_targets(file: LogFile, units: consumequeue.Units, offsets: Int64, par
 
 
 def log_against_index(layout: Layout, file: LogFile, start: int, stop: int) -> list[Finding]:
-    """Keys of a split's records that no index file has, and entries of that range that belong to no key."""
+    """Keys of a split's records that no index file has, and entries of that range that belong to no key.
+
+    Args:
+        layout: of the store, with its index files.
+        file: of the log.
+        start: first byte of the split, counted from the file's beginning.
+        stop: byte before which its records begin.
+    """
     if not layout.indexes:
         return []
     low = file.start_offset + start

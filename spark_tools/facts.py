@@ -127,7 +127,14 @@ def range_units(queue: Queue, part: QueueRange) -> tuple[Units, int, Units]:
 def range_facts(
     stores: Sequence[Store], logs: dict[str, LogRange], part: QueueRange, differing: Extents = NOTHING
 ) -> list[RangeFacts]:
-    """Facts of every replica about one range of a queue; `differing` is where the bytes of their logs differ."""
+    """Facts of every replica about one range of a queue; `differing` is where the bytes of their logs differ.
+
+    Args:
+        stores: the replicas.
+        logs: bytes between which each one's log is there, by name of the store.
+        part: range of the queue.
+        differing: where the bytes of their logs differ.
+    """
     held: dict[str, tuple[Units, int]] = {}
     following: dict[str, Units] = {}
     starts: dict[str, int] = {}

@@ -49,7 +49,15 @@ def part_faults(store: Store, part: str) -> list[Damage]:
 
 
 def log_part_faults(file: LogFile, start: int, stop: int, following: LogFile | None, *, verify: bool) -> list[Damage]:
-    """Faults of one split of the log; zeros are no end of the log when the next file has records."""
+    """Faults of one split of the log; zeros are no end of the log when the next file has records.
+
+    Args:
+        file: of the log.
+        start: first byte of the split, counted from the file's beginning.
+        stop: byte before which its records begin.
+        following: the next file of the log; ``None`` behind the last one.
+        verify: check every body against its CRC, too.
+    """
     try:
         found = log_faults(file, start, stop, verify)
         ends = [item for item in found if item.kind == "end-of-log"]
@@ -63,7 +71,14 @@ def log_part_faults(file: LogFile, start: int, stop: int, following: LogFile | N
 
 
 def log_faults(file: LogFile, start: int, stop: int, verify: bool) -> list[Damage]:
-    """Faults of one split of a commit-log file; `verify` also checks every body against its CRC."""
+    """Faults of one split of a commit-log file; `verify` also checks every body against its CRC.
+
+    Args:
+        file: of the log.
+        start: first byte of the split, counted from the file's beginning.
+        stop: byte before which its records begin.
+        verify: check every body against its CRC, too.
+    """
     found: list[Damage] = []
     first_batch, batches = -1, 0
     for window, item in read_records(file, start, stop):

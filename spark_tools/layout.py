@@ -92,7 +92,14 @@ def _is_offset_name(name: str) -> bool:
 
 
 def log_files(entries: list[Entry], where: str, damages: list[Damage], *, gaps: bool = True) -> list[LogFile]:
-    """The files of a file queue in order; missing ones in the middle, short ones and foreign ones are noted."""
+    """The files of a file queue in order; missing ones in the middle, short ones and foreign ones are noted.
+
+    Args:
+        entries: of the directory.
+        where: what the files are of, for the notes.
+        damages: takes the notes.
+        gaps: note missing and short files.
+    """
     files: list[LogFile] = []
     for entry in entries:
         if _is_offset_name(entry.name):
@@ -196,7 +203,14 @@ def topics(store: Store) -> list[tuple[str, bool]]:
 
 
 def queues(store: Store, topic: str, batched: bool, damages: list[Damage]) -> Iterator[Queue]:
-    """The queues of one topic; directories that are no queue numbers are noted."""
+    """The queues of one topic; directories that are no queue numbers are noted.
+
+    Args:
+        store: that they are in.
+        topic: of the queues.
+        batched: whether they are batch queues.
+        damages: takes the notes.
+    """
     base = join(store.path, "batchconsumequeue" if batched else "consumequeue", topic)
     for name in list_directory(base)[1]:
         path = join(base, name)

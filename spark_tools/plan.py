@@ -128,7 +128,14 @@ class Plan:
 
 
 def describe_store(layout: Layout, log_begin: int, log_end: int | None, table: str | None) -> dict[str, Any]:
-    """Identity of a store's inputs: digests of its tables, range of its log, and records that prove which log it is."""
+    """Identity of a store's inputs: digests of its tables, range of its log, and records that prove which log it is.
+
+    Args:
+        layout: of the store.
+        log_begin: first byte of its log.
+        log_end: byte behind its log; ``None`` if that is not known.
+        table: its offset table, a path below the store; ``None`` if it has none.
+    """
     tables = {}
     for name in INPUT_TABLES:
         entry = layout.tables.get(name)

@@ -68,7 +68,14 @@ def bars(title: str, values: Sequence[tuple[str, int]] | Sequence[tuple[str, flo
 
 
 def lines(title: str, series: Mapping[str, Sequence[tuple[float, float]]], x_unit: str, y_unit: str) -> Plot:
-    """Lines over a common x axis, one per name."""
+    """Lines over a common x axis, one per name.
+
+    Args:
+        title: of the plot.
+        series: points (x, y) of each line, by name.
+        x_unit: written below the plot.
+        y_unit: written beside it.
+    """
     points = [point for line in series.values() for point in line]
     width, height, left, bottom = 780, 300, 70, 40
     low_x, high_x = min((x for x, _ in points), default=0), max((x for x, _ in points), default=1)

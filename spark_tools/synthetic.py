@@ -35,7 +35,18 @@ def encode_record(
     properties: dict[str, str],
     sys_flag: int = 0,
 ) -> bytes:
-    """One record with IPv4 hosts."""
+    """One record with IPv4 hosts.
+
+    Args:
+        topic: of the message.
+        queue_id: of its queue.
+        queue_offset: its offset there.
+        physical_offset: where the record begins in the log (bytes).
+        store_timestamp: when it was stored and born (milliseconds since 1970).
+        body: of the message.
+        properties: of the message.
+        sys_flag: of the record.
+    """
     return format_record(
         topic,
         queue_id,
@@ -78,7 +89,18 @@ class SyntheticStore:
         keys: str | None = None,
         properties: dict[str, str] | None = None,
     ) -> int:
-        """Stores one message and returns its queue offset."""
+        """Stores one message and returns its queue offset.
+
+        Args:
+            topic: of the message.
+            queue_id: of its queue.
+            body: of the message.
+            store_timestamp: when it was stored (milliseconds since 1970).
+            uniq_key: its unique key.
+            tags: its tags.
+            keys: its keys, separated by blanks.
+            properties: further ones.
+        """
         named = (("UNIQ_KEY", uniq_key), ("KEYS", keys), ("TAGS", tags))
         pairs = dict(properties or {}) | {name: value for name, value in named if value}
         units = self._units[topic, queue_id]
@@ -129,7 +151,19 @@ class SyntheticStore:
         confirm_offset: int = 0,
         queues_per_topic: int = 4,
     ) -> None:
-        """Writes the directory; versions are (stateVersion, counter, timestamp)."""
+        """Writes the directory; versions are (stateVersion, counter, timestamp).
+
+        Args:
+            offsets: committed offsets by ``topic@group`` and queue.
+            version: of that table.
+            previous_offsets: content of its ``.bak``.
+            previous_version: version in that.
+            topics: in the table of topics; those that have messages if not given.
+            groups: in the table of groups; those that have offsets if not given.
+            epochs: epoch and first byte of each, as a controller's broker writes them.
+            confirm_offset: in the checkpoint (bytes of the log).
+            queues_per_topic: in the table of topics.
+        """
         self._save_log()
         for (topic, queue_id), units in self._units.items():
             self._save_queue(topic, queue_id, units)

@@ -19,7 +19,14 @@ UNSET_REMARK = "not set any response code"
 def json_answer(
     command: Command, value: Any, *, ext: dict[str, str] | None = None, remark: str | None = None
 ) -> Command:
-    """Return the good answer to *command* whose body is *value*, numbers as map keys unquoted."""
+    """Return the good answer to *command* whose body is *value*, numbers as map keys unquoted.
+
+    Args:
+        command: that is answered.
+        value: of the body.
+        ext: fields of the header.
+        remark: of the answer.
+    """
     return response(command, ResponseCode.SUCCESS, remark, ext, json_dialect.dumps(value, bare_keys=True))
 
 

@@ -83,7 +83,15 @@ class PopBuffer:
         return fits and point.revive_ms - now_ms > limits.margin_ms + 1_500 and point.key not in self._points
 
     def keep(self, point: CheckPoint, revive_queue: int, following: int, now_ms: int, limits: BufferLimits) -> None:
-        """Let *point* wait; the group goes on at *following*."""
+        """Let *point* wait; the group goes on at *following*.
+
+        Args:
+            point: of a pop.
+            revive_queue: queue of the revive topic that it goes to, if it must.
+            following: queue offset behind the pop.
+            now_ms: wall time.
+            limits: how long it may wait.
+        """
         due_ms = min(now_ms + limits.stay_ms, point.revive_ms - limits.margin_ms)
         waiting = Buffered(point, revive_queue, due_ms)
         self._points[point.key] = waiting
@@ -92,6 +100,12 @@ class PopBuffer:
 
     def follows(self, group: str, topic: str, queue_id: int, following: int) -> bool:
         """Take note that a group goes on at *following* although nothing of that waits.
+
+        Args:
+            group: that popped.
+            topic: of the queue.
+            queue_id: of the queue.
+            following: queue offset where it goes on.
 
         Returns:
             Whether an earlier pop of the queue waits, and moves its offset later; otherwise it can be moved now.

@@ -17,7 +17,14 @@ class InFlight:
         return self._counts.get((topic, group, queue_id), 0)
 
     def add(self, topic: str, group: str, queue_id: int, count: int) -> None:
-        """Count messages that went out, or, below zero, came in; what went out before the start is not missed."""
+        """Count messages that went out, or, below zero, came in; what went out before the start is not missed.
+
+        Args:
+            topic: of the queue.
+            group: that popped.
+            queue_id: of the queue.
+            count: how many messages; below zero for those that came in.
+        """
         place = topic, group, queue_id
         left = self._counts.get(place, 0) + count
         if left > 0:

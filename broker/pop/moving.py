@@ -67,7 +67,14 @@ class Moving:
         self._stats.check_point(point.group, point.topic)
 
     def passed(self, group: str, topic: str, queue_id: int, following: int) -> None:
-        """Move a group to *following*, behind what it popped before."""
+        """Move a group to *following*, behind what it popped before.
+
+        Args:
+            group: that popped.
+            topic: of the queue.
+            queue_id: of the queue.
+            following: queue offset where it goes on.
+        """
         if not self.buffer.follows(group, topic, queue_id, following):
             self._offsets.commit(group, topic, queue_id, following)
 

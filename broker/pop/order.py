@@ -102,7 +102,16 @@ def next_record(
     offsets: Sequence[int],
     now_ms: int,
 ) -> OrderRecord:
-    """Return the record of a queue after a pop that took *offsets* (not empty)."""
+    """Return the record of a queue after a pop that took *offsets* (not empty).
+
+    Args:
+        before: record of the queue before the pop; ``None`` for a queue that was never popped.
+        attempt_id: of the pop; a repeated one has the same.
+        pop_ms: moment of the pop (wall time).
+        invisible_ms: for how long its messages are hidden.
+        offsets: queue offsets that it took.
+        now_ms: wall time.
+    """
     counts: dict[int, int] = {}
     if before is not None:
         if before.attempt_id is not None and before.attempt_id == attempt_id:
@@ -149,12 +158,26 @@ class OrderTable:
         return None if queues is None else queues.get(queue_id)
 
     def put(self, topic: str, group: str, queue_id: int, record: OrderRecord) -> None:
-        """Note what a queue handed out."""
+        """Note what a queue handed out.
+
+        Args:
+            topic: of the queue.
+            group: that popped.
+            queue_id: of the queue.
+            record: of what is out.
+        """
         self.rows.setdefault(f"{topic}@{group}", {})[queue_id] = record
         self._changed()
 
     def blocks(self, topic: str, group: str, queue_id: int, attempt_id: str | None) -> bool:
-        """Tell whether a queue is closed for *attempt_id*."""
+        """Tell whether a queue is closed for *attempt_id*.
+
+        Args:
+            topic: of the queue.
+            group: that pops.
+            queue_id: of the queue.
+            attempt_id: of the pop; who repeats one is let in.
+        """
         record = self.get(topic, group, queue_id)
         return record is not None and record.blocks(attempt_id, self._now_ms())
 
@@ -174,6 +197,13 @@ class OrderTable:
     def ack(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int) -> int:
         """Acknowledge a message.
 
+        Args:
+            topic: of the queue.
+            group: that popped.
+            queue_id: of the queue.
+            offset: queue offset of the message.
+            pop_ms: moment of the pop that handed it out (wall time).
+
         Returns:
             What the group's offset is now; :data:`STALE` or :data:`UNKNOWN` when the acknowledgement does not count.
         """
@@ -190,7 +220,16 @@ class OrderTable:
         return record.next_offset
 
     def change_visible(self, topic: str, group: str, queue_id: int, offset: int, pop_ms: int, visible_ms: int) -> bool:
-        """Change when a message is visible again; return whether it was the newest pop's."""
+        """Change when a message is visible again; return whether it was the newest pop's.
+
+        Args:
+            topic: of the queue.
+            group: that popped.
+            queue_id: of the queue.
+            offset: queue offset of the message.
+            pop_ms: moment of the pop that handed it out (wall time).
+            visible_ms: when it is visible again (wall time).
+        """
         record = self.get(topic, group, queue_id)
         if record is None or record.pop_ms != pop_ms or offset not in record.offsets:
             return False

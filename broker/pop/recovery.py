@@ -43,7 +43,14 @@ def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: s
 
 
 def newest_points(store: MessageStore, revive_topic: str, revive_queues: int, own_broker: str) -> Iterator[CheckPoint]:
-    """Return the newest check points of the log, those that wait in the timer and those that have come out of it."""
+    """Return the newest check points of the log, those that wait in the timer and those that have come out of it.
+
+    Args:
+        store: that has the log.
+        revive_topic: of the cluster.
+        revive_queues: how many queues that has.
+        own_broker: name of this group of brokers; points of others are left out.
+    """
     places = [(names.TIMER_TOPIC, 0), *((revive_topic, queue) for queue in range(revive_queues))]
     for topic, queue_id in places:
         at, end = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)

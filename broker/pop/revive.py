@@ -139,7 +139,16 @@ class ReviveQueues:
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message in the revive topic; registered at the store."""
+        """Take note of a message in the revive topic; registered at the store.
+
+        Args:
+            topic: of the message.
+            queue_id: of the message.
+            next_offset: queue offset behind it.
+            tags_code: its tags code.
+            store_ms: when it was stored (wall time).
+            properties: its raw properties; ``None`` where the store was not asked for them.
+        """
         if topic == self._parts.log.topic:
             self.announce(queue_id, store_ms + self._parts.config.revive_interval)
 
@@ -383,7 +392,14 @@ class ReviveTarget:
 
 
 def retry_copy(record: Record, point: CheckPoint, topic: str, host: bytes) -> InnerMessage:
-    """Return *record* as a message of retry topic *topic*."""
+    """Return *record* as a message of retry topic *topic*.
+
+    Args:
+        record: of the message that comes back.
+        point: of the pop that handed it out.
+        topic: retry topic of the group.
+        host: address of this broker, as records have it.
+    """
     pairs = record.properties
     if record.reconsume_times == 0 or FIRST_POP not in pairs:
         pairs[FIRST_POP] = str(point.pop_ms)

@@ -215,7 +215,14 @@ def offsets_of(found: GetResult, start: int) -> Sequence[int]:
 
 
 def check_point_of(wish: Wish, taken: Taken, pop_ms: int, broker_name: str) -> CheckPoint:
-    """Return the check point of what one queue gave."""
+    """Return the check point of what one queue gave.
+
+    Args:
+        wish: what was asked for.
+        taken: what the queue gave.
+        pop_ms: moment of the pop (wall time).
+        broker_name: of this group of brokers.
+    """
     queue = taken.queue
     return CheckPoint(
         queue.topic,
@@ -230,7 +237,15 @@ def check_point_of(wish: Wish, taken: Taken, pop_ms: int, broker_name: str) -> C
 
 
 def as_asked(wish: Wish, taken: Taken, pop_ms: int, revive_queue: int, broker_name: str) -> Taken:
-    """Return records of a retry topic as records of the topic that was asked for, each with its receipt handle."""
+    """Return records of a retry topic as records of the topic that was asked for, each with its receipt handle.
+
+    Args:
+        wish: what was asked for.
+        taken: what a queue of the retry topic gave.
+        pop_ms: moment of the pop (wall time).
+        revive_queue: queue of the revive topic that its check point goes to.
+        broker_name: of this group of brokers.
+    """
     records: list[bytes | memoryview] = []
     for part in taken.parts:
         for record in decode_records(part):

@@ -92,7 +92,14 @@ class PopHold(PullHold):
         return self.count(waiting.topic, waiting.group, waiting.queue_id, waiting.kind) >= self._most_at_place()
 
     def count(self, topic: str, group: str, queue_id: int, kind: str) -> int:
-        """Return how many wait for a queue."""
+        """Return how many wait for a queue.
+
+        Args:
+            topic: that is waited for.
+            group: that waits.
+            queue_id: of the queue; -1 for any.
+            kind: of waiting.
+        """
         waiting = self._parked.get(self._place(kind, topic, group, queue_id))
         return 0 if waiting is None else waiting.count
 
@@ -110,14 +117,30 @@ class PopHold(PullHold):
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message that became readable; told of topics that somebody waits for."""
+        """Take note of a message that became readable; told of topics that somebody waits for.
+
+        Args:
+            topic: of the message.
+            queue_id: of the message.
+            next_offset: queue offset behind it.
+            tags_code: its tags code.
+            store_ms: when it was stored (wall time).
+            properties: its raw properties; ``None`` where the store was not asked for them.
+        """
         for kind, wanted, group in list(self._topics[topic]):
             self._wake_one(self._place(kind, wanted, group, ANY_QUEUE), tags_code, properties)
             if wanted == topic:
                 self._wake_one(self._place(kind, wanted, group, queue_id), tags_code, properties)
 
     def wake(self, topic: str, group: str, queue_id: int, kind: str) -> bool:
-        """Wake one waiter, whatever it wants; return whether there was one."""
+        """Wake one waiter, whatever it wants; return whether there was one.
+
+        Args:
+            topic: that is waited for.
+            group: that waits.
+            queue_id: of the queue; -1 for any.
+            kind: of waiting.
+        """
         return self._wake_one(self._place(kind, topic, group, queue_id), None, None)
 
     def wake_topic(self, topic: str) -> None:

@@ -28,7 +28,16 @@ class BroadcastPulls:
     def follow(
         self, connection: Connection, ext: dict[str, str], group: str, topic: str, queue_id: int, offset: int
     ) -> int:
-        """Note where a member reads; return where it must go on, or -1 when it may read where it asked."""
+        """Note where a member reads; return where it must go on, or -1 when it may read where it asked.
+
+        Args:
+            connection: that the pull came over.
+            ext: fields of its header.
+            group: that broadcasts.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset that it asks for.
+        """
         if not self._config.enable_broadcast_offset_store:
             return -1
         proxied = ext.get("requestSource") == PROXY_FOR_BROADCAST

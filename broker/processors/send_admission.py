@@ -192,6 +192,16 @@ class Admission:
     ) -> tuple[str, int, int, dict[str, str]]:
         """Apply everything that changes a message on its way in.
 
+        Args:
+            command: the send.
+            plan: what is known of the topic that was asked for.
+            topic: that was asked for.
+            queue_id: that was asked for.
+            text: the properties.
+            sys_flag: of the message.
+            reconsume_times: how often it was consumed in vain.
+            now_ms: wall time.
+
         Returns:
             Topic and queue to store it in, its system flags and its properties.
         """

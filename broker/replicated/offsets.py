@@ -78,7 +78,14 @@ class ReplicatedOffsets(ProgressTable):
         return self._copying
 
     def note_commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember that a client committed here though another replica is followed: it is told with the next look."""
+        """Remember that a client committed here though another replica is followed: it is told with the next look.
+
+        Args:
+            group: that consumes.
+            topic: of the queue.
+            queue_id: of the queue.
+            offset: queue offset of the next message.
+        """
         if self.table.following:
             key = f"{topic}@{group}"
             at_source = UNKNOWN if self._copying is None else self._copying.at_source(key, queue_id)

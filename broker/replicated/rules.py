@@ -86,7 +86,14 @@ def takeover(own: DataVersion, former: DataVersion | None, theirs: DataVersion, 
 
 
 def tell_older(what: str, source: Source, own: DataVersion, theirs: DataVersion) -> None:
-    """Say in the log that a master's table is older than ours."""
+    """Say in the log that a master's table is older than ours.
+
+    Args:
+        what: the table is.
+        source: the master that was asked.
+        own: version of our table.
+        theirs: version of the master's.
+    """
     log.warning(
         f"the master's {what} are older than ours, nothing is deleted", master=source.address, own=own, its=theirs
     )

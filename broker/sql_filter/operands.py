@@ -306,6 +306,12 @@ def searched(part: Operand, word: str, text: str, wanted: bool) -> Operand:
     """Return ``part CONTAINS text`` and its like, or the NOT of it when not *wanted*.
 
     What is missing or no string, and an empty *text*, is false either way.
+
+    Args:
+        part: in which is searched.
+        word: of the condition: ``CONTAINS``, ``STARTSWITH`` or ``ENDSWITH``.
+        text: that is searched for.
+        wanted: whether it must be there; false for the NOT.
     """
     evaluate, found = part.evaluate, _SEARCHES[word]
     if not text or part.kind not in _STRINGS:

@@ -126,6 +126,15 @@ class TimerService:
     def arrived(
         self, topic: str, queue_id: int, next_offset: int, tags_code: int, store_ms: int, properties: bytes | None
     ) -> None:
-        """Take note of a message in the timer topic."""
+        """Take note of a message in the timer topic.
+
+        Args:
+            topic: of the message.
+            queue_id: of the message.
+            next_offset: queue offset behind it.
+            tags_code: its tags code.
+            store_ms: when it was stored (wall time).
+            properties: its raw properties; ``None`` where the store was not asked for them.
+        """
         self._deferred.arrived(QUEUE, store_ms)
         self._changed.set()

@@ -72,7 +72,14 @@ class HalfReader:
         return queues, found
 
     def read(self, topic: str, number: int, at: int, most: int = BATCH) -> tuple[list[Record], int]:
-        """Return messages of a queue from offset *at* on, and where those that follow begin."""
+        """Return messages of a queue from offset *at* on, and where those that follow begin.
+
+        Args:
+            topic: of the queue.
+            number: of the queue.
+            at: first queue offset.
+            most: most messages.
+        """
         found = self._store.get(topic, number, at, most, BATCH_BYTES)
         if found.status is not GetStatus.FOUND:
             return [], max(found.next_begin_offset, at)

@@ -115,7 +115,18 @@ async def add_broker(session: Session, container: str, config_path: str) -> None
 
 
 async def remove_broker(session: Session, container: str, cluster: str, name: str, broker_id: int) -> None:
-    """Let the container at *container* stop one of its brokers."""
+    """Let the container at *container* stop one of its brokers.
+
+    Args:
+        session: the client below.
+        container: address of the container.
+        cluster: that the broker belongs to.
+        name: of its group.
+        broker_id: its id in the group.
+
+    Raises:
+        ClientError: the container cannot be reached or refuses.
+    """
     ext = {"brokerClusterName": cluster, "brokerName": name, "brokerId": broker_id}
     await session.call(container, RequestCode.REMOVE_BROKER, ext, timeout_ms=60_000)
 
@@ -126,7 +137,14 @@ async def ha_status(session: Session, address: str) -> dict[str, Any]:
 
 
 async def stats(session: Session, address: str, name: str, key: str) -> dict[str, Any] | None:
-    """Return one figure of the broker's statistics over minute, hour and day; ``None`` when it has none."""
+    """Return one figure of the broker's statistics over minute, hour and day; ``None`` when it has none.
+
+    Args:
+        session: the client below.
+        address: of the broker.
+        name: kind of figure, such as ``TOPIC_PUT_NUMS``.
+        key: whose figure it is, such as a topic.
+    """
     answer = await session.call(
         address,
         RequestCode.VIEW_BROKER_STATS_DATA,
@@ -168,7 +186,14 @@ async def add_write_permission(session: Session, address: str, broker_name: str)
 
 
 async def put_value(session: Session, namespace: str, key: str, value: str) -> None:
-    """Store a value at every name server."""
+    """Store a value at every name server.
+
+    Args:
+        session: the client below.
+        namespace: of the key.
+        key: to be set.
+        value: its new value.
+    """
     for address in name_servers(session):
         await session.call(address, RequestCode.PUT_KV_CONFIG, {"namespace": namespace, "key": key, "value": value})
 

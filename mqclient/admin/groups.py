@@ -70,7 +70,14 @@ async def save_groups(session: Session, address: str, groups: Iterable[dict[str,
 
 
 async def delete_group(session: Session, address: str, group: str, *, clean_offset: bool) -> None:
-    """Delete *group* on the broker at *address*, its progress too with *clean_offset*."""
+    """Delete *group* on the broker at *address*, its progress too with *clean_offset*.
+
+    Args:
+        session: the client below.
+        address: of the broker.
+        group: to be deleted.
+        clean_offset: delete its progress, too.
+    """
     ext = {"groupName": group, "cleanOffset": clean_offset}
     await session.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, ext)
 
@@ -129,7 +136,14 @@ async def consume_stats(session: Session, group: str, topic: str | None = None) 
 
 
 async def broker_consume_stats(session: Session, address: str, *, ordered: bool, timeout_ms: float) -> dict[str, Any]:
-    """Return the progress of every group on the broker at *address*."""
+    """Return the progress of every group on the broker at *address*.
+
+    Args:
+        session: the client below.
+        address: of the broker.
+        ordered: only groups that consume in order.
+        timeout_ms: for the answer, which may be large.
+    """
     return json_body(
         await session.call(address, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": ordered}, timeout_ms=timeout_ms)
     )
@@ -149,7 +163,15 @@ def parse_progress(body: dict[str, Any]) -> dict[MessageQueue, Progress]:
 
 
 async def running_info(session: Session, address: str, group: str, client_id: str, *, stacks: bool) -> dict[str, Any]:
-    """Return the report of one member of *group*, asked for by the broker at *address*."""
+    """Return the report of one member of *group*, asked for by the broker at *address*.
+
+    Args:
+        session: the client below.
+        address: of a broker that the member is connected to.
+        group: that it belongs to.
+        client_id: of the member.
+        stacks: have it report its threads, too.
+    """
     ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": stacks}
     return json_body(await session.call(address, RequestCode.GET_CONSUMER_RUNNING_INFO, ext, timeout_ms=12_000))
 
@@ -182,7 +204,15 @@ async def reset_offset(
 
 
 async def set_offset(session: Session, address: str, group: str, queue: MessageQueue, offset: int) -> None:
-    """Store *offset* as the progress of *group* on *queue* at the broker at *address*."""
+    """Store *offset* as the progress of *group* on *queue* at the broker at *address*.
+
+    Args:
+        session: the client below.
+        address: of the queue's broker.
+        group: whose progress is set.
+        queue: in which it is set.
+        offset: queue offset of the next message.
+    """
     ext = {
         "consumerGroup": group,
         "topic": queue.topic,
@@ -194,7 +224,16 @@ async def set_offset(session: Session, address: str, group: str, queue: MessageQ
 
 
 async def consume_mode(session: Session, address: str, topic: str, group: str, mode: str, share_queues: int) -> None:
-    """Choose whether *group* consumes *topic* by ``PULL`` or ``POP``."""
+    """Choose whether *group* consumes *topic* by ``PULL`` or ``POP``.
+
+    Args:
+        session: the client below.
+        address: of the broker.
+        topic: that is consumed.
+        group: that consumes it.
+        mode: ``PULL`` or ``POP``.
+        share_queues: with ``POP``, of how many members after it a member gets the queues, too; 0 for all.
+    """
     body = {"consumerGroup": group, "mode": mode, "popShareQueueNum": share_queues, "topic": topic}
     await session.call(address, RequestCode.SET_MESSAGE_REQUEST_MODE, body=dumps(body))
 

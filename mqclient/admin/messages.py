@@ -35,7 +35,14 @@ class Track:
 
 
 async def view(session: Session, address: str, topic: str, log_offset: int) -> ReceivedMessage:
-    """Return the message at *log_offset* of the log of the broker at *address*."""
+    """Return the message at *log_offset* of the log of the broker at *address*.
+
+    Args:
+        session: the client below.
+        address: of the broker.
+        topic: of the message.
+        log_offset: where it begins in the broker's log (bytes).
+    """
     ext = {"topic": topic, "offset": log_offset}
     messages = decode_records((await session.call(address, RequestCode.VIEW_MESSAGE_BY_ID, ext)).body)
     if not messages:
@@ -176,7 +183,16 @@ async def _track(session: Session, group: str, message: ReceivedMessage) -> Trac
 async def consume_directly(
     session: Session, address: str, group: str, client_id: str, topic: str, message_id: str
 ) -> dict[str, Any]:
-    """Let one member of *group* consume a message now; return its report."""
+    """Let one member of *group* consume a message now; return its report.
+
+    Args:
+        session: the client below.
+        address: of a broker that has the message and knows the member.
+        group: that the member belongs to.
+        client_id: of the member.
+        topic: of the message.
+        message_id: its offset id.
+    """
     ext = {"consumerGroup": group, "clientId": client_id, "topic": topic, "msgId": message_id}
     answer = await session.call(address, RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, timeout_ms=60_000)
     return json_body(answer)
@@ -185,6 +201,16 @@ async def consume_directly(
 async def consume_queue(
     session: Session, address: str, topic: str, queue_id: int, index: int, count: int, group: str | None
 ) -> dict[str, Any]:
-    """Return entries of a consume queue of the broker at *address*."""
+    """Return entries of a consume queue of the broker at *address*.
+
+    Args:
+        session: the client below.
+        address: of the broker.
+        topic: of the queue.
+        queue_id: of the queue.
+        index: queue offset of the first entry.
+        count: most entries.
+        group: whose subscription is tried on each; ``None`` for none.
+    """
     ext = {"topic": topic, "queueId": queue_id, "index": index, "count": count, "consumerGroup": group}
     return json_body(await session.call(address, RequestCode.QUERY_CONSUME_QUEUE, ext))

@@ -58,7 +58,14 @@ class Lag:
 
 
 def offset_time(layout: Layout, topic: str, queue_id: int, queue_offset: int) -> int | None:
-    """Store time of the message at a queue offset, None when it is not there."""
+    """Store time of the message at a queue offset, None when it is not there.
+
+    Args:
+        layout: of the store.
+        topic: of the queue.
+        queue_id: of the queue.
+        queue_offset: of the message.
+    """
     queue = queue_of(layout.store, QueueRange(topic, False, queue_id, 0, 0))
     if queue is None:
         return None
@@ -69,7 +76,14 @@ def offset_time(layout: Layout, topic: str, queue_id: int, queue_offset: int) ->
 
 
 def backlogs(spark: SparkSession, stores: Sequence[Store], facts: list[StoreFacts], groups: Sequence[str]) -> DataFrame:
-    """Rows of store, topic, consumer_group, queue_id, committed, end, backlog (never negative)."""
+    """Rows of store, topic, consumer_group, queue_id, committed, end, backlog (never negative).
+
+    Args:
+        spark: the session.
+        stores: to be read.
+        facts: what a scan found of each.
+        groups: only these; all if empty.
+    """
     logs = {item.store.name: item.log for item in facts}
     served = queue_facts(spark, stores, logs)
     offsets = spark.read.format("rocketmq_offsets").option("path", path_option(stores)).load()
@@ -94,7 +108,14 @@ def backlogs(spark: SparkSession, stores: Sequence[Store], facts: list[StoreFact
 
 
 def lag(spark: SparkSession, stores: Sequence[Store], *, groups: Sequence[str] = (), now_ms: int | None = None) -> Lag:
-    """Backlogs on each store; ages are measured at `now_ms`, at the newest store time otherwise."""
+    """Backlogs on each store; ages are measured at `now_ms`, at the newest store time otherwise.
+
+    Args:
+        spark: the session.
+        stores: to be read.
+        groups: only these; all if empty.
+        now_ms: moment that ages are counted to (wall time).
+    """
     facts = scan(spark, stores, whole_log=False)
     frame = backlogs(spark, stores, facts, groups).cache()
     total = frame.count()

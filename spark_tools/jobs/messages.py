@@ -166,6 +166,14 @@ def translate(
     has not seen lies below it. `repeated` is the error bound: acknowledged messages at or above it, which will be
     delivered again. `method` is "uniq-key" where messages of the queue were found in the source, otherwise
     "store-time": the first message stored no earlier than the oldest one the group still has to see.
+
+    Args:
+        spark: the session.
+        source: store whose groups move.
+        table: its offset table, a path below the store.
+        target: store that they move to.
+        target_table: its offset table; ``None`` if it has none.
+        groups: only these; all if empty.
     """
     columns = ["queue_id", "queue_offset", "store_timestamp"]
     mine = user_messages(spark, [source], columns).select(

@@ -102,6 +102,12 @@ def write_evidence(shares: Shares, known: Known, facts: Sequence[StoreFacts], pl
 
     A task that is repeated replaces its own file.
 
+    Args:
+        shares: of the work, as they were dealt out to the tasks.
+        known: what is known of all stores.
+        facts: what a scan found of each.
+        place: URI of the directory.
+
     Raises:
         OSError: when offsets kept on an executor were lost and their table has changed since, or when what the tasks
             wrote is not there.

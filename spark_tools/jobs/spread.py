@@ -38,7 +38,15 @@ def spread(
     schema: pa.Schema,
     ddl: str,
 ) -> DataFrame:
-    """Rows that `work` makes of each item, items dealt out evenly, one small batch of rows per item."""
+    """Rows that `work` makes of each item, items dealt out evenly, one small batch of rows per item.
+
+    Args:
+        spark: the session.
+        items: of the work; pickled.
+        work: returns the rows of one item; runs at an executor.
+        schema: of the rows, for Arrow.
+        ddl: the same for Spark.
+    """
     tasks = max(1, min((len(items) + ITEMS_PER_TASK - 1) // ITEMS_PER_TASK, spark.sparkContext.defaultParallelism * 4))
     frame = spark.createDataFrame([(bytearray(pickle.dumps(item)),) for item in items], "item binary").repartition(
         tasks

@@ -44,6 +44,12 @@ def first_difference(left: Window, right: Window, start: int, stop: int) -> Diff
     """Where two copies of the same file differ within [start, stop), bytes outside of records left aside.
 
     What lies behind a blank marker or the end of the log is never read by a broker and may differ.
+
+    Args:
+        left: bytes of one copy.
+        right: bytes of the other one.
+        start: first byte that counts, from the beginning of the file.
+        stop: byte of the file before which they count.
     """
     one = left.array[start - left.base : stop - left.base]
     other = right.array[start - right.base : stop - right.base]
@@ -72,6 +78,12 @@ def differing_records(left: Window, right: Window, start: int, stop: int) -> Ext
 
     Only the part of a record that lies in the range is looked at, and the rest of it is looked at with its neighbour;
     the extent is always the whole record.
+
+    Args:
+        left: bytes of one copy.
+        right: bytes of the other one.
+        start: first byte that counts, from the beginning of the file.
+        stop: byte of the file before which they count.
     """
     one = left.array[start - left.base : stop - left.base]
     other = right.array[start - right.base : stop - right.base]

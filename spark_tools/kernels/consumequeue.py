@@ -141,7 +141,17 @@ def faults(array: Units, path: str, position: int, file_bytes: int, unit_bytes: 
 def batch(
     array: Units, store: str, path: str, topic: str, queue_id: int, first_offset: int, columns: list[str]
 ) -> pa.RecordBatch:
-    """One record batch of units with the named columns of `SCHEMA`; `first_offset` is the queue offset of the first."""
+    """One record batch of units with the named columns of `SCHEMA`; `first_offset` is the queue offset of the first.
+
+    Args:
+        array: the units.
+        store: name of the store.
+        path: of the queue's file.
+        topic: of the queue.
+        queue_id: of the queue.
+        first_offset: queue offset of the first unit.
+        columns: names in the order that is wanted.
+    """
     count = len(array)
     batched = array.dtype == BATCH_UNIT
     arrays: list[pa.Array] = []

@@ -126,7 +126,16 @@ def faults(data: bytes | memoryview, path: str) -> tuple[list[Damage], int | Non
 def batch(
     table: npt.NDArray[np.void], first_entry: int, header: IndexHeader, store: str, path: str, columns: list[str]
 ) -> pa.RecordBatch:
-    """One record batch of entries with the named columns of `SCHEMA`; `store_second` is begin time plus difference."""
+    """One record batch of entries with the named columns of `SCHEMA`; `store_second` is begin time plus difference.
+
+    Args:
+        table: the entries.
+        first_entry: number of the first one in its file.
+        header: of the file.
+        store: name of the store.
+        path: of the file.
+        columns: names in the order that is wanted.
+    """
     count = len(table)
     makers = {
         "store": lambda: pa.repeat(pa.scalar(store, pa.string()), count),

@@ -134,7 +134,15 @@ def java_hashes(texts: pa.Array) -> Int64:
 def tags_codes(
     window: Window, chunk: Chunk, topic: pa.Array, properties: pa.LargeBinaryArray, tags: pa.Array | None = None
 ) -> Int64:
-    """The tagsCode a consume queue holds for each record (deliver time for records of the schedule topic)."""
+    """The tagsCode a consume queue holds for each record (deliver time for records of the schedule topic).
+
+    Args:
+        window: bytes of the log.
+        chunk: of records in it.
+        topic: of each record.
+        properties: of each record, raw.
+        tags: of each record, where they have been read before.
+    """
     codes = java_hashes(tags if tags is not None else _text(property_column(properties, "TAGS")))
     delayed = np.flatnonzero(pc.equal(topic, SCHEDULE_TOPIC).to_numpy(zero_copy_only=False))
     if len(delayed):
@@ -172,6 +180,12 @@ def _integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def batch(window: Window, chunk: Chunk, store: str, columns: Sequence[str]) -> pa.RecordBatch:
     """One record batch with the named columns of `SCHEMA`, in the order given.
+
+    Args:
+        window: bytes of the log.
+        chunk: of records in it.
+        store: name of the store.
+        columns: names in the order that is wanted.
 
     Raises:
         KeyError: for a column that `SCHEMA` does not have.
