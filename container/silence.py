@@ -90,7 +90,14 @@ Action = HoldBack | GoOn
 
 
 def step(state: State, event: Listened, now_ms: float, trusted: Limits) -> tuple[State, tuple[Action, ...]]:
-    """Return the state after *event* at *now_ms* (monotonic), and what is to be said."""
+    """Return the state after *event* at *now_ms* (monotonic), and what is to be said.
+
+    Args:
+        state: before it.
+        event: what was heard, and when.
+        now_ms: moment (monotonic milliseconds).
+        trusted: how long what was heard is trusted (milliseconds).
+    """
     contact = 0.0 if event.contact_ms is None else now_ms - event.contact_ms
     holds_back = contact > trusted.due and _silent(event, now_ms, trusted.due)
     after = State(_silent(event, now_ms, trusted.services), holds_back)

@@ -81,7 +81,14 @@ def signer(credentials: Credentials) -> Callable[[Command], None]:
 
 
 def signed_fields(credentials: Credentials, ext: Mapping[str, str] | None, body: bytes, version: int) -> dict[str, str]:
-    """Return the header fields of a request with those that sign it; an older signature is replaced."""
+    """Return the header fields of a request with those that sign it; an older signature is replaced.
+
+    Args:
+        credentials: who signs.
+        ext: fields of the header; ``None`` for none.
+        body: of the request.
+        version: of the protocol, as the request's header says it.
+    """
     fields = {name: text for name, text in (ext or {}).items() if name != SIGNATURE}
     fields[ACCESS_KEY] = credentials.access_key
     if credentials.token is not None:

@@ -100,6 +100,13 @@ def draw_later_plan(
 
     It is either the home's copies that are cut off until after the return, so that pre-online takes long, or any fault
     of another host that begins when the first one ends: in the middle of the return.
+
+    Args:
+        later: draws the second fault.
+        source: draws the first one.
+        home: host of the master that is lost.
+        heir: host of the slave that acts for it.
+        others: the hosts beside these.
     """
     plan = draw_plan(source, home, heir, others)
     ends = plan[0].lasts_seconds

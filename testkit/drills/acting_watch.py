@@ -172,7 +172,14 @@ class RingWatch:
             self.problems.append(f"the master of {group} came online when {copying} of {len(slaves)} slaves copied it")
 
     def had(self, group: str, end: int, begin: float, until: float) -> bool:
-        """Return whether each slave of *group* that began to act between two times had the log up to *end* by then."""
+        """Return whether each slave of *group* that began to act between two times had the log up to *end* by then.
+
+        Args:
+            group: of brokers.
+            end: byte of the log.
+            begin: first moment that counts (seconds of the run).
+            until: last one; a little later counts, too, as the watch looks now and then.
+        """
         logs = [known for at, known in self.began[group] if begin <= at <= until + LOOK_SECONDS]
         return bool(logs) and min(logs) >= end
 

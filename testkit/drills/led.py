@@ -242,7 +242,14 @@ class LedDrill(Drill):
 
 
 async def play(folder: Path, launcher: Path | None, real_controllers: bool, brokers: str) -> bool:
-    """Play the drill with *brokers* of :data:`KINDS`, and print the verdict; return whether nothing was violated."""
+    """Play the drill with *brokers* of :data:`KINDS`, and print the verdict; return whether nothing was violated.
+
+    Args:
+        folder: for the stores and logs of all processes.
+        launcher: starts real servers; ``None`` where there are none.
+        real_controllers: whether the controllers are real ones.
+        brokers: one of the keys of :data:`KINDS`.
+    """
     world = real_world()
     with PortBlocks(20) as blocks:
         async with open_client(world) as client:

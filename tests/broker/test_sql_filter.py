@@ -150,7 +150,7 @@ def test_whatever_is_written_means_what_the_rules_say(tree: Any, held: dict[str,
 
 @given(st.text("ab=<>()'-+ ,.\n/*09NOTANDREISLU\\\"%", max_size=60))
 def test_any_text_is_a_condition_or_refused(text: str) -> None:
-    result_of(text, {"a": "1", "b": "x"})
+    assert result_of(text, {"a": "1", "b": "x"}) in {"COMPILE-ERR", "EVAL-ERR", "true", "false", "null"}
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ FILE_BYTES = 64 * 1024
 SMALL = {"mappedFileSizeCommitLog": str(FILE_BYTES)}
 
 
-async def follows_again(pair: Pair) -> None:
-    """Return when the slave has all its master has, and has got what came just now byte for byte."""
+async def check_that_it_follows(pair: Pair) -> None:
+    """Check that the slave gets all its master has, and what came just now byte for byte."""
     master, slave = pair.master, pair.slave
     before = master.store.max_physical_offset
     await until(lambda: slave.store.max_physical_offset == before, 30)
@@ -45,11 +45,11 @@ def test_a_slave_that_kept_its_first_file_without_a_byte_takes_the_masters_last_
                 await pair.producer.send(Message("orders", source.randbytes(20_000)))
             await pair.cluster.restart("c2")
             # then it goes on with the last one, also after another start
-            await follows_again(pair)
+            await check_that_it_follows(pair)
             assert pair.slave.store.min_physical_offset >= 2 * FILE_BYTES
             await pair.cluster.kill("c2")
             await pair.cluster.restart("c2")
-            await follows_again(pair)
+            await check_that_it_follows(pair)
             queue = pair.master.store.queues()
             ends = {each: pair.master.store.max_queue_offset(*each) for each in queue if each[0] == "orders"}
             assert ends == {each: pair.slave.store.max_queue_offset(*each) for each in ends}
@@ -85,6 +85,6 @@ def test_a_slave_follows_again_after_each_power_loss(seed: int) -> None:
                     await trio.sleep(source.choice([0.01, 0.5, 4]))
                     await pair.cluster.restart("c2")
                 over = True
-            await follows_again(pair)
+            await check_that_it_follows(pair)
 
     run(scenario, seed)

@@ -81,7 +81,7 @@ def groups(
         yield found
 
 
-def goes_and_comes_back(group: MixedGroup) -> None:
+def check_that_commits_come_back(group: MixedGroup) -> None:
     """Let the master of a group die and return, and check that it gets what its slave has taken meanwhile."""
     # given a pair in which the slave knows what its master knows
     await_true(lambda: committed(group.slave, TOPIC) == 3, JAVA_SYNC_LIMIT_S, "the slave has the offsets")
@@ -100,7 +100,7 @@ def goes_and_comes_back(group: MixedGroup) -> None:
 
 @pytest.mark.slow
 def test_what_our_slave_committed_is_given_back_to_a_java_master(groups: dict[str, MixedGroup]) -> None:
-    goes_and_comes_back(groups[JAVA])
+    check_that_commits_come_back(groups[JAVA])
 
 
 @pytest.mark.slow
@@ -247,4 +247,4 @@ def test_a_java_slave_copies_the_tables_of_our_master(groups: dict[str, MixedGro
 
 @pytest.mark.slow
 def test_what_a_java_slave_committed_is_given_back_to_our_master(groups: dict[str, MixedGroup]) -> None:
-    goes_and_comes_back(groups[OURS])
+    check_that_commits_come_back(groups[OURS])

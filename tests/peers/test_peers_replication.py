@@ -101,3 +101,4 @@ def test_a_slave_that_was_away_resumes_where_its_log_ends(pairs: dict[str, Mixed
     send(pair, topic, 3)
     pair.servers[1].start().await_boot()
     await_true(functools.partial(caught_up, pair), 40, "the slave has what it missed")
+    assert pulled(pair.master, topic, 0) == pulled(pair.slave, topic, 0)

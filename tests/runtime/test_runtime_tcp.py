@@ -66,7 +66,7 @@ async def _turns(count: int) -> None:
         await trio.lowlevel.checkpoint()
 
 
-async def _exchange(near: TcpStream, far: TcpStream) -> None:
+async def _check_exchange(near: TcpStream, far: TcpStream) -> None:
     """Let *near* wait for an answer, after which a receive of *far* waits at once instead of looking first."""
     async with trio.open_nursery() as nursery:
 
@@ -82,7 +82,7 @@ async def _exchange(near: TcpStream, far: TcpStream) -> None:
 
 async def test_a_peer_that_waited_for_answers_and_then_sends_much_is_heard_whole() -> None:
     async with connected() as (near, far), trio.open_nursery() as nursery:
-        await _exchange(near, far)
+        await _check_exchange(near, far)
         sent = bytes(range(256)) * 4096
         nursery.start_soon(near.send_all, sent)
         received = b""
@@ -94,7 +94,7 @@ async def test_a_peer_that_waited_for_answers_and_then_sends_much_is_heard_whole
 
 async def test_a_receive_on_a_stream_closed_after_an_exchange_says_so() -> None:
     async with connected() as (near, far):
-        await _exchange(near, far)
+        await _check_exchange(near, far)
         await far.aclose()
         with pytest.raises(trio.ClosedResourceError):
             await far.receive_some(10)
@@ -103,14 +103,14 @@ async def test_a_receive_on_a_stream_closed_after_an_exchange_says_so() -> None:
 async def test_who_looks_before_it_sleeps_hears_the_same() -> None:
     async with connected(idle_poll_s=0.0004) as (near, far):
         for _ in range(300):
-            await _exchange(near, far)
+            await _check_exchange(near, far)
 
 
 async def test_while_a_stream_looks_others_get_their_turn_and_it_can_be_closed_or_cancelled() -> None:
     # given streams whose peers were quick, and much time to look for what comes next
     async with connected(idle_poll_s=60.0) as (near, far), connected(idle_poll_s=60.0) as (other_near, other_far):
-        await _exchange(near, far)
-        await _exchange(other_near, other_far)
+        await _check_exchange(near, far)
+        await _check_exchange(other_near, other_far)
         # when the receive of one is cancelled, and the other one is closed by its own side
         async with trio.open_nursery() as nursery:
             nursery.start_soon(far.receive_some, 10)
@@ -127,14 +127,14 @@ async def test_while_a_stream_looks_others_get_their_turn_and_it_can_be_closed_o
             await other_far.aclose()
         # then the first one goes on
         with trio.fail_after(5):
-            await _exchange(near, far)
+            await _check_exchange(near, far)
 
 
 async def test_nobody_looks_while_threads_work() -> None:
     works = False
     async with connected(idle_poll_s=60.0, busy=lambda: works) as (near, far):
         # given a receive that looks for the bytes of a quick peer
-        await _exchange(near, far)
+        await _check_exchange(near, far)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(far.receive_some, 10)
             await _turns(50)

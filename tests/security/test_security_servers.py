@@ -306,7 +306,7 @@ def test_the_tools_file_is_read_as_the_reference_writes_it() -> None:
         read_credentials("accessKey: a\n", "tools.yml")
 
 
-async def a_failover_of_users(source: random.Random) -> None:
+async def check_a_failover_of_users(source: random.Random) -> None:
     async with SimCluster(source) as cluster:
         await cluster.start_name_server("n1")
         keys = {"brokerName": "broker-a", "enableSlaveActingMaster": "true", **KEYS}
@@ -334,4 +334,4 @@ async def a_failover_of_users(source: random.Random) -> None:
 
 
 def test_users_are_copied_by_slaves_and_survive_a_failover() -> None:
-    run_seed(a_failover_of_users, 1)
+    run_seed(check_a_failover_of_users, 1)

@@ -117,7 +117,7 @@ def check(store: MessageStore, model: Model, lost_power: bool) -> None:
     model.ends = {place: end for place, end in model.ends.items() if place in served}
 
 
-async def lives(seed: int, flush: str, accidents: list[str]) -> None:
+async def check_lives(seed: int, flush: str, accidents: list[str]) -> None:
     chance = random.Random(seed)
     clock = VirtualClock()
     disk = SimDisk(random.Random(seed + 1), now_ms=clock.wall_ms)
@@ -159,4 +159,4 @@ async def lives(seed: int, flush: str, accidents: list[str]) -> None:
     accidents=st.lists(st.sampled_from(["power", "cut", "kill", "close"]), min_size=1, max_size=4),
 )
 def test_acknowledged_messages_survive_and_damage_is_never_served(seed: int, flush: str, accidents: list[str]) -> None:
-    trio.run(partial(lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))
+    trio.run(partial(check_lives, seed, flush, accidents), clock=trio.testing.MockClock(autojump_threshold=0))

@@ -57,7 +57,7 @@ def keys_found(store: MessageStore, written: Written) -> set[str]:
     return found
 
 
-async def lives(seed: int, flush: str, accident: str) -> None:
+async def check_lives(seed: int, flush: str, accident: str) -> None:
     chance = random.Random(seed)
     world = simulated_world(seed)
     disk = disk_of(world)
@@ -114,7 +114,7 @@ async def lives(seed: int, flush: str, accident: str) -> None:
 )
 @example(seed=1, flush=ASYNC_FLUSH, accident="kill")
 def test_what_is_cut_is_gone_and_the_rest_is_whole_whatever_happens(seed: int, flush: str, accident: str) -> None:
-    trio.run(partial(lives, seed, flush, accident), clock=trio.testing.MockClock(autojump_threshold=0))
+    trio.run(partial(check_lives, seed, flush, accident), clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 async def test_a_place_inside_of_a_message_is_refused_and_nothing_is_cut(
