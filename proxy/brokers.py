@@ -175,6 +175,14 @@ class Brokers:
     ) -> Command:
         """Ask the broker at *address*.
 
+        Args:
+            address: of the broker.
+            code: of the request.
+            ext: fields of its header.
+            body: of the request.
+            timeout_ms: longest wait for the answer.
+            accept: codes of answers that are no failure.
+
         Raises:
             ProxyError: it refuses, with the code that this is for clients, or does not answer (50400).
         """

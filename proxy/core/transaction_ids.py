@@ -40,7 +40,14 @@ class TransactionPlace:
 
     @classmethod
     def of_send(cls, message_id: str, broker_name: str, queue_offset: int, offset_message_id: str) -> TransactionPlace:
-        """Return the place that a broker's answer to a send names."""
+        """Return the place that a broker's answer to a send names.
+
+        Args:
+            message_id: of the half message, as its client made it.
+            broker_name: of the group of brokers that has it.
+            queue_offset: of the half message.
+            offset_message_id: from the answer; says where the record begins in the log.
+        """
         _, _, commit_log_offset = decode_offset_message_id(offset_message_id)
         return cls(message_id, queue_offset, commit_log_offset, broker_name)
 

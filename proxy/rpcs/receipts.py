@@ -107,6 +107,12 @@ class Receipts:
     async def hide(self, group: str, topic: str, handle: Handle, invisible_ms: int) -> Handle:
         """Hide a message for *invisible_ms* from now on.
 
+        Args:
+            group: that received it.
+            topic: of the message.
+            handle: of its receipt.
+            invisible_ms: for how long.
+
         Returns:
             The handle that counts then.
 
@@ -122,7 +128,14 @@ class Receipts:
         return handle.changed(int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]))
 
     async def give_up(self, group: str, topic: str, handle: Handle, message_id: str) -> None:
-        """Put a copy of a message to the dead letters and acknowledge it. Raises :class:`ProxyError`."""
+        """Put a copy of a message to the dead letters and acknowledge it. Raises :class:`ProxyError`.
+
+        Args:
+            group: that received it.
+            topic: of the message.
+            handle: of its receipt.
+            message_id: of the message.
+        """
         if handle.commit_log_offset is None:
             raise ProxyError(v2.INVALID_RECEIPT_HANDLE, "commit log offset is empty: send the handle that came with it")
         fields: dict[str, object] = {

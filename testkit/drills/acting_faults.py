@@ -104,9 +104,9 @@ def draw_later_plan(
     Args:
         later: draws the second fault.
         source: draws the first one.
-        home: host of the master that is lost.
-        heir: host of the slave that acts for it.
-        others: the hosts beside these.
+        home: host of the master that is watched.
+        heir: host of its slave with the smallest id.
+        others: all hosts but *home*.
     """
     plan = draw_plan(source, home, heir, others)
     ends = plan[0].lasts_seconds
