@@ -170,6 +170,9 @@ class Broker:
         self.request_modes = RequestModeTable()
         self.gate = gate_of(options.security, config.broker_cluster_name)
         self.server.gate = self.gate
+        self.server.tls = options.security.tls.for_servers(world.clock)
+        if self.fast_server is not None:
+            self.fast_server.tls = self.server.tls
         self.persistence = Persistence(world)
         self.tables = tables_of(self)
         self.topics.on_change.append(self._topics_changed)

@@ -23,7 +23,7 @@ from understudy.runtime.background import open_background
 from understudy.runtime.log import get_logger
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
-from understudy.security.settings import signer_of
+from understudy.security.settings import secure_calls
 from understudy.store.message_store import MessageStore
 
 log = get_logger("broker")
@@ -86,7 +86,7 @@ async def _run_on(
     async def serve(*, task_status: trio.TaskStatus[Broker]) -> None:
         with serving:
             async with open_client(world) as own_client:
-                own_client.sign = signer_of(options.security)
+                secure_calls(own_client, options.security)
                 made = Broker(world, options, ports, store, client if client is not None else own_client, open_rules)
                 await _serve(made, serving, task_status)
 

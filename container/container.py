@@ -36,7 +36,7 @@ from understudy.runtime.properties import Properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
 from understudy.security.gate import gate_of
-from understudy.security.settings import signer_of
+from understudy.security.settings import secure_calls
 
 if TYPE_CHECKING:
     from understudy.container.escape.neighbour import Beside
@@ -127,6 +127,7 @@ class BrokerContainer:
         """
         from understudy.container.processor import register_all
 
+        self.server.tls = self.options.security.tls.for_servers(self.world.clock)
         register_all(self)
         await self.server.bind()
         # The client and the server are shielded: brokers still need them to say goodbye to the name servers.
@@ -151,7 +152,7 @@ class BrokerContainer:
     async def _serve(self, scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
         with scope:
             async with open_client(self.world) as client, open_supervisor(self.world.clock, "container") as services:
-                client.sign = signer_of(self.options.security)
+                secure_calls(client, self.options.security)
                 self._client = client
                 services.start("remoting", self.server.run)
                 await trio.lowlevel.checkpoint_if_cancelled()

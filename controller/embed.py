@@ -17,6 +17,7 @@ from understudy.runtime.metrics import Collect
 from understudy.runtime.program import first_cause, one_line, single_cause
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.world import World
+from understudy.security.tls import read_tls
 
 log = get_logger("controller.embed")
 
@@ -78,4 +79,4 @@ def open_controller(world: World, values: Properties) -> EmbeddedController:
         raise values.locate(error) from None
     for warning in unused_keys(values, config, netty_config.NO_EFFECT):  # of those the name server warns
         log.warning(warning)
-    return EmbeddedController(Controller(world, config), world)
+    return EmbeddedController(Controller(world, config, read_tls(values)), world)

@@ -32,6 +32,7 @@ from understudy.runtime.network import ListenError
 from understudy.runtime.program import first_cause
 from understudy.runtime.stored_settings import SettingsInForce
 from understudy.runtime.world import World
+from understudy.security.tls import TlsSettings
 
 if TYPE_CHECKING:
     from understudy.runtime.metrics_endpoint import MetricsEndpoint
@@ -45,6 +46,7 @@ class Controller:
     Args:
         world: the outside world.
         config: settings.
+        tls: how its API's connections are secured; not at all by default.
 
     Attributes:
         metadata: the replicated state, for reading.
@@ -57,8 +59,9 @@ class Controller:
         ConfigError: for settings that cannot be used.
     """
 
-    def __init__(self, world: World, config: ControllerConfig) -> None:
+    def __init__(self, world: World, config: ControllerConfig, tls: TlsSettings | None = None) -> None:
         self._world = world
+        self._tls = tls or TlsSettings()
         self.peers = read_peers(config)
         config = attrs.evolve(config, listen_port=self.peers.api[self.peers.own][1])
         self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
@@ -110,10 +113,12 @@ class Controller:
             self._world, config.bind_address, self.peers.api[self.peers.own][1], name="controller", limits=limits
         )
         server.administrators = ranges_of(config.admin_addresses)
+        server.tls = self._tls.for_servers(self._world.clock)
         server.lane(
             "controller", LaneLimits(running=4096, waiting=config.controller_request_thread_pool_queue_capacity)
         )
         async with open_client(self._world) as client:
+            client.tls = self._tls.for_calls()
             notifier = RoleNotifier(client)
             replicated = ReplicatedMetadata(self._world, self.member)
             failover = self.failover = Failover(

@@ -18,6 +18,7 @@ from understudy.mqadmin.options import Option, UsageError, Values, parse
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.session import SessionOptions, open_session
 from understudy.runtime.world import World, real_world
+from understudy.security.tls import ClientFiles
 
 _MODULES = (
     "clusters",
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command.one_of and not any(key in values for key in command.one_of):
             raise UsageError(f"missing option: {_alternatives(command)}")
         servers = _name_servers(command, values)
-        return trio.run(_run, command, values, servers, SessionOptions(credentials=credentials()))
+        return trio.run(_run, command, values, servers, _session(values))
     except UsageError as error:
         return _complain(f"mqadmin {name}: {error} (see 'mqadmin help {name}')", 2)
     except (CommandFailedError, ClientError) as error:
@@ -88,6 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, for example head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _session(values: Values) -> SessionOptions:
+    tls = ClientFiles().context() if "tls" in values else None
+    return SessionOptions(credentials=credentials(), tls=tls)
 
 
 def _name_servers(command: Command, values: Values) -> str:

@@ -58,6 +58,7 @@ COMMON = (
     flag("h", "help", "show this help"),
     value("n", "namesrvAddr", "name servers, host:port separated by semicolons (default: $NAMESRV_ADDR)"),
     flag("json", "json", "print JSON instead of a table"),
+    flag("tls", "tls", "speak TLS; certificates are not checked"),
 )
 
 

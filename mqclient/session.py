@@ -7,6 +7,7 @@ client lives. Its users bring their own loops and hand in handlers for what brok
 from __future__ import annotations
 
 import math
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol
@@ -44,6 +45,7 @@ class SessionOptions:
         request_timeout_ms: longest wait for answers that are not a send or a pull.
         route_retry_ms: least time between two requests for the same missing or failing route.
         credentials: what requests are signed with; ``None``: they are not signed.
+        tls: what connections are secured with; ``None``: they are plain.
     """
 
     client_id: str | None = None
@@ -52,6 +54,7 @@ class SessionOptions:
     request_timeout_ms: float = attrs.field(default=3_000, validator=at_least(1))
     route_retry_ms: float = attrs.field(default=1_000, validator=at_least(0))
     credentials: Credentials | None = None
+    tls: ssl.SSLContext | None = None
 
 
 class GroupMember(Protocol):
@@ -381,6 +384,7 @@ async def open_session(
             chosen = options or SessionOptions()
             if chosen.credentials is not None:
                 remoting.sign = signer(chosen.credentials)
+            remoting.tls = chosen.tls
             yield Session(world, remoting, chosen)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 import trio
 
@@ -15,6 +14,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
+from understudy.security.settings import SecuritySettings, secure_calls
 
 log = get_logger("namesrv.notices")
 
@@ -41,12 +41,12 @@ class Notifier:
 
     Args:
         world: clock and network.
-        sign: signs each notice; ``None``: they are not signed.
+        security: what notices are signed and secured with.
     """
 
-    def __init__(self, world: World, sign: Callable[[Command], None] | None = None) -> None:
+    def __init__(self, world: World, security: SecuritySettings | None = None) -> None:
         self._world = world
-        self._sign = sign
+        self._security = security or SecuritySettings()
         self._waiting: dict[str, deque[MinBrokerIdNotice]] = {}
         self._new: list[str] = []  # targets without a task
         self._wake = Signal()
@@ -71,7 +71,7 @@ class Notifier:
     async def run(self) -> None:
         """Send what is queued until cancelled."""
         async with open_client(self._world) as client, trio.open_nursery() as nursery:
-            client.sign = self._sign
+            secure_calls(client, self._security)
             while True:
                 if not self._new:
                     await self._wake.wait()

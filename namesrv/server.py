@@ -28,7 +28,7 @@ from understudy.runtime.world import World
 from understudy.security import requests as security_requests
 from understudy.security.gate import Gate
 from understudy.security.kept import KeptAuthority
-from understudy.security.settings import SecuritySettings, signer_of
+from understudy.security.settings import SecuritySettings
 
 log = get_logger("namesrv.server")
 
@@ -78,7 +78,7 @@ class NameServer:
         self.settings = SettingsInForce(config, ALWAYS_BLACK)
         self.key_values = KeyValueConfig(world.disk, config.kv_config_path)
         security = security or SecuritySettings()
-        self._notifier = Notifier(world, signer_of(security))
+        self._notifier = Notifier(world, security)
         self._liveness = Liveness(self.table, world.clock, self._tell)
         self._server = RemotingServer(
             world,
@@ -91,6 +91,7 @@ class NameServer:
         self._server.administrators = ranges_of(config.admin_addresses)
         path = os.path.join(os.path.dirname(config.kv_config_path), "users.json")
         self._users = KeptAuthority(world.disk, path, security.super_users)
+        self._server.tls = security.tls.for_servers(world.clock)
         if security.authenticates:
             self._server.gate = Gate(self._users.table, security, security.cluster)
 

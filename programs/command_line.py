@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
+from understudy.programs.tls_file import with_tls_file
 from understudy.programs.version import ShowVersion
 from understudy.remoting.netty_config import NettyServerConfig
 from understudy.runtime.disk import RealDisk
@@ -114,6 +115,7 @@ def read_properties(path: str | None, name_servers: str | None) -> Properties:
         values = Properties({}, "command line")
     else:
         values = read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE))
+    values = with_tls_file(values)
     return values.changed({"namesrvAddr": name_servers}, "option -n") if name_servers else values
 
 

@@ -17,6 +17,7 @@ from understudy.controller.raft.errors import FatalError
 from understudy.controller.raft.security import SecurityError
 from understudy.controller.server import Controller
 from understudy.programs.command_line import boot_line
+from understudy.programs.tls_file import with_tls_file
 from understudy.programs.version import ShowVersion
 from understudy.runtime.disk import DiskLockedError, RealDisk
 from understudy.runtime.log import configure, get_logger
@@ -25,6 +26,7 @@ from understudy.runtime.program import UsageError, first_cause, one_line, run_se
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import HOME_VARIABLE, read_properties_file
 from understudy.runtime.world import real_world
+from understudy.security.tls import TlsSettings, read_tls
 
 log = get_logger("controller.main")
 
@@ -49,11 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\n".join(line for line in lines if options.print_all or line.partition("=")[0] in _IMPORTANT))
             return 0
         _check(config, values)
+        tls = read_tls(values)
     except ConfigError as error:
         return _fail(error)
     configure(os.environ.get("UNDERSTUDY_LOG_LEVEL", "INFO"))
     try:
-        run_server(_serve, config)
+        run_server(_serve, config, tls)
     except BaseExceptionGroup as group:
         wrong = group.subgroup(_WRONG)
         if wrong is None:
@@ -82,7 +85,7 @@ def _config(path: str | None) -> tuple[ControllerConfig, Properties]:
     """Read the settings and print a warning line for each key that is unknown or without effect."""
     if path is None:
         return ControllerConfig(), Properties({}, "no configuration file")
-    values = read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE))
+    values = with_tls_file(read_properties_file(RealDisk(), path, os.environ.get(HOME_VARIABLE)))
     config = read_config(values)
     for warning in unused_keys(values, config):
         print(f"warning: {warning}", file=sys.stderr)
@@ -96,10 +99,10 @@ def _check(config: ControllerConfig, values: Properties) -> None:
         raise values.locate(error) from None
 
 
-async def _serve(config: ControllerConfig) -> None:
+async def _serve(config: ControllerConfig, tls: TlsSettings) -> None:
     world = real_world()
     world.load.limit(config)
-    controller = Controller(world, config)
+    controller = Controller(world, config, tls)
     controller.more_metrics.append(world.load.families)
     async with open_log_file(world.disk, world.clock, config):
         try:

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from understudy.programs.tls_file import with_tls_file
 from understudy.programs.version import ShowVersion
 from understudy.runtime.files import RealFiles
 from understudy.runtime.listen_ahead import listen_ahead
@@ -61,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _values(path: str | None) -> Properties | None:
-    return None if path is None else read_properties_file(RealFiles(), path, os.environ.get(HOME_VARIABLE))
+    if path is None:
+        return None
+    return with_tls_file(read_properties_file(RealFiles(), path, os.environ.get(HOME_VARIABLE)))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,8 @@ from understudy.remoting.errors import ConnectFailedError, RemotingError
 from understudy.remoting.limits import ConnectionLimits
 from understudy.runtime.background import ShieldedTasks, open_shielded
 from understudy.runtime.log import get_logger
+from understudy.runtime.network import ByteStream
+from understudy.runtime.tls_server import dial_tls
 from understudy.runtime.world import World
 
 log = get_logger("remoting.client")
@@ -36,6 +39,7 @@ class RemotingClient(Dispatcher):
     Attributes:
         on_close: called with the address and the connection when one has ended.
         sign: signs each request before it is sent; ``None``: they are not signed.
+        tls: secures each new connection; ``None``: they are plain.
     """
 
     def __init__(self, world: World, tasks: ShieldedTasks, limits: ConnectionLimits) -> None:
@@ -50,6 +54,7 @@ class RemotingClient(Dispatcher):
         self._chosen: str | None = None
         self.on_close: list[Callable[[str, Connection], None]] = []
         self.sign: Callable[[Command], None] | None = None
+        self.tls: ssl.SSLContext | None = None
 
     async def invoke(self, address: str, command: Command, timeout_ms: float) -> Command:
         """Send *command* to *address* and return the answer, whatever its code.
@@ -115,6 +120,8 @@ class RemotingClient(Dispatcher):
             raise ConnectFailedError(address, f"{address!r} is not an address of the form host:port")
         try:
             stream = await self._world.network.connect(host.strip("[]"), int(port), timeout_seconds)
+            if self.tls is not None:
+                stream = await self._secure(stream, self.tls, timeout_seconds)
         except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: a host that is no name at all
             reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
             raise ConnectFailedError(address, f"no connection to {address}: {reason}") from error
@@ -125,6 +132,17 @@ class RemotingClient(Dispatcher):
         self._tasks.start_soon(self._serve, address, connection, started)
         await started.wait()
         return connection
+
+    async def _secure(self, stream: ByteStream, context: ssl.SSLContext, timeout_seconds: float) -> ByteStream:
+        """Return *stream* under TLS. Raises ``ConnectionError``; it is closed then."""
+        try:
+            with self._world.clock.move_on_after(timeout_seconds):
+                return await dial_tls(stream, context)
+            raise ConnectionError(f"no TLS handshake within {timeout_seconds:g} s")
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await stream.aclose()
+            raise
 
     async def _serve(self, address: str, connection: Connection, started: trio.Event) -> None:
         try:

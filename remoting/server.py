@@ -11,6 +11,7 @@ from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.limits import ConnectionLimits
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
+from understudy.runtime.tls_server import NoTlsError, ServerTls
 from understudy.runtime.world import World
 
 log = get_logger("remoting.server")
@@ -30,6 +31,7 @@ class RemotingServer(Dispatcher):
         on_connect: called with each new connection.
         on_close: called with each connection after it ended, however it ended; must not raise.
         connections: the open connections.
+        tls: secures connections that begin with a handshake; ``None``: all are plain.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class RemotingServer(Dispatcher):
         self.on_connect: list[Callable[[Connection], None]] = []
         self.on_close: list[Callable[[Connection], None]] = []
         self.connections: set[Connection] = set()
+        self.tls: ServerTls | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -94,6 +97,26 @@ class RemotingServer(Dispatcher):
                 await listener.aclose()
 
     async def _serve(self, stream: ByteStream) -> None:
+        if self.tls is not None:
+            await self._secure(stream, self.tls)
+        else:
+            await self._serve_bytes(stream)
+
+    async def _secure(self, stream: ByteStream, tls: ServerTls) -> None:
+        try:
+            secured = await tls.accept(stream)
+        except (NoTlsError, trio.BrokenResourceError) as error:
+            log.warning("connection refused", server=self._name, peer="{}:{}".format(*stream.peer), why=error)
+            with trio.CancelScope(shield=True):
+                await stream.aclose()
+            return
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await stream.aclose()
+            raise
+        await self._serve_bytes(secured)
+
+    async def _serve_bytes(self, stream: ByteStream) -> None:
         connection = Connection(stream, self._world.clock, self._limits, self._world.load)
         self.connections.add(connection)
         try:

@@ -11,10 +11,13 @@ from typing import Any
 import attrs
 
 from understudy.format.json_dialect import JsonError, loads
+from understudy.remoting.client import RemotingClient
 from understudy.remoting.command import Command
 from understudy.runtime.configuration import fields_of, with_values
 from understudy.runtime.properties import ConfigError, Properties, printable
 from understudy.security.signature import Credentials, signer
+from understudy.security.tls import KEYS as TLS_KEYS
+from understudy.security.tls import TlsSettings, read_tls
 
 _PACKAGES = "org.apache.rocketmq.auth."
 _KNOWN = {
@@ -60,6 +63,7 @@ class SecuritySettings:
         init_user: a super user that is there from the start.
         inner: what this process signs its own calls with; a super user of its servers, too.
         cluster: name of the cluster as a resource, where the server has none itself.
+        tls: how connections are secured.
     """
 
     authenticates: bool = False
@@ -69,6 +73,7 @@ class SecuritySettings:
     init_user: Credentials | None = None
     inner: Credentials | None = None
     cluster: str = "DefaultCluster"
+    tls: TlsSettings = attrs.field(factory=TlsSettings)
 
     @property
     def super_users(self) -> list[Credentials]:
@@ -76,7 +81,7 @@ class SecuritySettings:
         return [each for each in (self.init_user, self.inner) if each is not None]
 
 
-KEYS = frozenset(fields_of(_Keys))
+KEYS = frozenset(fields_of(_Keys)) | TLS_KEYS
 """The keys that :func:`read_security` reads."""
 
 
@@ -86,7 +91,7 @@ def read_security(values: Properties) -> SecuritySettings:
     Raises:
         ConfigError: a value that its key cannot have, or keys that would leave a server open or closed to everybody.
     """
-    keys = with_values(_Keys(), {key: values[key] for key in KEYS if key in values}, values.source)
+    keys = with_values(_Keys(), {key: values[key] for key in fields_of(_Keys) if key in values}, values.source)
     for key, words in _KNOWN.items():
         _check_class(values, key, words)
     if keys.authorization_enabled and not keys.authentication_enabled:
@@ -101,6 +106,7 @@ def read_security(values: Properties) -> SecuritySettings:
         init_user=_user(values, INIT_USER, "username", "password"),
         inner=_user(values, INNER, "accessKey", "secretKey"),
         cluster=keys.cluster_name or "DefaultCluster",
+        tls=read_tls(values),
     )
     if values.get("aclEnable", "").strip().lower() == "true" and not settings.authenticates:
         raise ConfigError(
@@ -148,3 +154,13 @@ def _user(values: Properties, key: str, name: str, password: str) -> Credentials
 def signer_of(settings: SecuritySettings) -> Callable[[Command], None] | None:
     """Return what signs a server's own calls, ``None`` when it has nothing to sign with."""
     return None if settings.inner is None else signer(settings.inner)
+
+
+def secure_calls(client: RemotingClient, settings: SecuritySettings) -> None:
+    """Have *client* sign what it sends and secure its connections, as *settings* say.
+
+    Raises:
+        ConfigError: files of TLS cannot be used.
+    """
+    client.sign = signer_of(settings)
+    client.tls = settings.tls.for_calls()
