@@ -135,8 +135,12 @@ class Pops:
             processor.register(server)
 
     def serves(self) -> bool:
-        """Whether messages are handed out here, and acknowledgements taken: by a master, or a slave that acts."""
-        return not self._broker.role.is_slave or (self._recovered and self._broker.session.rules.acting)
+        """Whether messages are handed out here, and acknowledgements taken.
+
+        A slave that acts does so, and a master that nobody may act for: what is acknowledged to two is known to one.
+        """
+        rules = self._broker.session.rules
+        return (self._recovered and rules.acting) if self._broker.role.is_slave else rules.may_store
 
     async def run(self) -> None:
         """Bring messages back until cancelled, and write what waits in memory when it is due."""

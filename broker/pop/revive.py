@@ -212,6 +212,7 @@ class ReviveQueues:
         if window is None or position < window.begin:
             window = self._windows[queue] = ReviveWindow(position)
         window.pass_to(position)
+        window.not_beyond(self._parts.clock.wall_ms())
         for ack in self._handed_on.pop(queue, ()):
             window.add_ack(ack)
         if not self._scan(queue, window) and not window.ripe(1):

@@ -5,7 +5,7 @@ The laws:
 * Entries come in the order of the queue, and each is looked at once. What was read and is not done stays here.
 * The queue has a time of its own, the latest delivery time seen in it: the timer delivers in the order of time, so what
   was due before that is here. Only when nothing came for :data:`QUIET_MS`, and the timer is not behind, it is the
-  clock's.
+  clock's; it is never beyond that.
 * A check point is ripe when the queue's time is :data:`PATIENCE_MS` beyond its own: all its acknowledgements that came
   in time are here. Those in front of it are ripe before it, so that progress never passes one that is open.
 * A check point that came much too early is no work of now: it goes around again (:attr:`Ripe.early`), and holds up
@@ -124,6 +124,10 @@ class ReviveWindow:
             if len(self._orphans) >= MOST_ORPHANS:
                 del self._orphans[next(iter(self._orphans))]
             self._orphans[ack.key, offset] = None
+
+    def not_beyond(self, now_ms: int) -> None:
+        """Take note of the wall time: the queue's own is never beyond it, also when the clock was set back."""
+        self.time_ms = min(self.time_ms, now_ms)
 
     def reached_end(self, now_ms: int, timer_behind: bool) -> None:
         """Take note that nothing follows now.

@@ -91,17 +91,17 @@ class AckParts:
     stored: StoredAnswers
 
     def check_place(self, connection: Connection, topic: str, queue_id: int) -> None:
-        """Refuse a queue that does not exist, and a slave that does not act. Raises :class:`CommandError`."""
-        if not self.serves():
-            raise CommandError(
-                ResponseCode.SYSTEM_BUSY,
-                "[REJECTREQUEST]system busy, start flow control for a while: this slave takes no acknowledgements, its "
-                "master does",
-            )
+        """Refuse a queue that does not exist, at a broker that takes nothing now. Raises :class:`CommandError`."""
         if self.presence.unreadable:
             raise CommandError(
                 ResponseCode.SYSTEM_BUSY,
                 "[REJECTREQUEST]system busy, start flow control for a while: this broker was away and is not online",
+            )
+        if not self.serves():
+            raise CommandError(
+                ResponseCode.SYSTEM_BUSY,
+                "[REJECTREQUEST]system busy, start flow control for a while: this broker takes nothing now, the "
+                "one that acts in its group does",
             )
         row = self.topics.rows.get(topic)
         if row is None:

@@ -311,16 +311,16 @@ class PopProcessor:
 
 
 def check_reader(parts: PopParts, group: str, ext: dict[str, str]) -> None:
-    """Refuse a group that may not consume, and a slave that does not act. Raises :class:`CommandError` with *ext*."""
+    """Refuse a group that may not consume, and all where nothing is handed out: :class:`CommandError` with *ext*."""
+    if parts.presence.unreadable:
+        raise CommandError(ResponseCode.POLLING_TIMEOUT, "this broker was away and is not online yet: pop again", ext)
     if not parts.serves():
         raise CommandError(
             ResponseCode.SYSTEM_BUSY,
-            "[REJECTREQUEST]system busy, start flow control for a while: this slave hands out no messages, its "
-            "master does",
+            "[REJECTREQUEST]system busy, start flow control for a while: this broker hands out no messages "
+            "now, the one that acts in its group does",
             ext,
         )
-    if parts.presence.unreadable:
-        raise CommandError(ResponseCode.POLLING_TIMEOUT, "this broker was away and is not online yet: pop again", ext)
     row = parts.groups.get(group)
     if row is None:
         remark = f"subscription group [{group}] does not exist, {FAQ}"

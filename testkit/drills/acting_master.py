@@ -61,14 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--verbose", action="store_true", help="show the log lines of the brokers")
     parser.add_argument("--half", action="store_true", help="send half messages, too; in virtual time")
+    parser.add_argument("--pop", action="store_true", help="pop and acknowledge, too; in virtual time")
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         print("drill: --seeds must be at least 1", file=sys.stderr)
         return 2
     configure("INFO" if arguments.verbose else logging.getLevelName(logging.CRITICAL))
     if arguments.real:
-        if arguments.timers or arguments.half:
-            print("drill: --timers and --half are for virtual time, without --real", file=sys.stderr)
+        if arguments.timers or arguments.half or arguments.pop:
+            print("drill: --timers, --half and --pop are for virtual time, without --real", file=sys.stderr)
             return 2
         if arguments.fault not in (None, "kill", "suspend") or arguments.seeds != 1:
             print("drill: --real plays one run with --fault kill or suspend", file=sys.stderr)
@@ -83,11 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
-        result = play(arguments.seed, fault, timers=arguments.timers, halves=arguments.half)
+        result = play(arguments.seed, fault, timers=arguments.timers, halves=arguments.half, pops=arguments.pop)
         _show(result)
         return 0 if result.ok else 1
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    return _many(seeds, fault, timers=arguments.timers, halves=arguments.half)
+    return _many(seeds, fault, timers=arguments.timers, halves=arguments.half, pops=arguments.pop)
 
 
 def play(
@@ -97,8 +98,9 @@ def play(
     quiet_seconds: float = 10.0,
     timers: bool = False,
     halves: bool = False,
+    pops: bool = False,
 ) -> DrillResult:
-    """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too.
+    """Play one seed; equal seeds give equal results. With *timers*, *halves* or *pops*, there are such, too.
 
     Args:
         seed: of everything that is drawn.
@@ -106,21 +108,23 @@ def play(
         quiet_seconds: traffic before the fault, while it lasts and after the return.
         timers: send timer messages, too.
         halves: send half messages, too.
+        pops: pop and acknowledge, too.
     """
 
     async def scenario(source: random.Random) -> DrillResult:
-        run = Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers, halves=halves)
+        run = Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers, halves=halves, pops=pops)
         return await run.play()
 
     return run_seed(scenario, seed)
 
 
-def _many(seeds: range, fault: str | None, *, timers: bool, halves: bool) -> int:
+def _many(seeds: range, fault: str | None, *, timers: bool, halves: bool, pops: bool) -> int:
     def again(seed: int) -> str:
-        kinds = " --timers" * timers + " --half" * halves
+        kinds = " --timers" * timers + " --half" * halves + " --pop" * pops
         return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}{kinds}"
 
-    summary = play_seeds(partial(play, fault=fault, timers=timers, halves=halves), seeds, processors(), again)
+    kinds = partial(play, fault=fault, timers=timers, halves=halves, pops=pops)
+    summary = play_seeds(kinds, seeds, processors(), again)
     print(tell(summary))
     return 1 if summary.failing else 0
 

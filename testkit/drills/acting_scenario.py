@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import attrs
 import trio
@@ -34,6 +35,8 @@ from understudy.testkit.drills.commit_traffic import SAVED_SECONDS, Commit, Comm
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
 from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
 from understudy.testkit.drills.half_traffic import TOPIC as HALVES
+from understudy.testkit.drills.pop_traffic import TOPIC as POPS
+from understudy.testkit.drills.pop_traffic import PopTraffic
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
@@ -62,6 +65,7 @@ class Run:
         timers: whether timer messages are sent, too.
         halves: whether half messages are sent, too.
         commits: draws what groups do that come, commit and go; ``None``: there are none.
+        pops: whether there are pops, too.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -78,6 +82,7 @@ class Run:
         timers: bool = False,
         halves: bool = False,
         commits: random.Random | None = None,
+        pops: bool = False,
         flush: str | None = None,
         start_pause_seconds: float = 0.0,
     ) -> None:
@@ -99,6 +104,7 @@ class Run:
         self._halves = HalfTraffic(seed, send_seconds) if halves else None
         self._drawn_commits = commits
         self._commits: CommitTraffic | None = None
+        self._pops = PopTraffic(seed, send_seconds) if pops else None
         self._steps: list[Step] = []
         self._fault_at = 0.0
         self._accidents: list[Accident] = []
@@ -138,8 +144,13 @@ class Run:
                 if self._drawn_commits is not None:
                     self._commits = self._commit(self._drawn_commits)
                     await self._commits.prepare()
+                if self._pops is not None:
+                    await self._make_topic(POPS)
                 await trio.sleep(4)  # slaves look at topics every three seconds
-                await nursery.start(self._play_halves)
+                if self._halves is not None:
+                    await nursery.start(self._play, self._halves.playing(self._cluster))
+                if self._pops is not None:
+                    await nursery.start(self._play, self._pops.playing(self._cluster, self._ring.groups))
                 self._traffic.start(nursery, producer)
                 if self._commits is not None:
                     self._commits.start(nursery)
@@ -159,6 +170,8 @@ class Run:
                 await self._traffic.drain(self._met_by)
                 if self._halves is not None:
                     await self._halves.drain()
+                if self._pops is not None:
+                    await self._pops.drain(self._met_by)
                 await self._until("all replicas hold the same", self._watch.converged, 30)
                 self._check_commits()
                 nursery.cancel_scope.cancel()
@@ -167,7 +180,9 @@ class Run:
     def _result(self, report: Report | None) -> DrillResult:
         by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
-        allowed_repeats, repeated = judge(self._traffic.repeats(self._met_by, self._ring.containers, self._watch.had))
+        repeats = self._traffic.repeats(self._met_by, self._ring.containers, self._watch.had)
+        repeats += [] if self._pops is None else self._pops.repeats(self._met_by, self._ring.containers)
+        allowed_repeats, repeated = judge(repeats)
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
         allowed = sum(fault.early_ms for fault in self._plan) / 1000 + _EARLY_SECONDS
@@ -181,6 +196,9 @@ class Run:
             counts += self._halves.counts()
             if not any(met.kind == "power" and not met.flushed for met in self._met_by(None)):
                 self._watch.problems.extend(self._halves.problems())
+        if self._pops is not None:
+            counts += self._pops.counts()
+            self._watch.problems.extend(self._pops.problems(self._met_by))
         counts.update(FAULT + fault.kind for fault in self._plan)
         counts.update({ALLOWED_REPEAT + name: count for name, count in allowed_repeats.items()})
         counts["repeated otherwise"] += len(repeated)
@@ -206,11 +224,10 @@ class Run:
 
     # --- the topic ---------------------------------------------------------------------------------------------
 
-    async def _play_halves(self, *, task_status: trio.TaskStatus[None]) -> None:
-        if self._halves is None:
-            task_status.started()
-            return
-        async with self._halves.playing(self._cluster):
+    async def _play(
+        self, application: AbstractAsyncContextManager[None], *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        async with application:
             task_status.started()
             await trio.sleep_forever()
 

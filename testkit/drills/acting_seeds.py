@@ -35,8 +35,8 @@ LATER_SEEDS = 100_000
 go, and more kinds of faults. What an older seed shows stays what it was."""
 
 
-def play(seed: int, *, timers: bool = False, halves: bool = False) -> DrillResult:
-    """Play one seed; equal seeds give equal results. With *timers* or *halves*, such messages are sent, too."""
+def play(seed: int, *, timers: bool = False, halves: bool = False, pops: bool = False) -> DrillResult:
+    """Play one seed; equal seeds give equal results. With *timers*, *halves* or *pops*, there are such, too."""
 
     later = random.Random(f"later {seed}") if seed >= LATER_SEEDS else None
 
@@ -52,6 +52,7 @@ def play(seed: int, *, timers: bool = False, halves: bool = False) -> DrillResul
             ring=ring,
             timers=timers,
             halves=halves,
+            pops=pops,
             flush=source.choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
             start_pause_seconds=source.choice(START_PAUSES),
         )

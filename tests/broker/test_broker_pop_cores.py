@@ -148,6 +148,16 @@ class TestWindow:
         assert [each.point.pop_ms for each in window.ripe(9)] == [10_000]
         assert window.after(window.ripe(9)) == 1
 
+    def test_a_clock_that_was_set_back_makes_nothing_ripe_before_its_acknowledgements_come(self) -> None:
+        window, point = ReviveWindow(0), point_at(10_000)
+        window.add(0, None, 60_000)
+        window.not_beyond(10_000)
+        self.feed(window, point)
+        assert window.ripe(9) == []
+        window.not_beyond(14_000)
+        window.add(2, Ack(point.key, point.offsets, True), point.revive_ms)
+        assert [each.point.open_offsets for each in window.ripe(9)] == []
+
     def test_ripe_by_the_clock_when_nothing_comes(self) -> None:
         window = ReviveWindow(0)
         self.feed(window, point_at(10_000))

@@ -29,3 +29,13 @@ def test_half_messages_are_decided_once_through_a_failover() -> None:
     counts = result.counts
     assert counts["half prepared"] > counts["half committed"] == counts["half delivered"] > 20
     assert counts["half repeated"] == 0
+
+
+@pytest.mark.covers("R63", "CT-31")
+def test_what_is_popped_comes_until_it_is_acknowledged_through_a_failover() -> None:
+    result = play(3, "kill", quiet_seconds=3.0, pops=True)
+    assert result.verdict.ok, result.verdict.violations
+    assert not [each for each in result.problems if each.startswith("pop-")]
+    counts = result.counts
+    assert counts["pop sent"] == counts["pop delivered"] == counts["pop acknowledged"] > 50
+    assert counts["pop again after that"] == 0

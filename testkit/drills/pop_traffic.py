@@ -1,0 +1,178 @@
+"""Pops while a simulated ring loses a master: messages sent, popped, acknowledged or left, and what came of them.
+
+An application of its own, with its own producer, topic and consumers, so that the other traffic of a seed stays what it
+is without it. Each message that was sent must come until it is acknowledged, and not once more.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from understudy.broker.pop.window import PATIENCE_MS
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.heartbeat import ConsumeFrom
+from understudy.mqclient.message import Message
+from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer
+from understudy.mqclient.popped import PoppedMessage
+from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
+from understudy.testkit.drills.acting_repeats import ALLOWED, Met, Repeat, may_be_lost
+from understudy.testkit.sim.cluster import SimCluster
+
+TOPIC, READERS, WRITERS = "pops", "poppers", "pop-writers"
+INVISIBLE_MS = 6_000
+_BACK_SECONDS = (INVISIBLE_MS + PATIENCE_MS) / 1000
+_SENDERS = 2
+_HOLD_MS = 1_000
+_LONGEST_SECONDS = 2.0
+_DRAIN_SECONDS = 120.0
+_AFTERWARDS_SECONDS = 30.0
+_ACKED, _CHANGED = 0.6, 0.8
+"""Of what was popped so much is acknowledged, so much of the rest gets more time first; the rest is left."""
+
+
+class PopTraffic:
+    """The application.
+
+    Args:
+        seed: what it does is drawn from it.
+        pause_seconds: how long each sender waits between its messages.
+
+    Attributes:
+        sent: when each message was acknowledged to its sender, in virtual seconds, and by which group of brokers.
+        came: when each message came.
+        acked: when each message was acknowledged to the brokers, the last time.
+        tried: messages of which an acknowledgement was sent: one without an answer may count.
+        again: each message that came although it was acknowledged: when it was, and when it came.
+    """
+
+    def __init__(self, seed: int, pause_seconds: float) -> None:
+        self._source = random.Random(seed)
+        self._pause_seconds = pause_seconds
+        self.sent: dict[str, tuple[float, str]] = {}
+        self.came: dict[str, list[float]] = {}
+        self.acked: dict[str, float] = {}
+        self.tried: set[str] = set()
+        self.again: list[tuple[str, float, float]] = []
+        self._sending = True
+
+    @asynccontextmanager
+    async def playing(self, cluster: SimCluster, groups: Sequence[str]) -> AsyncIterator[None]:
+        """Send and pop inside the block; its end is not waited for."""
+        servers = cluster.name_servers
+        options = PopConsumerOptions(
+            consume_from=ConsumeFrom.FIRST_OFFSET, max_messages=8, invisible_ms=INVISIBLE_MS, hold_ms=_HOLD_MS
+        )
+        async with (
+            open_producer(
+                cluster.client_world("pop-writer"), servers, WRITERS, ProducerOptions(attempts=1)
+            ) as producer,
+            open_pop_consumer(cluster.client_world("popper"), servers, READERS, {TOPIC: "*"}, options) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            for number in range(_SENDERS):
+                nursery.start_soon(self._send, producer, number)
+            for group in groups:
+                nursery.start_soon(self._pop, consumer, group, nursery)
+            yield
+            nursery.cancel_scope.cancel()
+
+    async def _send(self, producer: Producer, sender: int) -> None:
+        number = 0
+        while self._sending:
+            key, number = f"pop-{sender}-{number}", number + 1
+            try:
+                sent = await producer.send(Message(TOPIC, key.encode(), {}))
+                self.sent[key] = trio.current_time(), sent.queue.broker_name
+            except ClientError:
+                pass  # nobody promised anything
+            await trio.sleep(self._pause_seconds)
+
+    async def _pop(self, consumer: PopConsumer, group: str, nursery: trio.Nursery) -> None:
+        while True:
+            try:
+                popped = await consumer.pop(TOPIC, broker_name=group)
+            except ClientError:
+                popped = []
+                await trio.sleep(0.3)
+                await consumer.session.renew_route(TOPIC)
+            now = trio.current_time()
+            for each in popped:
+                key = each.message.body.decode()
+                self.came.setdefault(key, []).append(now)
+                if key in self.acked:
+                    self.again.append((key, self.acked.pop(key), now))  # until that is acknowledged it comes rightly
+                nursery.start_soon(self._consume, consumer, each, self._source.random())
+
+    async def _consume(self, consumer: PopConsumer, popped: PoppedMessage, drawn: float) -> None:
+        if self._sending and drawn > _CHANGED:
+            return
+        try:
+            await trio.sleep(self._source.uniform(0, _LONGEST_SECONDS))
+            if self._sending and drawn > _ACKED:
+                popped = await consumer.change_invisible(popped, INVISIBLE_MS)
+                await trio.sleep(self._source.uniform(0, _LONGEST_SECONDS))
+            key = popped.message.body.decode()
+            self.tried.add(key)
+            await consumer.ack(popped)
+            self.acked[key] = trio.current_time()
+        except ClientError:
+            pass  # it comes again
+
+    @property
+    def missing(self) -> set[str]:
+        """What was sent and its consumer did not even try to acknowledge yet."""
+        return self.sent.keys() - self.tried
+
+    async def drain(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> None:
+        """Send no more, and wait until everything was acknowledged that must come, for a bounded time."""
+        self._sending = False
+        gone = self.lost_by_promise(met_by)
+        with trio.move_on_after(_DRAIN_SECONDS):
+            while self.missing - gone:  # noqa: ASYNC110 - virtual time
+                await trio.sleep(0.5)
+        await trio.sleep(_AFTERWARDS_SECONDS)  # what comes once more
+
+    def lost_by_promise(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
+        """Return what may be missing; *met_by* gives the faults as a group of brokers met them."""
+        return {key for key, (seconds, group) in self.sent.items() if may_be_lost(seconds, None, met_by(group))}
+
+    def counts(self) -> Counter[str]:
+        """Return how much was sent, came, was acknowledged, and came after that."""
+        return Counter(
+            {
+                "pop sent": len(self.sent),
+                "pop delivered": len(self.came),
+                "pop acknowledged": len(self.acked),
+                "pop again after that": len(self.again),
+            }
+        )
+
+    def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Iterable[str]) -> list[Repeat]:
+        """Return what came after it was acknowledged.
+
+        It was due when it was acknowledged, whenever it was handed out before, and whenever it came back then: a fault
+        that explains a repeat met one of these.
+        """
+        found, members = [], frozenset(hosts)
+        for key, acked, came in self.again:
+            popped = [each for each in self.came[key] if each < came]
+            met = met_by(self.sent[key][1] if key in self.sent else None)
+            times = [acked, *popped, *(each + _BACK_SECONDS for each in popped)]
+            candidates = [Repeat(key, True, due, (acked, came), met, members) for due in times]
+            explained = (each for each in candidates if any(row.covers(each) for row in ALLOWED))
+            found.append(next(explained, candidates[0]))
+        return found
+
+    def problems(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> list[str]:
+        """Return what must not be: lost."""
+        left = self.missing - self.lost_by_promise(met_by)
+        return [
+            f"{key} was sent at {self.sent[key][0]:.1f} s and popped at "
+            f"{', '.join(f'{each:.1f}' for each in self.came.get(key, ())) or 'no time'}, and does not come any more"
+            for key in sorted(left)
+        ]
