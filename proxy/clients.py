@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import attrs
 
@@ -64,17 +64,20 @@ class Clients:
 
     Args:
         clock: for their age.
+
+    Attributes:
+        changes: set when a client has brought settings.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_id: dict[str, Client] = {}
-        self._settled = Signal()
+        self.changes = Signal()
 
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterable[Client]:
+    def __iter__(self) -> Iterator[Client]:
         return iter(list(self._by_id.values()))
 
     def get(self, client_id: str) -> Client | None:
@@ -95,7 +98,7 @@ class Clients:
         """Take a client's settings in place of those it had."""
         client.caller, client.settings = caller, settings
         client.seen_at = self._clock.monotonic()
-        self._settled.set()
+        self.changes.set()
 
     def closed(self, client: Client, stream: Call) -> None:
         """Take note that a stream has ended; the client stays until it expires or terminates."""
@@ -127,7 +130,7 @@ class Clients:
         """
         with self._clock.move_on_after(_SETTINGS_SECONDS):
             while (client := self._by_id.get(caller.client_id)) is None or client.settings is None:
-                await self._settled.wait()
+                await self.changes.wait()
         return self.known(caller)
 
     def expire(self) -> list[Client]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 
@@ -12,7 +12,7 @@ from understudy.proxy.cache import CacheRules
 from understudy.proxy.core.receiving import ReceiveRules
 from understudy.proxy.core.sending import SendRules
 from understudy.proxy.core.settings import ClientRules
-from understudy.runtime.configuration import Count, Port, fields_of, keyed, unknown_key_line, with_values
+from understudy.runtime.configuration import INT, Between, Count, Port, fields_of, keyed, unknown_key_line, with_values
 from understudy.runtime.files import Files
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_text_file
@@ -56,6 +56,10 @@ class ProxyConfig:
     grpc_client_consumer_max_long_polling_timeout_millis: Count = 20_000
     grpc_client_consumer_long_polling_batch_size: Count = 32
     enable_proxy_auto_renew: bool = True
+    renew_ahead_time_millis: Count = 10_000
+    renew_schedule_period_millis: Annotated[int, Between(100, INT[1])] = 5_000
+    renew_max_time_millis: Count = 10_800_000
+    max_renew_retry_times: Count = 3
     invisible_time_millis_when_clear: Count = 1_000
     topic_route_service_cache_expired_seconds: Count = 300
     topic_route_service_cache_refresh_seconds: Count = 20

@@ -18,6 +18,7 @@ from understudy.proxy.rpcs.receives import Receives
 from understudy.proxy.rpcs.routes import Routes
 from understudy.proxy.rpcs.sends import Sends
 from understudy.proxy.rpcs.telemetry import Telemetry
+from understudy.proxy.rpcs.transactions import Transactions
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.world import World
 
@@ -63,9 +64,17 @@ class Proxy:
             parts = Parts(config, self._world.clock, brokers, self.clients, lambda: self.address)
             receipts = Receipts(parts)
             receives = Receives(parts, receipts)
+            transactions = Transactions(parts, session)
             methods = {
                 path: method
-                for calls in (Routes(parts), Telemetry(parts), Sends(parts), receipts, receives)
+                for calls in (
+                    Routes(parts),
+                    Telemetry(parts, receipts.renewals),
+                    Sends(parts),
+                    receipts,
+                    receives,
+                    transactions,
+                )
                 for path, method in calls.methods().items()
             }
             limits = GrpcLimits(
@@ -78,6 +87,8 @@ class Proxy:
             await self._await_cluster(brokers)
             self.address = (config.local_serve_addr or outgoing_address(), port)
             nursery.start_soon(self._expire_clients)
+            nursery.start_soon(transactions.run)
+            nursery.start_soon(receipts.renewals.run)
             nursery.start_soon(server.run)
             task_status.started(self.address)
 

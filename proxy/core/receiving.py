@@ -178,8 +178,15 @@ def received_message(resource: v2.Resource, popped: PoppedMessage, handle: Handl
         handle: by which the client acknowledges it.
         now_ms: wall time of the answer.
     """
-    message, system = popped.message, v2.SystemProperties()
-    properties = message.properties
+    message = message_of(resource, popped.message, now_ms)
+    message.system_properties.receipt_handle = handle.text
+    set_ms(message.system_properties.invisible_duration, handle.receipt.invisible_ms)
+    return message
+
+
+def message_of(resource: v2.Resource, message: ReceivedMessage, now_ms: int) -> v2.Message:
+    """Return a stored message as clients see it; arguments as of :func:`received_message`."""
+    system, properties = v2.SystemProperties(), message.properties
     body, encoding = _body(message)
     system.message_id = message.message_id
     system.body_encoding = encoding
@@ -191,8 +198,6 @@ def received_message(resource: v2.Resource, popped: PoppedMessage, handle: Handl
     set_ms(system.born_timestamp, message.born_timestamp_ms)
     set_ms(system.store_timestamp, message.store_timestamp_ms)
     set_ms(system.delivery_timestamp, now_ms)
-    set_ms(system.invisible_duration, handle.receipt.invisible_ms)
-    system.receipt_handle = handle.text
     system.queue_id = message.queue_id
     system.queue_offset = message.queue_offset
     system.delivery_attempt = message.reconsume_times + 1

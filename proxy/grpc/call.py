@@ -93,6 +93,11 @@ class Call:
         """Whether nobody waits for an answer any more."""
         return not self.connection.holds(self)
 
+    @property
+    def sends(self) -> bool:
+        """Whether a message is under way that the client has no window for, of a call where the client streams."""
+        return self._sending is not None and self._sending.locked()
+
     def remaining_seconds(self) -> float | None:
         """Return how long the client will wait; ``None`` for ever."""
         return None if self.deadline is None else self.deadline - self.connection.clock.monotonic()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import trio
 
 from understudy.proxy.brokers import BrokerGoneError
@@ -14,6 +17,7 @@ from understudy.proxy.core.statuses import ProxyError, ok, status, summary
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE, Parts, method
+from understudy.proxy.rpcs.renewals import Renewals
 from understudy.remoting.codes import RequestCode
 
 _MOST_ENTRIES = 1024
@@ -22,10 +26,18 @@ _AT_ONCE = 32
 
 
 class Receipts:
-    """Tells brokers what became of messages."""
+    """Tells brokers what became of messages.
+
+    Args:
+        parts: of the proxy.
+
+    Attributes:
+        renewals: messages that clients hold and want to keep.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self.renewals = Renewals(parts, self.hide)
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
@@ -58,9 +70,8 @@ class Receipts:
         async def acknowledge(result: v2.AckMessageResultEntry) -> None:
             async with limiter:
                 try:
-                    handle = read_handle(result.receipt_handle)
-                    check_not_expired(handle, self._parts.clock.wall_ms())
-                    await self.acknowledge(group, topic, handle)
+                    async with self._settling(caller, result.receipt_handle) as handle:
+                        await self.acknowledge(group, topic, handle)
                 except ProxyError as error:
                     result.status.CopyFrom(error.status)
                 else:
@@ -81,9 +92,8 @@ class Receipts:
         group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
         longest_ms = self._parts.config.max_invisible_time_mills
         invisible_ms = check_invisible(to_ms(request.invisible_duration), 0, longest_ms)
-        handle = read_handle(request.receipt_handle)
-        check_not_expired(handle, self._parts.clock.wall_ms())
-        changed = await self.hide(group, topic, handle, invisible_ms)
+        async with self._settling(caller, request.receipt_handle) as handle:
+            changed = await self.hide(group, topic, handle, invisible_ms)
         return v2.ChangeInvisibleDurationResponse(status=ok(), receipt_handle=changed.text)
 
     async def forward(
@@ -91,10 +101,16 @@ class Receipts:
     ) -> v2.ForwardMessageToDeadLetterQueueResponse:
         """Give a message up: it goes to the group's dead letters."""
         group, topic = validation.group_of(request.group), validation.topic_of(request.topic)
-        handle = read_handle(request.receipt_handle)
-        check_not_expired(handle, self._parts.clock.wall_ms())
-        await self.give_up(group, topic, handle, request.message_id)
+        async with self._settling(caller, request.receipt_handle) as handle:
+            await self.give_up(group, topic, handle, request.message_id)
         return v2.ForwardMessageToDeadLetterQueueResponse(status=status(v2.OK, "0"))
+
+    @asynccontextmanager
+    async def _settling(self, caller: Caller, text: str) -> AsyncIterator[Handle]:
+        """Use the handle that counts now for the one that a client knows. Raises :class:`ProxyError` (40013)."""
+        async with self.renewals.settling(caller.client_id, read_handle(text)) as handle:
+            check_not_expired(handle, self._parts.clock.wall_ms())
+            yield handle
 
     # --- what brokers are asked --------------------------------------------------------------------------------
 

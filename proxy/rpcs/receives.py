@@ -84,6 +84,9 @@ class Receives:
             status = failed(call, error).status
         sent = 0
         try:
+            if receive is not None and receive.renewed:
+                for each in handed:
+                    self._hold(caller.client_id, receive, each)
             await call.send(v2.ReceiveMessageResponse(status=status).SerializeToString(), more=True)
             for message in messages:
                 await call.send(v2.ReceiveMessageResponse(message=message).SerializeToString(), more=True)
@@ -93,7 +96,11 @@ class Receives:
             await call.send(delivered.SerializeToString(), more=True)
         finally:
             if receive is not None and sent < len(handed):
-                await self._give_back(receive, handed[sent:])
+                await self._give_back(caller.client_id, receive, handed[sent:])
+
+    def _hold(self, client_id: str, receive: Receive, popped: PoppedMessage) -> None:
+        topic, times = receive.subscription.topic, popped.message.reconsume_times
+        self._receipts.renewals.hold(client_id, receive.group, topic, handle_of(popped), times)
 
     async def _pop(self, receive: Receive) -> list[PoppedMessage]:
         """Ask a broker, and return what its client is to get. Raises :class:`ProxyError` when that is nothing."""
@@ -176,11 +183,12 @@ class Receives:
             return True
         return False
 
-    async def _give_back(self, receive: Receive, messages: Sequence[PoppedMessage]) -> None:
+    async def _give_back(self, client_id: str, receive: Receive, messages: Sequence[PoppedMessage]) -> None:
         """Let others have messages that the client did not get."""
         soon_ms = self._parts.config.invisible_time_millis_when_clear
         with self._parts.clock.move_on_after(_GIVE_BACK_SECONDS) as scope:
             scope.shield = True
             for each in messages:
                 with contextlib.suppress(ProxyError):  # its time passes
-                    await self._receipts.hide(receive.group, receive.subscription.topic, handle_of(each), soon_ms)
+                    async with self._receipts.renewals.settling(client_id, handle_of(each)) as handle:
+                        await self._receipts.hide(receive.group, receive.subscription.topic, handle, soon_ms)

@@ -11,16 +11,23 @@ from understudy.proxy.grpc.call import Call, Method
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE, Parts, decoded, method
+from understudy.proxy.rpcs.renewals import Renewals
 
 _SILENT_SECONDS = 60.0
 """How long a stream may be open before it brings settings."""
 
 
 class Telemetry:
-    """Takes the settings of clients and keeps their streams."""
+    """Takes the settings of clients and keeps their streams.
 
-    def __init__(self, parts: Parts) -> None:
+    Args:
+        parts: of the proxy.
+        renewals: messages that clients hold.
+    """
+
+    def __init__(self, parts: Parts, renewals: Renewals) -> None:
         self._parts = parts
+        self._renewals = renewals
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
@@ -82,6 +89,7 @@ class Telemetry:
     async def terminate(
         self, caller: Caller, request: v2.NotifyClientTerminationRequest
     ) -> v2.NotifyClientTerminationResponse:
-        """Forget a client that ends; its stream stays until it closes it."""
+        """Forget a client that ends and give back what it holds; its stream stays until it closes it."""
         self._parts.clients.forget(self._parts.clients.known(caller))
+        await self._renewals.release(caller.client_id)
         return v2.NotifyClientTerminationResponse(status=ok())
