@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
+
 from understudy.controller.operators import CHALLENGE, PROOF, forget_proof
 from understudy.controller.raft.secret import Secret, read_secret
 from understudy.controller.raft.security import SecurityError
 from understudy.format.json_dialect import dumps
+from understudy.mqadmin import no_master
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.options import UsageError, flag, needed, value
 from understudy.mqclient.admin import cluster
@@ -206,6 +209,42 @@ async def explain_master(context: Context) -> Any:
     text = answer.body.decode()
     context.output.lines(text.splitlines())
     return text
+
+
+@command(
+    "whyNoMaster",
+    "Say for a broker group, led by controllers of any kind, which rule refuses each replica, and what is safe to do.",
+    needed("a", "controllerAddress", "host:port of the controllers, separated by semicolons"),
+    needed("b", "brokerName", "the broker group"),
+)
+async def why_no_master(context: Context) -> Any:
+    name, leader, silent = context.values["b"], "", []
+    for address in split_addresses(context.values["a"]):
+        try:
+            leader = leader or (await _metadata(context, address)).get("controllerLeaderAddress") or ""
+        except ClientError as error:
+            silent.append(f"{address}: {error}")
+    if not leader:
+        why = f" ({'; '.join(silent)})" if silent else ""
+        raise ClientError(f"no controller is active{why}: a majority of them must run and reach each other")
+    answer = await context.session.call(leader, RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=dumps([name]))
+    group = (json_body(answer).get("replicasInfoTable") or {}).get(name)
+    if group is None:
+        raise ClientError(f"the controllers know no broker group {name}: none of its brokers has registered")
+    replicas = [await _with_log(context, replica) for replica in no_master.replicas_of(group)]
+    context.output.lines(no_master.told(name, group, replicas))
+    rules = {each.broker_id: no_master.verdict(each, group.get("masterBrokerId")) for each in replicas}
+    return {**group, "rules": rules, "nextStep": no_master.next_step(name, group.get("masterBrokerId"), replicas)}
+
+
+async def _with_log(context: Context, replica: no_master.Replica) -> no_master.Replica:
+    """Return *replica* with what it tells of its log itself."""
+    try:
+        body = json_body(await context.session.call(replica.address, RequestCode.GET_BROKER_EPOCH_CACHE))
+    except ClientError:
+        return replica
+    epochs = [int(each.get("epoch", -1)) for each in body.get("epochList") or ()]
+    return attrs.evolve(replica, epoch=max(epochs, default=-1), max_offset=int(body.get("maxOffset") or 0))
 
 
 @command(

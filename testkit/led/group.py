@@ -32,6 +32,7 @@ PORT, API_PORT, RAFT_PORT = 10911, 9878, 19878
 CONTROLLERS = ("k1", "k2", "k3")
 BROKERS = ("b1", "b2", "b3")
 TOPIC = "orders"
+ASK_MS = 8_000
 
 
 class LedGroup:
@@ -152,9 +153,11 @@ class LedGroup:
         """Slaves that are never counted."""
         return [name for name, keys in self.own_keys.items() if "asyncLearner" in keys and name != self.master()]
 
-    async def ask(self, name: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    async def ask(
+        self, name: str, code: int, ext: dict[str, str] | None = None, body: bytes = b"", timeout_ms: int = ASK_MS
+    ) -> Command:
         address = f"{self.cluster.address(name)}:{PORT}"
-        return await self.client.invoke(address, request(code, ext or {}, body), 8_000)
+        return await self.client.invoke(address, request(code, ext or {}, body), timeout_ms)
 
     async def create_topic(self, name: str) -> None:
         assert (await self.ask(name, RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(TOPIC, 1))).code == 0
@@ -163,12 +166,12 @@ class LedGroup:
         """Return the response code; -1 without an answer."""
         return (await self.put(name, body))[0]
 
-    async def put(self, name: str, body: bytes) -> tuple[int, int]:
+    async def put(self, name: str, body: bytes, timeout_ms: int = ASK_MS) -> tuple[int, int]:
         """Send *body*; return the response code and the queue offset, -1 without either."""
         values = ("p", TOPIC, "TBW102", "1", "0", "0", "1", "0", "", "0", "false", "false")
         fields = dict(zip("abcdefghijkm", values, strict=True))
         try:
-            answer = await self.ask(name, RequestCode.SEND_MESSAGE_V2, fields, body)
+            answer = await self.ask(name, RequestCode.SEND_MESSAGE_V2, fields, body, timeout_ms)
         except RemotingError:
             return -1, -1
         return answer.code, int((answer.ext or {}).get("queueOffset", -1))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from understudy.testkit.drills import acting_seeds
+from understudy.testkit.led import history as led_history
 from understudy.testkit.sim import mutations
 from understudy.testkit.sim.mutations import PRODUCT, Mutation, MutationError, hunt, read_mutations
 from understudy.testkit.sim.seeds import SeedResult
@@ -51,6 +52,12 @@ QUICK = [
         "routes do not show the acting slave in the place of its master",
     )
 ]
+LED = [
+    each
+    for each in LISTED
+    if each.name
+    in ("a send is acknowledged before the sync-state set has it", "readers see what not all of the sync-state set has")
+]
 
 
 @pytest.mark.parametrize("mutation", QUICK, ids=[each.name for each in QUICK])
@@ -58,6 +65,13 @@ def test_the_judge_of_failovers_still_notices_what_it_has_noticed(mutation: Muta
     assert mutation.seed is not None
     found = hunt(mutation, acting_seeds.play, [mutation.seed], 1)
     assert found is not None, "a simulated failover no longer looks at this, or plays it no longer"
+
+
+@pytest.mark.parametrize("mutation", LED, ids=[each.name for each in LED])
+def test_the_judge_of_led_brokers_still_notices_what_it_has_noticed(mutation: Mutation) -> None:
+    assert mutation.seed is not None
+    found = hunt(mutation, led_history.play_led, [mutation.seed], 1)
+    assert found is not None, "a simulated group no longer looks at this, or plays it no longer"
 
 
 @pytest.fixture

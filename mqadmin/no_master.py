@@ -1,0 +1,100 @@
+"""Why nobody is elected in a group that controllers lead, and the smallest safe thing to do. Pure.
+
+Works with what any controller tells of a group (1006) and any broker of its log (1007), ours or the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen
+class Replica:
+    """One replica of a group.
+
+    Attributes:
+        broker_id: its persistent id.
+        address: ``host:port`` as the controllers know it.
+        in_sync: it is in the sync-state set: it lacks nothing that was acknowledged.
+        alive: its heartbeats reach the controllers.
+        epoch: newest epoch of its log; ``None`` when it did not answer.
+        max_offset: end of its log in bytes; ``None`` when it did not answer.
+    """
+
+    broker_id: int
+    address: str
+    in_sync: bool
+    alive: bool
+    epoch: int | None = None
+    max_offset: int | None = None
+
+    @property
+    def place(self) -> str:
+        return f"broker {self.broker_id} ({self.address})"
+
+
+def replicas_of(group: Mapping[str, Any]) -> list[Replica]:
+    """Return the replicas of one group of an answer to 1006, in the order of their ids."""
+    rows = [(row, True) for row in group.get("inSyncReplicas") or ()]
+    rows += [(row, False) for row in group.get("notInSyncReplicas") or ()]
+    found = [
+        Replica(int(row["brokerId"]), str(row["brokerAddress"]), each, bool(row.get("alive"))) for row, each in rows
+    ]
+    return sorted(found, key=lambda replica: replica.broker_id)
+
+
+def verdict(replica: Replica, master_id: int | None) -> str:
+    """Return which rule keeps *replica* from being elected, or that none does."""
+    if replica.broker_id == master_id:
+        return "is master" if replica.alive else "was master, and its heartbeats do not arrive"
+    if not replica.in_sync:
+        return "refused: not in the sync-state set, so it may lack acknowledged messages"
+    if replica.alive:
+        return "may be elected"
+    if replica.epoch is None:
+        return "refused: in the sync-state set, but it does not run"
+    return "refused: it runs, but its heartbeats do not reach the controllers"
+
+
+def next_step(name: str, master_id: int | None, replicas: Sequence[Replica]) -> str:
+    """Return the smallest safe thing to do."""
+    by_id = {replica.broker_id: replica for replica in replicas}
+    master = None if master_id is None else by_id.get(master_id)
+    if master is not None and master.alive:
+        return f"nothing: {master.place} is master"
+    if not replicas:
+        return "start a broker of this group: the first one to come is master"
+    able = [replica for replica in replicas if replica.in_sync and replica.alive]
+    if able:
+        return f"wait for some seconds; if it stays so: mqadmin electMaster -bn {name} -b {able[0].broker_id}"
+    silent = [replica for replica in replicas if replica.in_sync and replica.epoch is not None]
+    if silent:
+        return (
+            f"let {silent[0].place} reach the controllers: look at its controllerAddr, and at the network between them"
+        )
+    members = [replica for replica in replicas if replica.in_sync]
+    step = f"start {' or '.join(each.place for each in members)}: nobody else surely has every acknowledged message"
+    if not members:
+        step = "no member of the sync-state set is registered any more"
+    rest = [replica for replica in replicas if replica.alive and replica.epoch is not None]
+    if not rest:
+        return step
+    best = max(rest, key=lambda each: (each.epoch or 0, each.max_offset or 0, -each.broker_id))
+    return (
+        f"{step}. Only if that is lost for good: mqadmin updateControllerConfig -k enableElectUncleanMaster -v true; "
+        f"then {best.place} is elected (epoch {best.epoch}, {best.max_offset} bytes), and what it lacks is lost"
+    )
+
+
+def told(name: str, group: Mapping[str, Any], replicas: Sequence[Replica]) -> list[str]:
+    """Return the lines that are printed."""
+    master_id = group.get("masterBrokerId")
+    lines = [f"#BrokerName\t{name}", f"#Master\t{master_id if master_id is not None else 'none'}"]
+    lines.append(f"#MasterEpoch\t{group.get('masterEpoch')}")
+    for replica in replicas:
+        log = "no answer" if replica.epoch is None else f"epoch {replica.epoch}, {replica.max_offset} bytes"
+        lines.append(f"#Replica\t{replica.broker_id}\t{replica.address}\t{log}\t{verdict(replica, master_id)}")
+    return [*lines, f"#NextStep\t{next_step(name, master_id, replicas)}"]

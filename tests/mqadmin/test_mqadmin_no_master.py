@@ -1,0 +1,96 @@
+"""`mqadmin whyNoMaster`: which rule keeps each replica from being elected, and what is safe to do."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+
+import pytest
+import trio
+
+from understudy.mqadmin.command import Output
+from understudy.mqadmin.main import load_commands, run_command
+from understudy.mqadmin.no_master import Replica, next_step, replicas_of, verdict
+from understudy.mqadmin.options import parse
+from understudy.mqclient.errors import ClientError
+from understudy.testkit.led.group import API_PORT, BROKERS, CONTROLLERS, LedGroup, led_group
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+DEAD = Replica(1, "10.0.0.1:10911", in_sync=True, alive=False)
+SILENT = Replica(1, "10.0.0.1:10911", in_sync=True, alive=False, epoch=3, max_offset=500)
+ABLE = Replica(2, "10.0.0.2:10911", in_sync=True, alive=True, epoch=3, max_offset=400)
+BEHIND = Replica(3, "10.0.0.3:10911", in_sync=False, alive=True, epoch=2, max_offset=300)
+FAR_BEHIND = Replica(4, "10.0.0.4:10911", in_sync=False, alive=True, epoch=1, max_offset=900)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "master_id", "step"),
+    [
+        ([DEAD, ABLE], 2, "nothing: broker 2 (10.0.0.2:10911) is master"),
+        ([DEAD, ABLE], None, "wait for some seconds; if it stays so: mqadmin electMaster -bn g -b 2"),
+        (
+            [SILENT],
+            1,
+            "let broker 1 (10.0.0.1:10911) reach the controllers: look at its controllerAddr, and at the network",
+        ),
+        ([DEAD], None, "start broker 1 (10.0.0.1:10911): nobody else surely has every acknowledged message"),
+        ([DEAD, BEHIND, FAR_BEHIND], None, "then broker 3 (10.0.0.3:10911) is elected (epoch 2, 300 bytes), and what"),
+        ([BEHIND], None, "no member of the sync-state set is registered any more. Only if that is lost for good"),
+        ([], None, "start a broker of this group: the first one to come is master"),
+    ],
+    ids=["a living master", "able", "cut off", "dead", "others are behind", "cleaned", "new"],
+)
+def test_the_smallest_safe_step(replicas: list[Replica], master_id: int | None, step: str) -> None:
+    assert step in next_step("g", master_id, replicas)
+
+
+def test_each_replica_has_its_rule() -> None:
+    assert verdict(BEHIND, None).startswith("refused: not in the sync-state set")
+    assert verdict(SILENT, 1) == "was master, and its heartbeats do not arrive"
+    assert verdict(SILENT, None) == "refused: it runs, but its heartbeats do not reach the controllers"
+    assert verdict(DEAD, None) == "refused: in the sync-state set, but it does not run"
+    assert (verdict(ABLE, None), verdict(ABLE, 2)) == ("may be elected", "is master")
+    row = {"brokerId": 2, "brokerAddress": "a:1", "alive": True}
+    assert replicas_of({"notInSyncReplicas": [row]}) == [Replica(2, "a:1", in_sync=False, alive=True)]
+
+
+async def why(group: LedGroup, *, as_json: bool = False) -> str:
+    stream = io.StringIO()
+    controllers = ";".join(f"{group.cluster.address(name)}:{API_PORT}" for name in CONTROLLERS)
+    command = load_commands()["whyNoMaster"]
+    values = parse(command.all_options, ["-a", controllers, "-b", "g"])
+    await run_command(command, values, "", Output(as_json, stream), group.cluster.client_world("operator"))
+    return stream.getvalue()
+
+
+def test_a_group_that_lost_its_last_member_in_sync() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, {"allAckInSyncStateSet": "true"}) as group:
+            first = await group.ready(3)
+            assert "#NextStep\tnothing: broker" in await why(group)
+            others = [name for name in BROKERS if name != first]
+            for name in others:
+                await group.kill(name)
+            await until(lambda: group.members() == [first], 10)
+            await group.kill(first)
+            await group.start_broker(others[0])
+            await until(lambda: (facts := group.facts()) is not None and facts.master_id is None, 10)
+            told = await why(group)
+            assert "#Master\tnone\n" in told
+            assert (
+                f"{group.cluster.address(first)}:10911\tno answer\trefused: in the sync-state set, but it does not run"
+                in told
+            )
+            assert "refused: not in the sync-state set, so it may lack acknowledged messages" in told
+            assert "#NextStep\tstart broker " in told
+            found = json.loads(await why(group, as_json=True))
+            assert sorted(found["rules"]) == ["1", "2", "3"]
+            for name in CONTROLLERS[:2]:
+                await group.kill(name)
+            await trio.sleep(3)
+            with pytest.raises(ClientError, match="a majority of them must run and reach each other"):
+                await why(group)
+
+    run_seed(scenario, 4)
