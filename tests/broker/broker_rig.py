@@ -177,7 +177,7 @@ class Rig:
     async def wait(self, command: Command, peer: Peer | None = None) -> Command:
         """Wait for the answer to a request."""
         peer = peer or self.peer
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while command.opaque not in peer.replies:
                 await peer.arrival.wait()
         return peer.replies.pop(command.opaque or 0)

@@ -74,7 +74,7 @@ async def test_one_way_and_any_queue(tmp_path: Path) -> None:
     async with open_rig(str(tmp_path)) as rig:
         rig.send("T")
         rig.tell(320, send_header("T", queue_id=-1, m="true"), large(), flag=2)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while rig.broker.stats.put_total < COUNT + 1:
                 await trio.lowlevel.checkpoint()
         assert {} == rig.peer.replies

@@ -64,7 +64,7 @@ def test_whatever_comes_is_answered_or_refused_with_a_reason(code: int) -> None:
     peer = Peer("127.0.0.1:1")
 
     async def wait(pending: Awaitable[Command]) -> Command:
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             return await pending
 
     @settings(max_examples=30, suppress_health_check=list(HealthCheck))

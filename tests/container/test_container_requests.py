@@ -43,7 +43,7 @@ async def test_whatever_a_container_is_asked_it_answers_and_its_broker_serves_on
         for code, ext, body in asked:
             if code == RequestCode.REMOVE_BROKER and ext is not None and ext.get("brokerName") == "broker-a":
                 continue  # that one would be right
-            with trio.fail_after(10):
+            with trio.fail_after(30):
                 answer = await client.invoke(address, request(code, ext, body), 9_000)
             context = json.dumps([code, ext, body.hex(), answer.code, answer.remark])
             assert answer.code in (0, 1, 16, 29, 211), context

@@ -45,7 +45,7 @@ class Shell:
         return stream.getvalue()
 
     async def until_routed(self, topic: str) -> None:
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while topic not in await self.data("topicList"):
                 await trio.lowlevel.checkpoint()
 

@@ -78,7 +78,7 @@ async def test_the_first_pull_starts_where_it_should(consume_from: ConsumeFrom, 
         open_fake(broker) as cluster,
         open_push_consumer(real_world(), cluster.name_server, "cg", {"T": "TagA"}, nothing, options),
     ):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.pulled.wait()
     ext = broker.pulls[0].ext or {}
     assert ext["queueOffset"] == first
@@ -94,7 +94,7 @@ async def test_the_heartbeat_says_what_is_consumed() -> None:
         open_fake(broker) as cluster,
         open_push_consumer(real_world(), cluster.name_server, "cg", {"T": "TagA || TagB"}, nothing),
     ):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.pulled.wait()
     heartbeat = next(command for command in broker.requests if command.code == RequestCode.HEART_BEAT)
     (entry,) = json.loads(heartbeat.body)["consumerDataSet"]
@@ -125,7 +125,7 @@ async def test_a_broker_that_forgot_the_group_gets_a_heartbeat() -> None:
         open_fake(broker) as cluster,
         open_push_consumer(real_world(), cluster.name_server, "cg", {"T": "*"}, nothing, options),
     ):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.pulled.wait()
         await until(lambda: answered[-1] > answered[0])
     assert answered[-1] > answered[0]
@@ -138,7 +138,7 @@ async def test_ordered_consumers_lock_before_they_pull() -> None:
         open_fake(broker) as cluster,
         open_push_consumer(real_world(), cluster.name_server, "cg", {"T": "*"}, nothing, options),
     ):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.pulled.wait()
     codes = [command.code for command in broker.requests]
     assert codes.index(RequestCode.LOCK_BATCH_MQ) < codes.index(RequestCode.PULL_MESSAGE)
@@ -155,7 +155,7 @@ async def test_a_lost_lock_stops_the_queue() -> None:
         open_fake(broker) as cluster,
         open_push_consumer(real_world(), cluster.name_server, "cg", {"T": "*"}, nothing, options) as consumer,
     ):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.pulled.wait()
             broker.answers[RequestCode.LOCK_BATCH_MQ] = lambda command: response(
                 command, body=dumps({"lockOKMQSet": []})

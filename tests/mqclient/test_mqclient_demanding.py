@@ -301,7 +301,7 @@ async def test_a_pull_consumer_can_be_iterated(cluster: LocalCluster, producer: 
         world, cluster.namesrv_address, "cg", PullConsumerOptions(consume_from=FIRST, pull_batch=2)
     ) as reader:
         await reader.assign([QUEUE])
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             async for each in reader:
                 got.append(each.body)
                 if len(got) == 5:
@@ -346,7 +346,7 @@ async def test_one_broker_that_hangs_leaves_time_for_the_others() -> None:
     hangs, answers = FakeBroker("a", answer=never), FakeBroker("b", answer=stored)
     async with (
         open_fake(hangs, answers) as cluster,
-        open_producer(real_world(), cluster.name_server, "pg", ProducerOptions(send_timeout_ms=900)) as producer,
+        open_producer(real_world(), cluster.name_server, "pg", ProducerOptions(send_timeout_ms=2_000)) as producer,
     ):
         for _ in range(4):
             sent = await producer.send(message("T", b"x"))
@@ -355,19 +355,23 @@ async def test_one_broker_that_hangs_leaves_time_for_the_others() -> None:
 
 
 async def test_the_time_limit_of_a_send_counts_the_look_for_its_brokers() -> None:
+    calm = ProducerOptions(session=SessionOptions(request_timeout_ms=60_000))
     broker = FakeBroker("a", answer=never)
-    async with open_fake(broker) as cluster, open_producer(real_world(), cluster.name_server, "pg") as producer:
+    async with (
+        open_fake(broker) as cluster,
+        open_producer(real_world(), cluster.name_server, "pg", calm) as producer,
+    ):
         began = trio.current_time()
         with pytest.raises(SendFailedError, match="50 ms"):
             await producer.send(message("T", b"x"), timeout_ms=50)
-        assert trio.current_time() - began < 1
+        assert trio.current_time() - began < 30
     silent = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port = silent[0].socket.getsockname()[1]
-    async with open_producer(real_world(), f"127.0.0.1:{port}", "pg") as producer:
+    async with open_producer(real_world(), f"127.0.0.1:{port}", "pg", calm) as producer:
         began = trio.current_time()
         with pytest.raises((SendFailedError, NotConnectedError)):
             await producer.send(message("T", b"x"), timeout_ms=50)
-        assert trio.current_time() - began < 1
+        assert trio.current_time() - began < 30
     await silent[0].aclose()
 
 

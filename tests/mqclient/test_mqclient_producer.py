@@ -119,7 +119,7 @@ async def test_oneway_sends_ask_for_no_answer() -> None:
     broker = FakeBroker("a", note)
     async with open_fake(broker) as cluster, open_producer(real_world(), cluster.name_server, "pg") as producer:
         await producer.send_oneway(message("T", b"x"))
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await arrived.wait()
     assert broker.sends[0].flag & ONEWAY_BIT
 
@@ -174,7 +174,7 @@ async def test_a_given_queue_is_tried_once() -> None:
 async def test_silence_ends_with_the_timeout() -> None:
     broker = FakeBroker("a", lambda command: None)
     async with open_fake(broker) as cluster, open_producer(real_world(), cluster.name_server, "pg") as producer:
-        with trio.fail_after(5), pytest.raises(SendFailedError, match="no answer"):
+        with trio.fail_after(30), pytest.raises(SendFailedError, match="no answer"):
             await producer.send(message("T", b"x"), timeout_ms=150)
 
 
@@ -240,7 +240,7 @@ async def test_brokers_hear_of_the_producer_and_of_its_end() -> None:
     broker = FakeBroker("a")
     async with open_fake(broker) as cluster, open_producer(real_world(), cluster.name_server, "pg") as producer:
         await producer.send(message("T", b"x"))
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while not any(command.code == RequestCode.HEART_BEAT for command in broker.requests):
                 await trio.lowlevel.checkpoint()
     heartbeat = next(command for command in broker.requests if command.code == RequestCode.HEART_BEAT)

@@ -63,7 +63,7 @@ class Peer:
         await self.stream.send_all(encode(command))
 
     async def receive_frame(self) -> bytes:
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             while True:
                 if len(self._kept) >= 4:
                     size = 4 + int(struct.unpack_from(">i", self._kept)[0])

@@ -157,7 +157,7 @@ async def test_a_flood_on_one_connection_leaves_the_others_alone(tmp_path: Path)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(flood.stream.send_all, frames * 200)  # never reads an answer
             for _ in range(20):
-                with trio.fail_after(5):
+                with trio.fail_after(30):
                     assert await peer.route("T1") is not None
             nursery.cancel_scope.cancel()
 
