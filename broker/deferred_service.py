@@ -78,6 +78,7 @@ class DeferredService:
         self.target = target
         self._queues: dict[int, DeferredQueue] = {}
         self._puts: set[trio.CancelScope] = set()
+        self._put_ended = Signal()
         self._wake = Signal()
         self._wakes_at_ms = NEVER
 
@@ -144,6 +145,7 @@ class DeferredService:
             log.error("due messages not put yet", topic=messages[0].topic, count=len(messages), error=error)
         finally:
             self._puts.discard(scope)
+            self._put_ended.set()
         if not statuses:
             return (False,) * len(messages)
         stored = tuple(status in STORED for status in statuses)
@@ -156,5 +158,10 @@ class DeferredService:
         try:
             await trio.sleep_forever()
         finally:
+            # By the clock of this service: while a machine stands still, so do the puts that are waited for.
+            with self._clock.move_on_after(GRACE_SECONDS) as grace:
+                grace.shield = True
+                while self._puts:
+                    await self._put_ended.wait()
             for scope in self._puts:
-                scope.deadline = trio.current_time() + GRACE_SECONDS
+                scope.cancel()

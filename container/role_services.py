@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from understudy.container.escape.bridge import Bridge
     from understudy.container.escape.halves import HalfEscapes
     from understudy.container.escape.neighbour import Beside
+    from understudy.container.preonline import handshake
     from understudy.container.preonline.late import LateTakeOver
     from understudy.container.preonline.report import Report
     from understudy.container.preonline.service import PreOnline
@@ -134,6 +135,11 @@ class RoleServices:
         """Why it does or does not."""
         decision = self.decisions.get(Service.SCHEDULE)
         return "starting" if decision is None else decision.reason
+
+    @property
+    def returning(self) -> handshake.State | None:
+        """Where pre-online stands, ``None`` while it is not under way."""
+        return None if self._returning is None else self._returning.state
 
     @property
     def summary(self) -> str:

@@ -28,9 +28,9 @@ FAULTS = (
 """Crash of the process; loss of power; a network cut in both directions, only from the host, only to it, or only
 between it and the name servers; a slow link; a stopped process; a suspended machine; a clock set forward or back and
 right again later."""
-LATER_FAULTS = ("cut-copies",)
+LATER_FAULTS = ("cut-copies", "reset")
 """Drawn for :func:`draw_later_plan` only, so that older seeds stay what they are: nobody reaches the port where the
-master of the host gives its log away, all others are as ever."""
+master of the host gives its log away, all others are as ever; all connections to name servers end at one moment."""
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
@@ -96,14 +96,15 @@ def draw_plan(source: random.Random, home: str, heir: str, others: Sequence[str]
 def draw_later_plan(
     later: random.Random, source: random.Random, home: str, heir: str, others: Sequence[str]
 ) -> list[Fault]:
-    """Draw a plan as :func:`draw_plan` does, and mostly one more fault, from *later*.
+    """Draw a plan as :func:`draw_plan` does, and one more fault, from *later*.
 
-    It is either the home's copies that are cut off until after the return, so that pre-online takes long, or any fault
-    of another host that begins when the first one ends: in the middle of the return.
+    It is the home's copies that are cut off until after the return, so that pre-online takes long; or any fault of
+    another host that begins when the first one ends, in the middle of the return; or, after it, connections that end,
+    so that name servers drop a healthy master.
 
     Args:
-        later: draws the second fault.
-        source: draws the first one.
+        later: draws the added fault.
+        source: draws the others.
         home: host of the master that is watched.
         heir: host of its slave with the smallest id.
         others: all hosts but *home*.
@@ -114,11 +115,10 @@ def draw_later_plan(
         begins = later.uniform(-1.0, ends)
         plan.append(Fault("cut-copies", home, begins, ends - begins + later.choice((5.0, 12.0, 25.0))))
     elif later.random() < 0.5:
-        plan.append(
-            Fault(
-                later.choice(FAULTS), later.choice(others), ends + later.uniform(-1.0, 4.0), later.choice((2.0, 12.0))
-            )
-        )
+        begins, lasts = ends + later.uniform(-1.0, 4.0), (2.0, 12.0)
+        plan.append(Fault(later.choice(FAULTS), later.choice(others), begins, later.choice(lasts)))
+    else:
+        plan.append(Fault("reset", home, ends + later.uniform(3.0, 6.0), 1.0))
     return plan
 
 
@@ -163,6 +163,9 @@ class Accident:
             self._cut([(one, two) for name in self._servers for one, two in ((host, name), (name, host))])
         elif kind == "cut-copies":
             cluster.network.block(cluster.address(host), COPY_PORT)
+        elif kind == "reset":
+            for name in self._servers:
+                cluster.network.reset(cluster.address(host), cluster.address(name))
         elif kind == "slow":
             self._set_links(SLOW)
         elif kind in ("pause", "suspend"):

@@ -10,6 +10,8 @@ from itertools import combinations
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.container.preonline.handshake import Phase
+from understudy.container.role_services import RoleServices
 from understudy.store.message_store import MessageStore
 from understudy.testkit.drills.acting_faults import Accident
 from understudy.testkit.drills.acting_traffic import READERS, TOPIC
@@ -23,6 +25,8 @@ CALM_SECONDS = 25.0
 """How long after an accident of a host nothing is left of it: half a connection lives for 20 s."""
 CLOSED_SECONDS = 1.0
 """How long a closed connection may take to end the brokers behind it."""
+TOLD_SECONDS = 0.5
+"""How long a slave may take to stop after it was told that its master comes back."""
 IN_SYNC_REPLICAS = int(REPLICATED["inSyncReplicas"])
 
 
@@ -63,8 +67,7 @@ class RingWatch:
     def delivers(self, group: str, broker_id: int) -> bool:
         """Return whether a member looks after what is stored: its process runs, and its role says so."""
         broker = self.broker(group, broker_id)
-        host = self._cluster.host(self._ring.container_of(group, broker_id))
-        return not host.clock.stopped and broker is not None and broker.session.rules.active
+        return not self._stands_still(group, broker_id) and broker is not None and broker.session.rules.active
 
     def complete(self) -> bool:
         """Return whether every broker is registered, sees all of its group, and every slave has copied its master."""
@@ -171,6 +174,27 @@ class RingWatch:
         if copying < len(slaves):
             self.problems.append(f"the master of {group} came online when {copying} of {len(slaves)} slaves copied it")
 
+    def _waiting_slaves(self, group: str, told: dict[tuple[str, int], float]) -> None:
+        """Look whether a slave that was *told* (since when) of its master's return acts all the same."""
+        master, now = self.broker(group, 0), trio.current_time()
+        rules = None if master is None else master.session.rules
+        state = rules.returning if isinstance(rules, RoleServices) else None
+        slaves = [self._ring.container_of(group, number) for number in range(1, self._ring.replicas)]
+        waiting = set[int]()
+        if state is not None and self.calm((*slaves, *self._ring.servers)) and not self._stands_still(group, 0):
+            waiting = {each.broker_id for each in state.finished}
+            if state.target is not None and state.phase in (Phase.AWAIT_COPY, Phase.TAKE_OVER):
+                waiting.add(state.target.broker_id)
+        for number in range(1, self._ring.replicas):
+            if number not in waiting:
+                told.pop((group, number), None)
+            elif now - told.setdefault((group, number), now) > TOLD_SECONDS and self.delivers(group, number):
+                told[group, number] = math.inf
+                self.problems.append(f"broker {number} of {group} acted while its master was coming back, and it knew")
+
+    def _stands_still(self, group: str, broker_id: int) -> bool:
+        return self._cluster.host(self._ring.container_of(group, broker_id)).clock.stopped
+
     def had(self, group: str, end: int, begin: float, until: float) -> bool:
         """Return whether each slave of *group* that began to act between two times had the log up to *end* by then.
 
@@ -194,12 +218,14 @@ class RingWatch:
         wrong: set[tuple[str, int]] = set()
         told: set[tuple[str, int, int]] = set()
         told_closed: set[Accident] = set()
+        told_slaves: dict[tuple[str, int], float] = {}
         before: set[tuple[str, int]] = set()
         hidden: set[str] = set()
         while True:
             now = trio.current_time()
             self._closed_connections(told_closed)
             for group in self._ring.groups:
+                self._waiting_slaves(group, told_slaves)
                 master = self.broker(group, 0)
                 if master is None or master.presence.isolated:
                     hidden.add(group)

@@ -218,6 +218,11 @@ class SimStream:
         self._outgoing.wake()
         self._incoming.wake()
 
+    def cut_short(self) -> None:
+        """Let this side find the connection reset: something on the way has ended it."""
+        self._incoming.broken_at = trio.current_time()
+        self.wake()
+
     def wake(self) -> None:
         """Let who waits on either direction look again: links have changed."""
         self._incoming.wake()

@@ -190,6 +190,13 @@ class SimNetwork:
         self._blocked.discard((host, port))
         self._wake_all()
 
+    def reset(self, one: str, other: str) -> None:
+        """End all connections between two hosts, as a firewall does that has forgotten them: both sides are told."""
+        for near, far in ((one, other), (other, one)):
+            for stream in list(self.host(near).streams.values()):
+                if stream.peer[0] == far:
+                    stream.cut_short()
+
     def partition(self, *groups: list[str]) -> None:
         """Let hosts of different *groups* not hear each other; hosts in no group are not touched."""
         for index, group in enumerate(groups):

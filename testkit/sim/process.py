@@ -7,15 +7,16 @@ first: from then on its disk and network refuse everything, and nothing the ghos
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import trio
 
-from understudy.runtime.clock import Clock
 from understudy.runtime.disk import Disk, DiskUsage, File, Lock, Mapping
 from understudy.runtime.network import ByteStream, Listener, Network
 from understudy.runtime.world import World
+from understudy.testkit.sim.clock import StoppableClock
 
 T = TypeVar("T")
 
@@ -37,6 +38,46 @@ class Fence:
         """Raise :class:`ProcessGoneError` after the kill."""
         if self.closed:
             raise ProcessGoneError
+
+
+class FencedClock:
+    """The host's clock as one process sees it.
+
+    A process that is killed while its clock stands still is waiting for nothing any more: its deadlines are over, or
+    its clean-up would last until the clock of its host goes on.
+    """
+
+    def __init__(self, clock: StoppableClock, fence: Fence) -> None:
+        self._clock = clock
+        self._fence = fence
+        self._made = 0
+        self._scopes: weakref.WeakValueDictionary[int, trio.CancelScope] = weakref.WeakValueDictionary()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+
+    async def sleep_until(self, monotonic_seconds: float) -> None:
+        await self._clock.sleep_until(monotonic_seconds)
+
+    def move_on_after(self, seconds: float) -> trio.CancelScope:
+        scope = self._clock.move_on_after(seconds)
+        if self._fence.closed and self._clock.stopped:
+            scope.cancel()
+        self._made += 1
+        self._scopes[self._made] = scope
+        return scope
+
+    def killed(self) -> None:
+        """End what waits, unless the clock goes on."""
+        if self._clock.stopped:
+            for _, scope in sorted(self._scopes.items()):
+                scope.cancel()
 
 
 class FencedDisk:
@@ -155,9 +196,10 @@ class SimProcess:
         failure: why it ended by itself, ``None`` otherwise.
     """
 
-    def __init__(self, clock: Clock, network: Network, disk: Disk, source: random.Random) -> None:
+    def __init__(self, clock: StoppableClock, network: Network, disk: Disk, source: random.Random) -> None:
         self._fence = Fence()
-        self.world = World(clock, FencedNetwork(network, self._fence), FencedDisk(disk, self._fence), source)
+        self._clock = FencedClock(clock, self._fence)
+        self.world = World(self._clock, FencedNetwork(network, self._fence), FencedDisk(disk, self._fence), source)
         self.gone = trio.Event()
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
@@ -187,4 +229,5 @@ class SimProcess:
         """End the process as SIGKILL does; what it does from now on reaches nobody."""
         self._fence.closed = True
         self._scope.cancel()
+        self._clock.killed()
         await self.gone.wait()

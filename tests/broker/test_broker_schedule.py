@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker import delay
-from understudy.broker.deferred_service import DeferredService
+from understudy.broker.deferred_service import GRACE_SECONDS, DeferredService
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.inner import InnerMessage
 from understudy.broker.schedule import DelayLevels
@@ -19,7 +19,7 @@ from understudy.format import names
 from understudy.format.properties import format_properties
 from understudy.format.record import encode_record
 from understudy.store.status import GetResult, GetStatus, PutStatus
-from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.clock import StoppableClock, VirtualClock
 
 LEVELS_MS = [1_000, 5_000, 10_000]
 
@@ -102,6 +102,13 @@ class Target:
         return statuses
 
 
+class Never:
+    """Takes nothing, for ever."""
+
+    async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
+        await trio.sleep_forever()
+
+
 class TestSchedule:
     def make(self, clock: VirtualClock) -> Rig:
         queue, delivered = FakeScheduleQueue(), list[tuple[float, InnerMessage]]()
@@ -138,6 +145,32 @@ class TestSchedule:
         assert (message.topic, message.queue_id, message.born_ms) == ("T", 2, 5)
         assert message.properties == b"DELAY\x011\x02REAL_TOPIC\x01T\x02REAL_QID\x012\x02KEYS\x01k\x02"
         assert rig.progress.offsets == {1: 1, 2: 1, 3: 1}
+
+    async def test_a_put_under_way_has_its_grace_by_the_clock_of_its_machine(self, autojump_clock: MockClock) -> None:
+        clock = StoppableClock()
+        rig = self.make(clock)
+        rig.service.target = Never()
+        rig.queue.put(1, clock.wall_ms() - 10, b"x")
+        ended, cancelled = list[float](), trio.CancelScope()
+
+        async def work() -> None:
+            with cancelled:
+                await rig.service.run()
+            ended.append(trio.current_time())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work)
+            await trio.sleep(1)
+            # given a service that was stopped, and a machine that then stands still for a minute
+            cancelled.cancel()
+            await trio.sleep(GRACE_SECONDS / 2)
+            clock.stop()
+            await trio.sleep(60)
+            # then no grace has passed meanwhile
+            assert ended == []
+            clock.go_on(counted=False)
+            began = trio.current_time()
+        assert ended == [pytest.approx(began + GRACE_SECONDS / 2)]
 
     async def test_backlog_is_delivered_at_the_start_in_order(self, autojump_clock: MockClock) -> None:
         clock = VirtualClock()

@@ -6,13 +6,18 @@ import random
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from understudy.mqclient.errors import SendFailedError
 from understudy.mqclient.message import message
 from understudy.mqclient.producer import ProducerOptions, open_producer
+from understudy.testkit.sim.clock import StoppableClock
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
+from understudy.testkit.sim.process import SimProcess
 
 
 def test_an_accident_of_a_host_that_is_not_there_is_an_error_that_names_those_that_are() -> None:
@@ -69,3 +74,24 @@ def test_a_host_freezes_slows_down_jumps_and_runs_out_of_space_and_recovers() ->
                 assert await send() < 1
 
     run_seed(scenario, 2)
+
+
+async def test_a_process_that_is_killed_while_it_stands_still_is_gone_at_once(autojump_clock: MockClock) -> None:
+    network, clock = SimNetwork(random.Random(1)), StoppableClock()
+    process = SimProcess(clock, network.host("h"), SimDisk(random.Random(1), now_ms=clock.wall_ms), random.Random(1))
+
+    async def work(*, task_status: trio.TaskStatus[None]) -> None:
+        for _ in range(2):  # the second one is clean-up that begins after the kill
+            with process.world.clock.move_on_after(5) as grace:
+                grace.shield = True
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(process.run, work)
+        clock.stop()
+        with trio.move_on_after(1) as soon:
+            await process.vanish()
+        clock.go_on(counted=True)
+    assert not soon.cancelled_caught
