@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -191,8 +191,14 @@ class Pops:
         self.acting.add(entry, queue, deliver_ms, logged=logged)
         self.queues.kept(entry, queue)
 
-    async def take_due(self, messages: Sequence[InnerMessage]) -> dict[int, PutStatus]:
+    async def take_due(
+        self, messages: Sequence[InnerMessage], delivered: Callable[[InnerMessage], bool]
+    ) -> dict[int, PutStatus]:
         """Take those due *messages* that belong into the revive topic, on a slave that acts.
+
+        Args:
+            messages: what is due.
+            delivered: tells whether the master had delivered a message: it is in the log then.
 
         Returns:
             By their number what became of them, once it is durable.
@@ -202,7 +208,8 @@ class Pops:
             entry = entry_of(message, self.log.topic, self._broker.identity.name)
             if entry is not None:
                 try:
-                    self.keep(*entry, logged=True)
+                    if message.topic != self.log.topic or not delivered(message):
+                        self.keep(*entry, logged=True)
                     found[number] = PutStatus.PUT_OK
                 except PutRejected as error:
                     log.warning("a check point waits", why=error)

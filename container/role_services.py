@@ -298,9 +298,10 @@ class RoleServices:
         statuses = [PutStatus.SERVICE_NOT_AVAILABLE] * len(messages)
         if not self.acting:
             return statuses
-        taken = await broker.pops.take_due(messages)
+        bridge, since_ms = self._escape(), self.acting_since_ms
+        taken = await broker.pops.take_due(messages, lambda message: bridge.had_delivered(message, since_ms))
         rest = [number for number in range(len(messages)) if number not in taken]
-        escaped = await self._escape().redeliver([messages[number] for number in rest], self.acting_since_ms)
+        escaped = await bridge.redeliver([messages[number] for number in rest], since_ms)
         for number, status in (*taken.items(), *zip(rest, escaped, strict=True)):
             statuses[number] = status
         return statuses

@@ -62,14 +62,19 @@ class Bridge:
         for number, message in enumerate(messages):
             if message.topic == TIMER_TOPIC:  # not due yet, and not for this log to keep any longer
                 due[number] = asking_again(message)
-            elif acting_since_ms is not None and delivered_before(self._home, message, acting_since_ms):
-                log.info("the master had delivered it", broker=self._home.identity.canonical_name, topic=message.topic)
-            else:
+            elif not self.had_delivered(message, acting_since_ms):
                 due[number] = message
         statuses = [PutStatus.PUT_OK] * len(messages)
         for number, status in zip(due, await self.put(list(due.values())), strict=True):
             statuses[number] = status
         return statuses
+
+    def had_delivered(self, message: InnerMessage, acting_since_ms: int | None) -> bool:
+        """Tell whether the master had delivered a due *message* before the slave acted; arguments as above."""
+        if acting_since_ms is None or not delivered_before(self._home, message, acting_since_ms):
+            return False
+        log.info("the master had delivered it", broker=self._home.identity.canonical_name, topic=message.topic)
+        return True
 
     async def put(self, messages: Sequence[InnerMessage]) -> list[PutStatus]:
         """Put *messages* to the best targets there are, in order as far as they go to the same one.

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import attrs
 import pytest
 import trio
 from container_ring import TOPIC, Ring, open_ring, records, run
 
+from understudy.broker.inner import InnerMessage
 from understudy.format import names
+from understudy.format.properties import format_properties
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.message import Message
 from understudy.mqclient.pop import ack, change_invisible, pop
@@ -17,6 +20,7 @@ from understudy.mqclient.popped import PoppedMessage, PopRequest
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.subscription import subscription
 from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.store.status import PutStatus
 from understudy.testkit.drills.ring import GROUPS, container_of
 from understudy.testkit.waiting import until
 
@@ -293,5 +297,32 @@ def test_a_dead_acting_slave_is_followed_by_one_that_knows_what_it_handed_out() 
             # then only what nobody acknowledged comes again
             await trio.sleep(40)
             assert came_back(ring) == Counter(each.message.body.decode() for each in popped[2:])
+
+    run(scenario)
+
+
+def test_a_check_point_that_the_master_had_delivered_is_not_worked_off_twice() -> None:
+    """The slave's copy of the timer may be half a second behind its copy of the log."""
+
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given check points that came out of the timer before the master died
+            await popped_and_half_acknowledged(ring)
+            await trio.sleep(12.5)
+            slave = ring.broker("g0", 1)
+            assert records(slave, slave.pops.log.topic)
+            revive = slave.pops.log.topic
+            (entry,) = [
+                record
+                for record in records(slave, names.TIMER_TOPIC)
+                if record.properties["TAGS"] == "ck" and record.properties["REAL_TOPIC"] == revive
+            ][:1]
+            due = InnerMessage(revive, int(entry.properties["REAL_QID"]), entry.body, b"", entry.born_ms, b"")
+            due = attrs.evolve(due, properties=format_properties(entry.properties).encode())
+            await dead_master(ring)
+            await until(lambda: slave.session.rules.acting, 20)
+            # when the slave's timer delivers one of them again, then it goes nowhere
+            assert await slave.session.rules.put([due]) == [PutStatus.PUT_OK]
+            assert slave.acting_pops.empty
 
     run(scenario)
