@@ -9,6 +9,7 @@ from collections.abc import Sequence
 DRILLS = {
     "acting-master": "a slave acts for its dead master and gives everything back",
     "controller": "kills the active controller and a broker master",
+    "migrate": "a running group comes to be led by controllers, and goes back",
 }
 
 
@@ -37,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from understudy.testkit.drills import acting_master
 
         return acting_master.main(rest)
+    if name == "migrate":
+        from understudy.testkit.drills import migrate
+
+        return migrate.main(rest)
     from understudy.testkit.drills import controller
 
     return controller.main(rest)

@@ -129,7 +129,8 @@ class LedGroup:
         facts = self.facts()
         for name, broker in self.brokers.items():
             part = broker.replication
-            assert isinstance(part, SwitchReplication)
+            if not isinstance(part, SwitchReplication):
+                continue  # it is not led, not yet or no longer
             if facts is not None and facts.master_id == part.own_id and not broker.role.is_slave:
                 return name if broker.role.epoch == facts.master_epoch else None
         return None
