@@ -107,7 +107,8 @@ class RingWatch:
             return False
         begin = max(0, *(store.min_physical_offset for store in stores))
         if len({_content(store, begin, store.max_physical_offset) for store in stores}) != 1:
-            self.problems.append(f"the logs of {group} differ")
+            problem = f"the logs of {group} differ"
+            self.problems.extend(() if problem in self.problems else (problem,))  # asked again and again
         return True
 
     def calm(self, hosts: Sequence[str], but: Accident | None = None) -> bool:

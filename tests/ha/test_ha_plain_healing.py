@@ -143,6 +143,29 @@ async def test_a_master_of_another_history_fills_nothing(
         assert "or has another history" in slave.progress().refusal
 
 
+class LacksMore(Log):
+    """A log that the master's bytes do not make whole: they are void there as well."""
+
+    async def finish(self, end: int) -> None:
+        self.hole = 5000
+
+
+async def test_what_the_master_lacks_as_well_stays_noted_and_the_slave_copies_on(
+    network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = random.Random(1).randbytes(9000)
+    ours, theirs = Log(data), LacksMore(data)
+    theirs.hole = 3000
+    caplog.set_level("INFO", "understudy.ha.slave")
+    async with master_of(network, ours), slave_of(network, theirs):
+        await trio.sleep(1)
+        ours.append(b"after")
+        await trio.sleep(60)
+        assert (5000, ours.data) == (theirs.hole, theirs.data)
+        # on one connection, after the one that looked
+        assert 1 == caplog.text.count("connection to the master ended")
+
+
 @pytest.mark.parametrize("speaks_java", [False, True])
 async def test_a_master_without_that_part_leaves_the_slave_as_it_is_with_one_line(
     network: SimNetwork, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, speaks_java: bool
