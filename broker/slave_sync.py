@@ -182,8 +182,9 @@ class SlaveSync:
                 log.debug("no such table", source=source.address, table=table.name, why=error)
                 return reading
             self._heed_hint(answer)
-            if await self._compare_history(source, answer):
-                # What was cut may be what this source told a moment ago, and leaves out as known from now on.
+            if await self._compare_history(source, answer) and not self.parted:
+                # What was cut may be what this source told a moment ago, and leaves out as known from now on. A slave
+                # with a log of its own has no use for it.
                 self._copyings.clear()
                 copying = table.copying(source)
                 if copying is None:

@@ -270,7 +270,8 @@ class RoleServices:
         """
         broker, presence = self._broker, self._broker.presence
         master, state, keys = broker.replication.master, presence.state, broker.options.store
-        others = set(broker.member_group.members or {}) - {broker.identity.broker_id}
+        group = broker.member_group
+        others = {*(group.members or {}), *(group.memory.members or {})} - {broker.identity.broker_id}
         hearing = None if master is None else master.hearing((state.contact_ms or 0) / 1000)
         self._silence, actions = silence.step(
             self._silence,

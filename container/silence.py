@@ -9,8 +9,12 @@ master that it answers, and a slave that acts stops copying. When both are silen
 * after a longer one its slaves count as silent for its services, too (:mod:`~understudy.container.acting`): an idle
   slave speaks seldom, and services that end and begin cost more than a message that waits.
 
-The slaves of the last view count, and those that have come since: a slave that acts must not be overlooked because
-another one, which the view did not show yet, has come in its place.
+The second lasts until a name server answers: a slave that is heard again may have acted, and its word alone does not
+tell how far. Then the master comes back through pre-online.
+
+The slaves of the last view count, those that were in the group not long before, and those that have come since: a slave
+that acts must not be overlooked because it was gone when the last view was taken, or because another one, which the
+view did not show yet, has come in its place.
 """
 
 from __future__ import annotations
@@ -27,10 +31,12 @@ class Limits:
     Attributes:
         due: by what falls due.
         services: by services.
+        contact: of name servers.
     """
 
     due: float
     services: float
+    contact: float
 
 
 def limits(slave_timeout_ms: float, contact_ms: float, beat_ms: float) -> Limits:
@@ -41,7 +47,7 @@ def limits(slave_timeout_ms: float, contact_ms: float, beat_ms: float) -> Limits
         contact_ms: how long name servers may be silent (:attr:`understudy.broker.absence.Limits.silence`).
         beat_ms: ``haSendHeartbeatInterval``, how often a slave that has nothing to say speaks; once may go wrong.
     """
-    return Limits(min(slave_timeout_ms, contact_ms), max(contact_ms, 1.5 * beat_ms))
+    return Limits(min(slave_timeout_ms, contact_ms), max(contact_ms, 1.5 * beat_ms), contact_ms)
 
 
 @attrs.frozen
@@ -50,10 +56,12 @@ class State:
 
     Attributes:
         slaves_silent: a slave has not been heard, or has got nothing, for longer than services trust.
+        cut_off: so it was while name servers were silent, and they still are.
         holds_back: nothing that falls due is delivered now.
     """
 
     slaves_silent: bool = False
+    cut_off: bool = False
     holds_back: bool = False
 
 
@@ -64,7 +72,7 @@ class Listened:
     Attributes:
         guarded: a slave could act for it.
         contact_ms: monotonic time of the last answer of a name server, ``None`` before the first.
-        others: how many other members the last view shows.
+        others: how many other members the last view shows, or showed not long before.
         hearing: its slaves; ``None``: this broker has none, for it is one.
     """
 
@@ -99,8 +107,10 @@ def step(state: State, event: Listened, now_ms: float, trusted: Limits) -> tuple
         trusted: how long what was heard is trusted (milliseconds).
     """
     contact = 0.0 if event.contact_ms is None else now_ms - event.contact_ms
-    holds_back = contact > trusted.due and _silent(event, now_ms, trusted.due)
-    after = State(_silent(event, now_ms, trusted.services), holds_back)
+    silent = _silent(event, now_ms, trusted.services)
+    cut_off = contact > trusted.contact and (state.cut_off or silent)
+    holds_back = cut_off or (contact > trusted.due and _silent(event, now_ms, trusted.due))
+    after = State(silent or cut_off, cut_off, holds_back)
     if holds_back == state.holds_back:
         return after, ()
     why = f"no name server for {contact:.0f} ms and not every slave is heard, so one may act"

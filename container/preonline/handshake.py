@@ -213,7 +213,10 @@ def _slaves(state: State) -> State:
     asked = {*state.finished, *state.given_up}
     new = [each for each in (*state.shown, *missing) if each not in asked]
     if not new:
-        return attrs.evolve(state, phase=Phase.ONLINE, target=None)
+        # Whoever was dropped meanwhile is not waited for, but may come back: what only it knows is taken over then.
+        known = {each.broker_id for each in asked}
+        dropped = tuple(sorted(each for each in {*state.former, *state.failed} if each.broker_id not in known))
+        return attrs.evolve(state, phase=Phase.ONLINE, target=None, given_up=(*state.given_up, *dropped))
     new.sort(key=lambda each: (each in state.shown and each not in state.failed, each))
     return _next_slave(attrs.evolve(state, waiting=tuple(new)))
 

@@ -34,8 +34,8 @@ master of the host gives its log away, all others are as ever; all connections t
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
-DEAF = ("cut", "cut-in", "pause", "suspend", *ENDS_PROCESS)
-"""Faults in which a host hears nothing."""
+DEAF = ("cut", "cut-in", "cut-out", "pause", "suspend", *ENDS_PROCESS)
+"""Faults in which a host learns nothing: it hears nothing, or cannot ask."""
 _AROUND, _ACTING = (-3.0, 15.0), (10.0, 19.0)
 """When further faults begin, in seconds after the first: any time around it, or while a slave acts."""
 COPY_PORT = FIRST_BROKER_PORT + 1

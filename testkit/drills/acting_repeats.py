@@ -29,6 +29,8 @@ NOTICE_SECONDS = 1.0
 """How long it takes to look at the clocks."""
 RETURN_SECONDS = GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS
 """How long a slave may act after the fault that made it act is over."""
+COMMIT_SECONDS = 5.0
+"""How long a consumer may keep to itself what it has consumed: ``persistConsumerOffsetInterval``."""
 FLUSH_SECONDS = 10.5
 """How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
 
@@ -62,8 +64,8 @@ class Met:
 
     @property
     def away(self) -> bool:
-        """Whether the host said nothing as long as it lasted."""
-        return self.kind in (*SILENT, *ENDS_PROCESS)
+        """Whether the host said nothing as long as it lasted, or heard nothing and so fell silent itself."""
+        return self.kind in (*SILENT, *DEAF)
 
     def took(self, seconds: float) -> bool:
         """Return whether bytes written at *seconds* may be gone with the power."""
@@ -91,6 +93,16 @@ class Repeat:
     met: tuple[Met, ...]
     hosts: frozenset[str] = frozenset()
     recognizable: bool = False
+
+    @property
+    def unlocked(self) -> bool:
+        """Whether locks were lost: at some time too many members were away for a majority."""
+        away = [met for met in self.met if met.away and met.host in self.hosts]
+        return any(
+            len({each.host for each in away if each.begin <= met.begin <= each.end + NOTICE_SECONDS})
+            >= len(self.hosts) - len(self.hosts) // 2
+            for met in away
+        )
 
     def acted_for(self, lost: Met) -> bool:
         """Return whether a slave may have acted when *lost* met it, or until it was over."""
@@ -142,6 +154,9 @@ class Allowance:
         acting: only where a slave may act at that time: the master or a name server had met a fault as well.
         deaf: only where a slave was away until then; *before* then counts from when it was.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
+        commits: also a plain message that was consumed then, where so many members were away that locks were lost: its
+            commit was known to the lost member only, and who has to lock again asks for the committed offset.
+            *before* is longer by as long as it may take to commit.
     """
 
     name: str
@@ -156,22 +171,22 @@ class Allowance:
     acting: bool = False
     deaf: bool = False
     unknown: bool = False
+    commits: bool = False
 
     def covers(self, repeat: Repeat) -> bool:
         """Return whether *repeat* is one of these."""
-        return (
-            len(repeat.came) <= self.most
-            and not (self.unknown and repeat.recognizable)
-            and any(
-                met.kind in self.faults
-                and met.home is self.home
-                and not (self.unflushed and met.flushed)
-                and (not self.acting or repeat.acted_for(met))
-                and self._since(repeat, met) - self.before
-                <= repeat.due
-                <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
-                for met in repeat.met
-            )
+        if len(repeat.came) > self.most or (self.unknown and repeat.delayed and repeat.recognizable):
+            return False
+        if not (repeat.delayed or (self.commits and repeat.unlocked)):
+            return False
+        before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
+        return any(
+            met.kind in self.faults
+            and met.home is self.home
+            and not (self.unflushed and met.flushed)
+            and (not self.acting or repeat.acted_for(met))
+            and self._since(repeat, met) - before <= repeat.due <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
+            for met in repeat.met
         )
 
     def _since(self, repeat: Repeat, met: Met) -> float:
@@ -183,12 +198,13 @@ class Allowance:
 ALLOWED = (
     Allowance(
         "sudden death",
-        "the master delivered it, and died before its slaves knew",
+        "the master delivered it, or was told that it was consumed, and died before its slaves knew",
         ENDS_PROCESS,
         Home.MASTER,
         before=SYNC_SECONDS,
         after=0.0,
         unknown=True,
+        commits=True,
     ),
     Allowance(
         "silence",
@@ -216,6 +232,7 @@ ALLOWED = (
         before=SYNC_SECONDS,
         after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
         deaf=True,
+        commits=True,
     ),
     Allowance(
         "last member lost",
@@ -225,6 +242,7 @@ ALLOWED = (
         before=SYNC_SECONDS,
         after=0.0,
         alone=True,
+        commits=True,
     ),
     Allowance(
         "not flushed",
@@ -240,7 +258,7 @@ ALLOWED = (
 
 def allowed_table() -> str:
     """Return :data:`ALLOWED` as a table in Markdown; ``docs/failover.md`` holds it."""
-    lines = ["| repeated | why | after which fault | when it was due |", "|---|---|---|---|"]
+    lines = ["| repeated | why | after which fault | when it was due, or came first |", "|---|---|---|---|"]
     for row in ALLOWED:
         faults = ", ".join(row.faults) + f" at the {row.home.value}'s host"
         if row.acting:
@@ -251,19 +269,22 @@ def allowed_table() -> str:
             faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
-        lines.append(f"| {row.name} | {row.why} | {faults} | from {row.before:g} s before {begin} to {end} |")
+        when = f"from {row.before:g} s before {begin} to {end}"
+        if row.commits:
+            when += f"; plain messages from {row.before + COMMIT_SECONDS:g} s before, if locks were lost"
+        lines.append(f"| {row.name} | {row.why} | {faults} | {when} |")
     return "\n".join(lines)
 
 
 def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
     """Return how many repeats each row of :data:`ALLOWED` explains, and a violation for each that none does.
 
-    Only delayed messages may be repeated; consumers keep their positions over a failover.
+    Mostly only delayed messages may be repeated: consumers keep their positions over a failover.
     """
     counts: Counter[str] = Counter()
     violations = []
     for repeat in repeats:
-        row = next((row for row in ALLOWED if repeat.delayed and row.covers(repeat)), None)
+        row = next((row for row in ALLOWED if row.covers(repeat)), None)
         if row is not None:
             counts[row.name] += len(repeat.came) - 1
             continue

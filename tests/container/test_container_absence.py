@@ -148,3 +148,67 @@ def test_a_deliberate_reset_wins_wherever_it_was_made(where: str) -> None:
             await until(lambda: slave.offsets.committed[f"{TOPIC}@readers"][0] == 7, 10)
 
     run(scenario)
+
+
+def test_a_master_that_was_cut_off_delivers_nothing_before_a_name_server_answers() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master = ring.broker("g0", 0)
+            # given a master that hears neither its slaves nor a name server
+            await ring.cluster.kill("n1")
+            ring.cluster.partition(["c1"], ["c2", "c3"])
+            await until(lambda: "schedule" not in master.services.running(), 40)
+            # when its slaves are heard again, for one of them may have acted
+            ring.cluster.heal()
+            await trio.sleep(20)
+            assert master.replication.master is not None
+            assert master.replication.master.connection_count == 2
+            assert "schedule" not in master.services.running()
+            # then it waits for the name server, and comes back as after any absence
+            await ring.cluster.restart("n1")
+            await until(lambda: master.registration.isolated, 10)
+            await until(lambda: "schedule" in master.services.running(), 20)
+
+    run(scenario)
+
+
+def test_a_master_whose_slaves_were_lost_just_before_it_was_cut_off_is_cut_off() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master = ring.broker("g0", 0)
+            # given a view that shows no slave any more
+            await ring.cluster.kill("c2")
+            await ring.cluster.kill("c3")
+            await until(lambda: set(master.member_group.members or {}) == {0}, 10)
+            assert "schedule" in master.services.running()
+            # when the master is cut off: one may come back and act for it
+            ring.cluster.partition(["c1"], ["c2", "c3", "n1"])
+            await until(lambda: "schedule" not in master.services.running(), 20)
+            await ring.cluster.restart("c2")
+            await until(lambda: "schedule" in ring.broker("g0", 1).services.running(), 20)
+            assert "schedule" not in master.services.running()
+
+    run(scenario)
+
+
+def test_what_a_slave_knows_that_was_dropped_while_its_master_waited_is_taken_over_when_it_is_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            await ring.commit(ring.broker("g0", 0), 5)
+            await trio.sleep(5)
+            # given a slave that acted alone, and is frozen while its master comes back
+            await ring.cluster.kill("c3")
+            await ring.cluster.kill("c1")
+            slave = ring.broker("g0", 1)
+            await until(lambda: "schedule" in slave.services.running(), 5)
+            await ring.commit(slave, 40)
+            ring.cluster.freeze("c2")
+            await ring.cluster.restart("c1")
+            master = ring.broker("g0", 0)
+            await until(lambda: not master.registration.isolated, 40)
+            assert master.offsets.query("readers", TOPIC, 0) == 5
+            # when it goes on
+            ring.cluster.unfreeze("c2")
+            await until(lambda: master.offsets.query("readers", TOPIC, 0) == 40, 20)
+
+    run(scenario)

@@ -362,7 +362,7 @@ class Group(Transcript):
         listened = silence.Listened(
             broker.presence.guarded,
             broker.presence.contact_ms,
-            len((broker.view.members or {}).keys() - {broker.broker_id}),
+            len({*(broker.view.members or {}), *(broker.memory.members or {})} - {broker.broker_id}),
             Hearing(tuple(voices), {f"b{number}": at for number, at in broker.left.items()}),
         )
         broker.silence, actions = silence.step(broker.silence, listened, self.now * 1000, SILENCE)

@@ -125,6 +125,32 @@ def test_what_only_the_last_member_knew_may_come_again(
     assert (counts["last member lost"], bool(violations)) == (int(allowed), not (allowed or counts))
 
 
+DEAD = Met("kill", Home.MASTER, 100.0, 110.0, host="c1")
+
+
+@pytest.mark.parametrize(
+    ("came", "met", "hosts", "row"),
+    [
+        pytest.param(95.0, (DEAD,), "c1 c2", "sudden death", id="its commit was known to the dead master only"),
+        pytest.param(93.5, (DEAD,), "c1 c2", None, id="it had been committed"),
+        pytest.param(101.0, (DEAD,), "c1 c2", None, id="it was consumed at the slave"),
+        pytest.param(95.0, (DEAD,), "c1 c2 c3", None, id="consumers kept their locks"),
+        pytest.param(
+            95.0, (DEAD, attrs.evolve(LAST, begin=109.0)), "c1 c2 c3", "sudden death", id="locks were lost later"
+        ),
+        pytest.param(95.0, (attrs.evolve(DEAD, kind="cut"),), "c1 c2", None, id="the master knew it all the time"),
+        pytest.param(105.0, (AWAY, LAST), "c1 c2", "last member lost", id="its commit was known to the last one only"),
+        pytest.param(93.5, (AWAY, LAST), "c1 c2", None, id="it was committed at the master"),
+    ],
+)
+def test_a_plain_message_comes_again_only_where_its_commit_and_its_lock_got_lost(
+    came: float, met: tuple[Met, ...], hosts: str, row: str | None
+) -> None:
+    found = attrs.evolve(repeat(came, *met, delayed=False), hosts=frozenset(hosts.split()))
+    counts, violations = judge([found])
+    assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
+
+
 def test_every_row_says_why_and_is_told_apart_by_its_name() -> None:
     assert len({row.name for row in ALLOWED}) == len(ALLOWED)
     assert all(row.why and row.most == 2 for row in ALLOWED)
