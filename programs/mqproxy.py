@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"mqproxy: {error}", file=sys.stderr)
         return EXIT_FAILED
     command_line.warn(warnings)
-    return run_program("mqproxy", lambda: serve(world, config), refusals=(ListenError, UnknownClusterError))
+    return run_program(
+        "mqproxy", lambda: serve(world, config), refusals=(ListenError, UnknownClusterError, ConfigError)
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -16,6 +16,7 @@ from understudy.runtime.configuration import INT, Between, Count, Port, fields_o
 from understudy.runtime.files import Files
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_text_file
+from understudy.runtime.tls_server import TlsMode
 
 FILE = os.path.join("conf", "rmq-proxy.json")
 HOME_VARIABLES = ("RMQ_PROXY_HOME", "ROCKETMQ_HOME")
@@ -33,6 +34,10 @@ class ProxyConfig:
     namesrv_addr: str = ""
     local_serve_addr: str = ""
     use_endpoint_port_from_request: bool = False
+    tls_test_mode_enable: bool = True
+    tls_key_path: str = ""
+    tls_cert_path: str = ""
+    tls_server_mode: str = TlsMode.PERMISSIVE.value
     grpc_server_port: Port = 8081
     proxy_mode: str = "CLUSTER"
     grpc_max_inbound_message_size: Count = 136_314_880
@@ -64,6 +69,10 @@ class ProxyConfig:
     topic_route_service_cache_expired_seconds: Count = 300
     topic_route_service_cache_refresh_seconds: Count = 20
     topic_route_service_cache_max_num: Count = 20_000
+
+    @property
+    def tls_mode(self) -> TlsMode:
+        return TlsMode(self.tls_server_mode.lower())
 
     @property
     def send_rules(self) -> SendRules:
@@ -154,5 +163,12 @@ def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[st
     config = with_values(ProxyConfig(), texts, source)
     if config.proxy_mode.lower() not in MODES:
         raise ConfigError(f"{source}: proxyMode={config.proxy_mode[:64]}: expected cluster or local")
+    modes = [mode.value for mode in TlsMode]
+    if config.tls_server_mode.lower() not in modes:
+        raise ConfigError(f"{source}: tlsServerMode={config.tls_server_mode[:64]}: expected one of {', '.join(modes)}")
+    if not config.tls_test_mode_enable and not (config.tls_key_path and config.tls_cert_path):
+        raise ConfigError(
+            f"{source}: tlsTestModeEnable=false: tlsKeyPath and tlsCertPath must name files in PEM format"
+        )
     known = fields_of(ProxyConfig)
     return config, [unknown_key_line(texts, key, known) for key in texts if key not in known]

@@ -19,8 +19,13 @@ from understudy.proxy.rpcs.routes import Routes
 from understudy.proxy.rpcs.sends import Sends
 from understudy.proxy.rpcs.telemetry import Telemetry
 from understudy.proxy.rpcs.transactions import Transactions
+from understudy.runtime.log import get_logger
 from understudy.runtime.network import outgoing_address
+from understudy.runtime.properties import ConfigError
+from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
 from understudy.runtime.world import World
+
+log = get_logger("proxy")
 
 _SHORTEST_SLEEP_SECONDS = 1.0
 _CLUSTER_SECONDS = 10.0
@@ -57,6 +62,7 @@ class Proxy:
         Raises:
             ListenError: the port cannot be had.
             UnknownClusterError: there is no cluster of the configured name.
+            ConfigError: the certificate cannot be used.
         """
         config = self._config
         async with open_session(self._world, config.namesrv_addr) as session, trio.open_nursery() as nursery:
@@ -81,7 +87,7 @@ class Proxy:
                 message_bytes=config.grpc_max_inbound_message_size,
                 idle_seconds=config.grpc_client_idle_time_mills / 1000,
             )
-            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits)
+            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits, self._tls())
             server.on_stop.append(receives.stop)
             _, port = await server.bind()
             await self._await_cluster(brokers)
@@ -91,6 +97,25 @@ class Proxy:
             nursery.start_soon(receipts.renewals.run)
             nursery.start_soon(server.run)
             task_status.started(self.address)
+
+    def _tls(self) -> ServerTls | None:
+        """Return what secures connections. Raises :class:`ConfigError`."""
+        config, clock = self._config, self._world.clock
+        if config.tls_mode is TlsMode.DISABLED:
+            return None
+        if config.tls_test_mode_enable:
+            from understudy.proxy.self_signed import SelfSigned  # few proxies in tests speak TLS, and it takes time
+
+            log.warning("TLS with a certificate that nobody vouches for; name one by tlsCertPath and tlsKeyPath")
+            return ServerTls(clock, SelfSigned(), config.tls_mode)
+        files = CertificateFiles(config.tls_cert_path, config.tls_key_path, protocols=("h2",))
+        try:
+            return ServerTls(clock, files, config.tls_mode)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(
+                f"tlsCertPath={config.tls_cert_path}, tlsKeyPath={config.tls_key_path}: cannot be used: {reason}"
+            ) from None
 
     async def _await_cluster(self, brokers: Brokers) -> None:
         """Wait until the cluster is there, but not for long: a wrong name must not be found out by clients."""

@@ -14,6 +14,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from enum import Enum
+from typing import Protocol
 
 import attrs
 import trio
@@ -83,6 +84,7 @@ class CertificateFiles:
         authority: who signs clients' certificates; ``None``: those that are not signed by anybody known are taken.
         verify: whether clients must, may, or need not have a certificate.
         ciphers: names as OpenSSL takes them; ``""`` for its own choice.
+        protocols: what is spoken under TLS, for clients that ask (ALPN); empty where they do not.
     """
 
     certificate: str
@@ -91,6 +93,7 @@ class CertificateFiles:
     authority: str | None = None
     verify: ssl.VerifyMode = ssl.CERT_NONE
     ciphers: str = ""
+    protocols: tuple[str, ...] = ()
 
     def stamps(self) -> tuple[tuple[int, int], ...]:
         """Return what changes when a file does. Raises ``OSError``."""
@@ -105,10 +108,29 @@ class CertificateFiles:
         made.load_cert_chain(self.certificate, self.key, self.password or "")
         if self.ciphers:
             made.set_ciphers(self.ciphers)
+        if self.protocols:
+            made.set_alpn_protocols(list(self.protocols))
         if self.authority is not None:
             made.load_verify_locations(self.authority)
             made.verify_mode = self.verify
         return made
+
+
+class Certificates(Protocol):
+    """Where a server's certificate comes from: from :class:`CertificateFiles`, nearly always."""
+
+    @property
+    def certificate(self) -> str:
+        """What log lines call it."""
+        ...
+
+    def stamps(self) -> tuple[tuple[int, int], ...]:
+        """Return what changes when the certificate does. Raises ``OSError``."""
+        ...
+
+    def context(self) -> ssl.SSLContext:
+        """Return what secures connections with it. Raises ``OSError``."""
+        ...
 
 
 class ServerTls:
@@ -123,7 +145,7 @@ class ServerTls:
         OSError: the files cannot be used.
     """
 
-    def __init__(self, clock: Clock, files: CertificateFiles, mode: TlsMode) -> None:
+    def __init__(self, clock: Clock, files: Certificates, mode: TlsMode) -> None:
         self._clock = clock
         self._files = files
         self._mode = mode

@@ -13,6 +13,7 @@ from understudy.runtime.background import open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener
 from understudy.runtime.proxy_protocol import PreambleError, first_bytes
+from understudy.runtime.tls_server import Continued, NoTlsError, ServerTls
 from understudy.runtime.world import World
 
 log = get_logger("proxy.grpc")
@@ -30,6 +31,7 @@ class GrpcServer:
         port: port, 0 for a free one.
         methods: how calls are answered, by path.
         limits: bounds of each connection.
+        tls: connections may, or must, be secured by it; ``None`` for none.
 
     Attributes:
         connections: the open ones.
@@ -38,12 +40,19 @@ class GrpcServer:
     """
 
     def __init__(
-        self, world: World, host: str, port: int, methods: Mapping[str, Method], limits: GrpcLimits | None = None
+        self,
+        world: World,
+        host: str,
+        port: int,
+        methods: Mapping[str, Method],
+        limits: GrpcLimits | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._world = world
         self._bind_to = (host, port)
         self._methods = methods
         self._limits = limits or GrpcLimits()
+        self._tls = tls
         self._listener: Listener | None = None
         self.connections: set[GrpcConnection] = set()
         self.on_close: list[Callable[[GrpcConnection], None]] = []
@@ -98,6 +107,9 @@ class GrpcServer:
         try:
             with self._world.clock.move_on_after(self._limits.request_seconds):
                 data, source = await first_bytes(stream, self._limits.receive_bytes)
+                if data and self._tls is not None:
+                    stream = await self._tls.accept(Continued(stream, data))
+                    data = await stream.receive_some(self._limits.receive_bytes)
                 if data:
                     connection = GrpcConnection(
                         stream, self._world.clock, self._world.load, self._methods, self._limits, source
@@ -105,7 +117,7 @@ class GrpcServer:
             if connection is not None:
                 self.connections.add(connection)
                 await connection.run(data)
-        except (PreambleError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        except (PreambleError, NoTlsError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             log.debug("gRPC client turned away", peer=stream.peer[0], why=error)
         except Exception as error:  # one client must never end the server
             log.error("gRPC connection failed", exc=error, peer=stream.peer[0], error=repr(error))

@@ -24,6 +24,7 @@ JAVA_TOOLS = HERE.parents[1] / "bench" / "java"
 NODE_CLIENT = "ali-ons@3.12.0"
 CPP_CLIENT = "rocketmq==0.4.4"
 GRPC_PYTHON_CLIENT = "rocketmq-python-client==5.1.2"
+GRPC_JAVA_CLIENT = "org.apache.rocketmq:rocketmq-client-java:5.2.0"
 GRPC_NODE_CLIENT = "rocketmq-client-nodejs@1.0.8"
 INSTALL_LIMIT_S = 600
 MISSING_TOOL, NOT_INSTALLED = 3, 4
@@ -201,6 +202,26 @@ def install_pypi_package(name: str, package: str, module: str) -> Path:
     return python
 
 
+def find_grpc_java() -> Path:
+    need("java", "runs the gRPC client for Java")
+    folder = peers_home() / "grpc-java"
+    if not is_current(folder, GRPC_JAVA_CLIENT):
+        raise Unavailable(f"{GRPC_JAVA_CLIENT} is not installed")
+    return next(folder.glob("*.jar"))
+
+
+def install_grpc_java() -> Path:
+    need("java", "runs the gRPC client for Java")
+    need("mvn", "resolves it")
+    folder = peers_home() / "grpc-java"
+    with one_at_a_time(folder):
+        (folder / ".complete").unlink(missing_ok=True)
+        command = ["mvn", "-q", "-B", "-Dstyle.color=never", "dependency:copy", f"-Dartifact={GRPC_JAVA_CLIENT}"]
+        run([*command, f"-DoutputDirectory={folder}"], folder)
+        (folder / ".complete").write_text(GRPC_JAVA_CLIENT)
+    return next(folder.glob("*.jar"))
+
+
 PEERS: dict[str, tuple[Callable[[], Path], Callable[[], Path]]] = {
     "java": (find_java, install_java),
     "go": (find_go, install_go),
@@ -213,6 +234,7 @@ PEERS: dict[str, tuple[Callable[[], Path], Callable[[], Path]]] = {
         partial(find_pypi_package, "grpc-python", GRPC_PYTHON_CLIENT),
         partial(install_pypi_package, "grpc-python", GRPC_PYTHON_CLIENT, "rocketmq"),
     ),
+    "grpc-java": (find_grpc_java, install_grpc_java),
     "grpc-node": (
         partial(find_npm_package, "grpc-node", GRPC_NODE_CLIENT),
         partial(install_npm_package, "grpc-node", GRPC_NODE_CLIENT),

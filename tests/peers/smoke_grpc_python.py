@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The official gRPC client for Python against a proxy; prints one JSON line for each scenario.
 
-usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name: normal, fifo, delay.
+usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name: normal, fifo, delay, transaction.
 """
 
 import collections
@@ -22,6 +22,8 @@ from rocketmq import (
     Producer,
     PushConsumer,
     SimpleConsumer,
+    TransactionChecker,
+    TransactionResolution,
 )
 
 LIMIT_S = 50
@@ -149,6 +151,41 @@ def delay():
     producer.shutdown()
     bodies = [message.body.decode() for message in found]
     return bodies == ["kept"] and took > 8, {"bodies": bodies, "took": took}
+
+
+class Checker(TransactionChecker):
+    def __init__(self):
+        self.asked = set()
+
+    def check(self, message):
+        body = message.body.decode()
+        self.asked.add(body)
+        return TransactionResolution.COMMIT if body == "asked-yes" else TransactionResolution.ROLLBACK
+
+
+def transaction():
+    """What was committed, at once or when the broker asked, and nothing else."""
+    topic, checker = "transaction", Checker()
+    producer = Producer(configuration(), (topic,), checker)
+    consumer = SimpleConsumer(configuration(), "GID_transaction", {topic: FilterExpression("*")}, await_duration=5)
+    producer.startup()
+    consumer.startup()
+    consumer.receive(1, 10)
+    for name in ("committed", "rolled-back", "asked-yes", "asked-no"):
+        begun = producer.begin_transaction()
+        producer.send(made(topic, name.encode()), begun)
+        if name == "committed":
+            begun.commit()
+        elif name == "rolled-back":
+            begun.rollback()
+    found = received(consumer, 2)
+    for message in found:
+        consumer.ack(message)
+    bodies = sorted(message.body.decode() for message in found)
+    consumer.shutdown()
+    producer.shutdown()
+    good = bodies == ["asked-yes", "committed"] and checker.asked == {"asked-yes", "asked-no"}
+    return good, {"bodies": bodies, "asked": sorted(checker.asked)}
 
 
 def play(scenario, results):

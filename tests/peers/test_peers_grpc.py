@@ -1,4 +1,4 @@
-"""The official gRPC clients for Python and Node, as they are in their registries, through a proxy of ours."""
+"""The official gRPC clients for Java, Python and Node, as they are in their registries, through a proxy of ours."""
 
 from __future__ import annotations
 
@@ -14,22 +14,27 @@ import pytest
 from peer_processes import PeerCluster
 
 HERE = Path(__file__).parent
-PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay")
-KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "node": "NORMAL"}
+PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay", "transaction")
+KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION", "node": "NORMAL"}
+KINDS |= {"java": "NORMAL", "javapush": "NORMAL", "tran": "TRANSACTION"}
 Runs = dict[str, "Future[list[dict[str, Any]]]"]
 
 
 @pytest.fixture(scope="module")
 def runs(cluster: PeerCluster, proxy: str, place_of_peer: Callable[[str], Path]) -> Iterator[Runs]:
-    """Both clients at the same time, for they mostly wait."""
+    """All clients at the same time, for they mostly wait."""
     for topic, kind in KINDS.items():
         tool = [sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, topic, "4", f"+message.type={kind}"]
         peer_processes.run_tool(tool)
     admin = [str(Path(sys.executable).parent / "mqadmin"), "updateSubGroup", "-n", cluster.namesrv]
     peer_processes.run_tool([*admin, "-c", "DefaultCluster", "-g", "GID_fifo", "-o", "true"])
-    with ThreadPoolExecutor(2) as threads:
+    with ThreadPoolExecutor(3) as threads:
         found: Runs = {}
-        for name, start in (("grpc-python", python_client), ("grpc-node", node_client)):
+        for name, start in (
+            ("grpc-python", python_client),
+            ("grpc-node", node_client),
+            ("grpc-java", java_client),
+        ):
             try:
                 place = place_of_peer(name)
             except pytest.skip.Exception as skipped:
@@ -50,6 +55,10 @@ def node_client(modules: Path, proxy: str) -> list[dict[str, Any]]:
     return peer_processes.run_client(command, limit_s=90, NODE_PATH=str(modules))
 
 
+def java_client(jar: Path, proxy: str) -> list[dict[str, Any]]:
+    return peer_processes.run_client(["java", "-cp", str(jar), str(HERE / "SmokeGrpcJava.java"), proxy], limit_s=110)
+
+
 def result(runs: Runs, client: str, name: str) -> dict[str, Any]:
     lines = runs[client].result()
     return next((line for line in lines if line["name"] == name), {"ok": False, "lines": lines})
@@ -67,6 +76,13 @@ def test_the_python_client_works_unchanged(runs: Runs, scenario: str) -> None:
 @pytest.mark.parametrize("scenario", ["simple", "push"])
 def test_the_node_client_works_unchanged(runs: Runs, scenario: str) -> None:
     found = result(runs, "grpc-node", scenario)
+    assert found["ok"] is True, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["normal", "push", "transaction"])
+def test_the_java_client_works_unchanged_and_as_it_is_shipped_under_tls(runs: Runs, scenario: str) -> None:
+    found = result(runs, "grpc-java", scenario)
     assert found["ok"] is True, found
 
 

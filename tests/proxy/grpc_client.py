@@ -60,6 +60,7 @@ class GrpcClient:
         self.reads = reads
         self.changed = Signal()
         self._frames = b""
+        self._sending = trio.Lock()
 
     async def run(self) -> None:
         await self.flush()
@@ -105,9 +106,10 @@ class GrpcClient:
                 stream.reset = int(event.error_code or 0)
 
     async def flush(self) -> None:
-        data = self.h2.data_to_send()
-        if data:
-            await self.stream.send_all(data)
+        async with self._sending:
+            data = self.h2.data_to_send()
+            if data:
+                await self.stream.send_all(data)
 
     async def begin(self, path: str, metadata: Iterable[tuple[str, str]] = (), **headers: str) -> Stream:
         """Open a stream; keyword arguments replace the usual header fields (``_`` stands for ``-``)."""

@@ -147,7 +147,7 @@ def message(topic: str, body: bytes = b"hello", message_id: str = "m1", **system
 async def _user_of_proxy(
     cluster: SimCluster, host: str, config: Mapping[str, object]
 ) -> AsyncIterator[tuple[Proxy, User]]:
-    values = {"namesrvAddr": cluster.name_servers, "localServeAddr": host, **config}
+    values = {"namesrvAddr": cluster.name_servers, "localServeAddr": host, "tlsServerMode": "disabled", **config}
     proxy = Proxy(cluster.client_world(host), config_of(values, "test")[0])
     async with trio.open_nursery() as nursery:
         await nursery.start(proxy.run)
