@@ -141,6 +141,7 @@ class RingWatch:
         for accident in self._accidents:
             host = accident.fault.host
             ended = accident.fault.kind == "kill" and accident.began_at + CLOSED_SECONDS < now < accident.ended_at
+            ended = ended and self._cluster.host(host).process is None  # not on its way back
             if not ended or accident in told or host in self._ring.servers or not self.calm((host,), accident):
                 continue
             address = self._cluster.address(host)
