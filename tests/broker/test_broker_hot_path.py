@@ -10,7 +10,7 @@ from types import FrameType
 from typing import cast
 
 from broker_rig import Rig, open_rig, pull_header, send_header
-from test_broker_pop import POP, pop_header
+from pop_rig import POP, pop_header
 
 from understudy.broker.arrivals import Arrivals
 from understudy.broker.groups import GroupConfig

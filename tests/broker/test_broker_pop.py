@@ -2,111 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from random import Random
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import pytest
 import trio
-from broker_rig import NoNetwork, Peer, Rig, code_and_remark, open_rig, properties
+from broker_rig import Peer, code_and_remark, open_rig, properties
+from pop_rig import (
+    ACK,
+    BATCH_ACK,
+    CHANGE,
+    NOTHING,
+    POP,
+    ack_header,
+    bodies,
+    open_virtual,
+    pop_header,
+    prepare,
+    receipts,
+    until_something,
+    virtual_world,
+)
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from understudy.broker.groups import GroupConfig
-from understudy.broker.metrics import collect
-from understudy.broker.topics import TopicConfig
 from understudy.format.receipts import Receipt
-from understudy.format.record import Record, decode_records
-from understudy.remoting.command import Command
-from understudy.runtime.world import World
-from understudy.testkit.sim.clock import VirtualClock
-from understudy.testkit.sim.disk import SimDisk
-
-POP, ACK, CHANGE, BATCH_ACK = 200050, 200051, 200053, 200151
-NOTHING = {"invisibleTime": "0", "popTime": "0", "restNum": "0", "reviveQid": "0"}
-
-
-def pop_header(topic: str = "T", group: str = "g", **more: str) -> dict[str, str]:
-    return {
-        "consumerGroup": group,
-        "topic": topic,
-        "queueId": "-1",
-        "maxMsgNums": "32",
-        "invisibleTime": "5000",
-        "pollTime": "0",
-        "bornTime": "0",
-        "initMode": "0",
-        "expType": "TAG",
-        "exp": "*",
-        "order": "false",
-        **more,
-    }
-
-
-def virtual_world() -> World:
-    clock = VirtualClock()
-    return World(clock, cast(Any, NoNetwork()), SimDisk(Random(1), now_ms=clock.wall_ms), Random(7))
-
-
-def open_virtual(keys: dict[str, str] | None = None, world: World | None = None) -> AbstractAsyncContextManager[Rig]:
-    """Run a broker in virtual time, on a disk in memory."""
-    return open_rig("/store", keys, world=world or virtual_world())
-
-
-def prepare(rig: Rig, topic: str = "T", queues: int = 2) -> None:
-    rig.broker.topics.update([TopicConfig(topic, queues, queues)])
-    rig.broker.groups.update([GroupConfig("g")])
-
-
-def records(answer: Command) -> list[Record]:
-    return decode_records(answer.body) if answer.body else []
-
-
-def receipts(answer: Command, broker_name: str = "broker-a") -> list[tuple[Record, Receipt]]:
-    """Return the messages of a pop with their handles, made from the answer as clients do."""
-    assert answer.ext is not None
-    starts = dict[tuple[str, str], str]()
-    for each in filter(None, answer.ext["startOffsetInfo"].split(";")):
-        mark, queue_id, start = each.split(" ")
-        starts[mark, queue_id] = start
-    places = [
-        (mark, queue_id, offset)
-        for mark, queue_id, offsets in (each.split(" ") for each in answer.ext["msgOffsetInfo"].split(";") if each)
-        for offset in offsets.split(",")
-    ]
-    found = records(answer)
-    assert len(found) == len(places)
-    times = int(answer.ext["popTime"]), int(answer.ext["invisibleTime"]), int(answer.ext["reviveQid"])
-    return [
-        (record, Receipt(int(starts[mark, queue_id]), *times, mark, broker_name, int(queue_id), int(offset)))
-        for record, (mark, queue_id, offset) in zip(found, places, strict=True)
-    ]
-
-
-def bodies(answer: Command) -> list[bytes]:
-    return [record.body for record in records(answer)]
-
-
-def ack_header(receipt: Receipt, topic: str = "T", group: str = "g", **more: str) -> dict[str, str]:
-    real = topic if receipt.retry == "0" else f"%RETRY%{group}{'_' if receipt.retry == '1' else '+'}{topic}"
-    return {
-        "consumerGroup": group,
-        "topic": real,
-        "queueId": str(receipt.queue_id),
-        "offset": str(receipt.offset),
-        "extraInfo": receipt.text,
-        **more,
-    }
-
-
-async def until_something(rig: Rig, seconds: float = 60, **header: str) -> Command:
-    """Pop until there is something, in virtual time."""
-    for _ in range(int(seconds)):
-        answer = rig.ask(POP, pop_header(**header))
-        if answer.code == 0:
-            return answer
-        await rig.broker.world.clock.sleep(1)
-    raise AssertionError("nothing came back")
 
 
 class TestPop:
@@ -271,172 +190,6 @@ class TestAfterARestart:
             rig.broker.offsets.committed.clear()
             rig.broker.pops.change_role(rig.broker.session.rules)
             assert bodies(rig.ask(POP, pop_header())) == [b"2"]
-
-
-class TestInOrder:
-    @pytest.mark.covers("PP-22")
-    async def test_nothing_more_of_a_queue_until_all_is_acknowledged(self, autojump_clock: MockClock) -> None:
-        async with open_virtual() as rig:
-            prepare(rig, queues=1)
-            for number in range(4):
-                rig.send("T", b"%d" % number)
-            answer = rig.ask(POP, pop_header(order="true", maxMsgNums="2"))
-            (_, first), (_, second) = receipts(answer)
-            assert bodies(answer) == [b"0", b"1"]
-            assert rig.ask(POP, pop_header(order="true")).code == 210
-            waiting = rig.tell(POP, pop_header(order="true", pollTime="60000"))
-            assert rig.ask(ACK, ack_header(second)).code == 0
-            await wait_all_tasks_blocked()
-            assert waiting.opaque not in rig.peer.replies
-            assert rig.ask(ACK, ack_header(first)).code == 0
-            assert bodies(await rig.wait(waiting)) == [b"2", b"3"]
-
-    @pytest.mark.covers("PP-17", "PP-22")
-    async def test_a_queue_opens_by_itself_and_counts(self, autojump_clock: MockClock) -> None:
-        async with open_virtual() as rig:
-            prepare(rig, queues=1)
-            for number in range(3):
-                rig.send("T", b"%d" % number)
-            first = rig.ask(POP, pop_header(order="true"))
-            assert (first.ext or {})["orderCountInfo"] == "0 0 0"
-            began = rig.broker.world.clock.wall_ms()
-            waiting = rig.tell(POP, pop_header(order="true", pollTime="60000"))
-            again = await rig.wait(waiting)
-            assert 5_000 <= rig.broker.world.clock.wall_ms() - began < 5_100
-            assert bodies(again) == bodies(first)
-            assert (again.ext or {})["orderCountInfo"] == "0 qo0%0 1;0 qo0%1 1;0 qo0%2 1;0 0 1"
-
-    @pytest.mark.covers("PP-17")
-    async def test_a_shorter_time_opens_a_queue_sooner(self, autojump_clock: MockClock) -> None:
-        async with open_virtual() as rig:
-            prepare(rig, queues=1)
-            rig.send("T", b"x")
-            ((_, receipt),) = receipts(rig.ask(POP, pop_header(order="true", invisibleTime="60000")))
-            waiting = rig.tell(POP, pop_header(order="true", pollTime="60000"))
-            began = rig.broker.world.clock.wall_ms()
-            assert rig.ask(CHANGE, ack_header(receipt, invisibleTime="2000")).code == 0
-            assert bodies(await rig.wait(waiting)) == [b"x"]
-            assert 2_000 <= rig.broker.world.clock.wall_ms() - began < 2_100
-
-    async def test_what_was_handed_out_is_known_after_a_restart(self, autojump_clock: MockClock) -> None:
-        world = virtual_world()
-        async with open_virtual(world=world) as rig:
-            prepare(rig, queues=1)
-            rig.send("T", b"x")
-            ((_, receipt),) = receipts(rig.ask(POP, pop_header(order="true", invisibleTime="60000", attemptId="a1")))
-        async with open_virtual(world=world) as rig:
-            assert rig.ask(POP, pop_header(order="true", attemptId="a2")).code == 210
-            assert bodies(rig.ask(POP, pop_header(order="true", attemptId="a1"))) == [b"x"]
-            assert rig.ask(ACK, ack_header(receipt)).code == 0  # of the pop before: it does not count
-            assert rig.ask(POP, pop_header(order="true", attemptId="a3")).code == 210
-
-
-class TestInMemory:
-    KEYS: ClassVar = {"enablePopBufferMerge": "true"}
-
-    @pytest.mark.covers("PP-11")
-    async def test_what_is_acknowledged_soon_is_never_written(self, autojump_clock: MockClock) -> None:
-        async with open_virtual(self.KEYS) as rig:
-            prepare(rig, queues=1)
-            for number in range(6):
-                rig.send("T", b"%d" % number)
-            end = rig.broker.store.max_physical_offset
-            first = rig.ask(POP, pop_header(maxMsgNums="3", invisibleTime="60000"))
-            second = rig.ask(POP, pop_header(maxMsgNums="3", invisibleTime="60000"))
-            assert bodies(first) + bodies(second) == [b"%d" % number for number in range(6)]
-            for _, receipt in receipts(second):
-                assert rig.ask(ACK, ack_header(receipt)).code == 0
-            assert rig.broker.offsets.query("g", "T", 0) == 0
-            for _, receipt in receipts(first):
-                assert rig.ask(ACK, ack_header(receipt)).code == 0
-            assert rig.broker.offsets.query("g", "T", 0) == 6
-            assert rig.broker.store.max_physical_offset == end
-
-    @pytest.mark.parametrize("batch", ["true", "false"])
-    async def test_what_waits_too_long_is_written_with_its_acknowledgements(
-        self, batch: str, autojump_clock: MockClock
-    ) -> None:
-        async with open_virtual(self.KEYS | {"enablePopBatchAck": batch}) as rig:
-            prepare(rig, queues=1)
-            for number in range(4):
-                rig.send("T", b"%d" % number)
-            taken = receipts(rig.ask(POP, pop_header(invisibleTime="20000")))
-            for _, receipt in taken[:2]:
-                assert rig.ask(ACK, ack_header(receipt)).code == 0
-            await rig.broker.world.clock.sleep(11)
-            assert rig.broker.offsets.query("g", "T", 0) == 4
-            assert len(rig.broker.pops.moving.buffer) == 0
-            assert rig.ask(ACK, ack_header(taken[2][1])).code == 0
-            assert bodies(await until_something(rig)) == [b"3"]
-
-    async def test_a_clean_stop_writes_what_waits(self, autojump_clock: MockClock) -> None:
-        world = virtual_world()
-        async with open_virtual(self.KEYS, world) as rig:
-            prepare(rig, queues=1)
-            for number in range(4):
-                rig.send("T", b"%d" % number)
-            taken = receipts(rig.ask(POP, pop_header(invisibleTime="20000")))
-            assert rig.ask(ACK, ack_header(taken[1][1])).code == 0
-        async with open_virtual(self.KEYS, world) as rig:
-            assert rig.ask(POP, pop_header()).code == 210
-            assert sorted(bodies(await until_something(rig))) == [b"0", b"2", b"3"]
-
-    async def test_what_does_not_fit_is_written_at_once(self, autojump_clock: MockClock) -> None:
-        async with open_virtual(self.KEYS | {"popCkOffsetMaxQueueSize": "1"}) as rig:
-            prepare(rig, queues=1)
-            for number in range(4):
-                rig.send("T", b"%d" % number)
-            first = rig.ask(POP, pop_header(maxMsgNums="1", invisibleTime="60000"))
-            rig.ask(POP, pop_header(maxMsgNums="1", invisibleTime="60000"))
-            assert bodies(rig.ask(POP, pop_header(maxMsgNums="1", invisibleTime="60000"))) == [b"2"]
-            assert len(rig.broker.pops.moving.buffer) == 1
-            assert rig.broker.offsets.query("g", "T", 0) == 0
-            assert rig.ask(ACK, ack_header(receipts(first)[0][1])).code == 0
-            assert rig.broker.offsets.query("g", "T", 0) == 3
-
-
-class TestFigures:
-    @pytest.mark.covers("PP-13")
-    async def test_what_is_counted(self, autojump_clock: MockClock) -> None:
-        async with open_virtual() as rig:
-            prepare(rig, queues=1)
-            for number in range(4):
-                rig.send("T", b"%d" % number)
-            taken = receipts(rig.ask(POP, pop_header()))
-            for _, receipt in taken[:3]:
-                assert rig.ask(ACK, ack_header(receipt)).code == 0
-            await rig.broker.world.clock.sleep(20)
-            found = {
-                (family.name, *sorted(sample.labels.items())): sample.value
-                for family in collect(rig.broker)
-                for sample in family.samples
-                if "_pop_" in family.name
-            }
-            place = ("consumer_group", "g"), ("put_status", "PUT_OK")
-            made, came = "rocketmq_pop_revive_in_message_total", "rocketmq_pop_revive_out_message_total"
-            assert found[made, *place, ("revive_message_type", "CK"), ("topic", "T")] == 1
-            assert found[made, *place, ("revive_message_type", "ACK"), ("topic", "T")] == 3
-            out = [number for (name, *_), number in found.items() if name == came]
-            assert sorted(out) == [1, 3]
-            assert found["rocketmq_pop_revive_retry_messages_total", *place, ("topic", "%RETRY%g_T")] == 1
-            assert found["rocketmq_pop_revive_lag_milliseconds", ("queue_id", "0")] == 0
-            for name, key in (
-                *(("GROUP_CK_NUMS", "T@g"), ("GROUP_ACK_NUMS", "T@g")),
-                *(("BROKER_CK_NUMS", "DefaultCluster"), ("BROKER_ACK_NUMS", "DefaultCluster")),
-            ):
-                assert rig.ask(315, {"statsName": name, "statsKey": key}).code == 0
-
-    async def test_a_broker_that_was_away_hands_out_and_takes_nothing(self, tmp_path: Path) -> None:
-        async with open_rig(str(tmp_path)) as rig:
-            prepare(rig, queues=1)
-            rig.send("T", b"x")
-            rig.send("T", b"y")
-            ((_, receipt),) = receipts(rig.ask(POP, pop_header(maxMsgNums="1")))
-            rig.broker.presence.readable_until_ms = 0
-            end = rig.broker.store.max_physical_offset
-            assert rig.ask(POP, pop_header()).code == 210
-            assert rig.ask(ACK, ack_header(receipt)).code == 2
-            assert rig.broker.store.max_physical_offset == end
 
 
 class TestLimits:

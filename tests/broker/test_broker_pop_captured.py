@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from broker_rig import Peer, Rig
-from test_broker_pop import open_virtual, receipts, records
+from pop_rig import open_virtual, receipts, records
 from trio.testing import MockClock
 
 from understudy.broker.groups import GroupConfig

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from broker_rig import NoNetwork, open_rig
-from test_broker_pop import ACK, POP, ack_header, pop_header, receipts
+from pop_rig import ACK, POP, ack_header, pop_header, receipts
 from test_broker_timer_golden import STORES, SetClock
 
 from understudy.format import names

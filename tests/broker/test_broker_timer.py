@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 import trio
-from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties, pulled
+from broker_rig import NoNetwork, Rig, code_and_remark, open_rig, properties
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
@@ -22,16 +22,13 @@ from understudy.format import json_dialect
 from understudy.format.names import TIMER_TOPIC
 from understudy.format.recall_handle import Handle, encode_handle
 from understudy.format.record import Record
-from understudy.remoting.client import RemotingClient, open_client
-from understudy.remoting.command import request
-from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
-from understudy.testkit.sim.cluster import FIRST_BROKER_PORT, SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.waiting import until
 
+LABELS = ("topic", "timer_bound_s")
 KEYS = {"recallMessageEnable": "true", "mappedFileSizeTimerLog": "1024"}
 
 
@@ -390,60 +387,3 @@ async def test_messages_that_fell_due_while_the_broker_was_down_come_at_once(aut
     async with open_rig("/store", KEYS, world=world) as rig:
         await trio.sleep(0.1)
         assert bodies(rig) == [b"%d" % number for number in range(20)]
-
-
-BROKER = {
-    "brokerName": "broker-a",
-    "flushDiskType": "SYNC_FLUSH",
-    "mappedFileSizeTimerLog": "4096",
-    "recallMessageEnable": "true",
-}
-MESSAGES = 40
-LABELS = ("topic", "timer_bound_s")
-
-
-async def send(client: RemotingClient, address: str, number: int, delay_ms: int) -> bool:
-    """Send one timer message; return whether it was acknowledged as safe."""
-    text = properties(UNIQ_KEY=f"u{number}", TIMER_DELAY_MS=str(delay_ms))
-    header = {"a": "pg", "b": "Later", "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0", "i": text}
-    try:
-        return (await client.invoke(address, request(310, header, b"%d" % number), 3_000)).code == 0
-    except RemotingError:
-        return False
-
-
-async def crashes_while_messages_wait(source: random.Random) -> tuple[set[int], list[Record]]:
-    async with SimCluster(source) as cluster:
-        await cluster.start_container("c1", [BROKER])
-        address = f"{cluster.address('c1')}:{FIRST_BROKER_PORT}"
-        acknowledged: set[int] = set()
-        async with open_client(cluster.client_world()) as client, trio.open_nursery() as nursery:
-
-            async def produce() -> None:
-                for number in range(MESSAGES):
-                    if await send(client, address, number, source.randrange(1, 6_000)):
-                        acknowledged.add(number)
-                    await trio.sleep(source.uniform(0, 0.2))
-
-            nursery.start_soon(produce)
-            for _ in range(2):
-                await trio.sleep(source.uniform(1, 4))
-                await cluster.kill("c1", power=source.random() < 0.7)
-                await trio.sleep(source.uniform(0, 2))
-                await cluster.restart("c1")
-            await trio.sleep(30)
-            await send(client, address, MESSAGES, 0)  # a connection that a killed process had is noticed now
-            return acknowledged, [
-                each for each in await pulled(client, address, "Later") if each.body != b"%d" % MESSAGES
-            ]
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_every_acknowledged_timer_message_arrives_and_none_early(seed: int) -> None:
-    acknowledged, arrived = run_seed(crashes_while_messages_wait, seed)
-    assert len(acknowledged) >= MESSAGES // 2
-    numbers = [int(record.body) for record in arrived]
-    assert acknowledged <= set(numbers)
-    # repeated at most what the progress had not noted yet, in the last half second before each crash
-    assert len(numbers) - len(set(numbers)) <= 2 * 6
-    assert all(record.store_ms >= int(record.properties["TIMER_OUT_MS"]) + 1_000 for record in arrived)

@@ -1,0 +1,186 @@
+"""What becomes of half messages that nobody decides: their producers are asked, and at last they are given up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from broker_rig import code_and_remark, properties
+from transaction_rig import (
+    COMMIT,
+    FOLDER,
+    GIVEN_UP,
+    GROUP,
+    HALF,
+    OPS,
+    ROLLBACK,
+    TOPIC,
+    open_producer,
+)
+from trio.testing import MockClock
+
+from understudy.format.record import decode_record, offset_message_id
+from understudy.testkit.sim.disk import SimDisk
+
+
+class TestChecks:
+    @pytest.mark.covers("TX-03")
+    async def test_a_due_half_message_is_asked_about_once_in_each_interval(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.prepare("A")
+            await trio.sleep(29)
+            young = producer.prepare("B")
+            await trio.sleep(2)
+            (asked,) = producer.checks()
+            assert (asked.ext or {})["msgId"] == "A" and asked.flag & 2
+            await trio.sleep(30)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["B", "A"]
+            # and the decision about a copy is one about all of them
+            copies = producer.rig.stored(HALF)
+            assert [each.properties.get("TRANSACTION_CHECK_TIMES") for each in copies] == [None, None, "1", "1", "2"]
+            assert producer.decide(copies[2], COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.decide(young, ROLLBACK).code == 0
+            await trio.sleep(100)
+            assert producer.checks() == []
+            assert producer.delivered() == ["A"]
+            assert [each.body for each in producer.rig.stored(OPS)] == [b"4,3,"]
+
+    async def test_a_decision_about_the_first_copy_ends_the_checks(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A")
+            await trio.sleep(40)
+            assert len(producer.checks()) == 1
+            assert producer.decide(half, COMMIT).code == 0
+            assert producer.decide(producer.rig.stored(HALF)[-1], COMMIT).code == 0
+            await trio.sleep(100)
+            assert (producer.checks(), producer.delivered()) == ([], ["A"])
+
+    @pytest.mark.covers("TX-06", "TX-11")
+    async def test_what_nobody_decides_is_given_up_and_can_be_resumed(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "2"}) as producer:
+            half = producer.prepare("A", 2, CHECK_IMMUNITY_TIME_IN_SECONDS="x")
+            other = producer.prepare("B")
+            await trio.sleep(100)
+            assert len(producer.checks()) == 4
+            kept = producer.rig.stored(GIVEN_UP)
+            assert [each.properties["UNIQ_KEY"] for each in kept] == ["A", "B"]
+            assert kept[0].properties["TRANSACTION_CHECK_TIMES"] == "2"
+            row = producer.rig.broker.topics.get(GIVEN_UP)
+            assert row is not None and (row.write_queue_nums, row.perm) == (1, 6)
+            assert producer.rig.broker.transactions.counts.open[TOPIC] == 0
+            # when an operator wants it checked again
+            message_id = offset_message_id(kept[0].store_host, kept[0].physical_offset)
+            assert producer.rig.ask(323, {"topic": GIVEN_UP, "msgId": message_id}).code == 0
+            again = producer.rig.ask(323, {"topic": GIVEN_UP, "msgId": message_id})
+            assert code_and_remark(again) == (1, "it is being checked already")
+            await trio.sleep(31)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["A"]
+            assert producer.decide(half, COMMIT, fromTransactionCheck="true").code == 0
+            assert producer.delivered(2) == ["A"]
+            # and a commit that comes after all is not lost, nor done twice
+            assert producer.decide(other, COMMIT).code == 0
+            assert producer.decide(other, COMMIT).code == 0
+            assert producer.delivered() == ["B"]
+            refused = producer.rig.ask(323, {"msgId": offset_message_id(kept[1].store_host, kept[1].physical_offset)})
+            assert code_and_remark(refused) == (1, "it was committed")
+            assert producer.rig.ask(323, {"msgId": "x"}).code == 1
+            assert producer.rig.ask(323, {"msgId": offset_message_id(half.store_host, half.physical_offset)}).code == 1
+
+    async def test_a_long_immunity_costs_no_checks_and_holds_up_no_other(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"transactionCheckMax": "2"}) as producer:
+            producer.prepare("A", CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+            producer.prepare("B")
+            await trio.sleep(95)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["B", "B"]
+            copy = producer.rig.stored(HALF)[-1]
+            assert copy.properties["TRAN_PREPARED_QUEUE_OFFSET"] == "0"
+            assert "TRANSACTION_CHECK_TIMES" not in copy.properties
+            await trio.sleep(30)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["A"]
+            assert producer.decide(copy, ROLLBACK, fromTransactionCheck="true").code == 0
+            await trio.sleep(100)
+            assert producer.checks() == []
+
+    async def test_without_a_producer_checks_are_counted_and_the_next_one_that_comes_is_asked(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.rig.broker.producers.close(producer.rig.peer)  # type: ignore[arg-type]
+            producer.prepare("A")
+            await trio.sleep(40)
+            assert producer.checks() == []
+            producer.beat()
+            await trio.sleep(30)
+            (asked,) = producer.checks()
+            assert decode_record(asked.body).properties["TRANSACTION_CHECK_TIMES"] == "2"
+
+    async def test_one_that_is_older_than_the_log_is_kept_is_given_up(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk, {"fileReservedTime": "1"}) as producer:
+            header = {"f": "4", "g": str(producer.clock.wall_ms() - 3_600_001)}
+            text = properties(TRAN_MSG="true", PGROUP=GROUP, UNIQ_KEY="A")
+            producer.rig.send(TOPIC, b"x", text, header=header)
+            await trio.sleep(61)
+            assert [each.properties["UNIQ_KEY"] for each in producer.rig.stored(GIVEN_UP)] == ["A"]
+
+    async def test_one_born_ahead_of_our_clock_gets_its_time(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            await trio.sleep(28)
+            header = {"f": "4", "g": str(producer.clock.wall_ms() + 50_000)}
+            text = properties(TRAN_MSG="true", PGROUP=GROUP, UNIQ_KEY="A")
+            producer.rig.send(TOPIC, b"x", text, header=header)
+            await trio.sleep(4)
+            assert producer.checks() == []
+            await trio.sleep(30)
+            assert len(producer.checks()) == 1
+
+    async def test_what_is_no_half_message_in_the_half_topic_is_passed(
+        self, disk: SimDisk, autojump_clock: MockClock
+    ) -> None:
+        async with open_producer(disk) as producer:
+            producer.rig.broker.store.append(HALF, 0, b"x", b"UNIQ_KEY\x01u\x02", 1, b"\0" * 8)
+            producer.prepare("A")
+            await trio.sleep(40)
+            assert [(each.ext or {})["msgId"] for each in producer.checks()] == ["A"]
+
+    async def test_the_next_life_goes_on_where_the_last_one_was(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        async with open_producer(disk) as producer:
+            first, second = producer.prepare("A"), producer.prepare("B")
+            await trio.sleep(40)
+            assert len(producer.checks()) == 2
+        async with open_producer(disk) as producer:
+            assert producer.rig.broker.transactions.counts.open == {TOPIC: 2}
+            assert producer.decide(first, COMMIT).code == 0
+            assert producer.decide(second, ROLLBACK).code == 0
+            await trio.sleep(100)
+            assert (producer.checks(), producer.delivered()) == ([], ["A"])
+            offsets = producer.rig.broker.offsets
+            assert offsets.queues("CID_RMQ_SYS_TRANS", HALF) == {0: 4}
+        saved = json.loads(disk.read(f"{FOLDER}/config/transactionMetrics"))
+        assert {topic: row["count"] for topic, row in saved["transactionCount"].items()} == {TOPIC: 0}
+
+    async def test_copies_without_progress_are_one_half_message(self, disk: SimDisk, autojump_clock: MockClock) -> None:
+        # Given a broker that was killed between storing a half message anew and moving its progress
+        async with open_producer(disk) as producer:
+            half = producer.prepare("A")
+            await trio.sleep(40)
+        mine, gone = f'"{HALF}@CID_RMQ_SYS_TRANS"'.encode(), b'"gone@g"'
+        disk.damage(f"{FOLDER}/config/consumerOffset.json", lambda content: content.replace(mine, gone))
+        # Then it is asked about once
+        async with open_producer(disk) as producer:
+            assert producer.rig.broker.transactions.counts.open == {TOPIC: 1}
+            await trio.sleep(31)
+            assert len(producer.checks()) == 1
+            producer.decide(half, COMMIT)
+            await trio.sleep(60)
+            assert (producer.checks(), producer.delivered()) == ([], ["A"])
