@@ -23,7 +23,7 @@ import attrs
 from understudy.broker.identity import Identity
 from understudy.broker.member_view import MASTER_ID
 from understudy.broker.twin import answers_as
-from understudy.remoting.client import open_client
+from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
@@ -81,7 +81,9 @@ def contradiction(claim: Claim, shown: Mapping[int, str] | None) -> str:
     return ""
 
 
-async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Identity, world: World) -> str:
+async def refusal(
+    claim: Claim, shown: Mapping[int, str] | None, identity: Identity, world: World, like: RemotingClient
+) -> str:
     """Return why the slave *identity* does not believe *claim*, ``""`` when it does; at most two questions.
 
     They go over a connection of their own: one that is left from the master's former life may be dead.
@@ -91,11 +93,12 @@ async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Ident
         shown: addresses of the group by id, as a name server shows them; ``None`` when none answered.
         identity: of the slave.
         world: clock and network for the questions.
+        like: the broker's client, which says how questions are signed and secured.
     """
     found = contradiction(claim, shown)
     if found or claim.address is None:
         return found
-    async with open_client(world) as client:
+    async with open_client(world, like=like) as client:
         if not await answers_as(claim.address, client, identity, MASTER_ID):
             return f"{claim.address} does not answer as the master of {identity.name}"
         question = request(RequestCode.EXCHANGE_BROKER_HA_INFO, {})
@@ -107,7 +110,9 @@ async def refusal(claim: Claim, shown: Mapping[int, str] | None, identity: Ident
     return "" if said == claim.ha_address else f"{claim.address} says that its log is at {said}, not {claim.ha_address}"
 
 
-async def successor_refusal(broker_id: int, address: str | None, identity: Identity, world: World) -> str:
+async def successor_refusal(
+    broker_id: int, address: str | None, identity: Identity, world: World, like: RemotingClient
+) -> str:
     """Return why the slave *identity* does not believe that slave *broker_id* comes, ``""`` when it does.
 
     Args:
@@ -115,10 +120,11 @@ async def successor_refusal(broker_id: int, address: str | None, identity: Ident
         address: where it is said to be.
         identity: of the slave that was told.
         world: clock and network for the question.
+        like: the broker's client, which says how the question is signed and secured.
     """
     if not address:
         return "successorAddress is missing"
-    async with open_client(world) as client:
+    async with open_client(world, like=like) as client:
         if await answers_as(address, client, identity, broker_id):
             return ""
     return f"{address} does not answer as slave {broker_id} of {identity.name}"

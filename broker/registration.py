@@ -176,7 +176,7 @@ class Registration:
         Uses connections of its own: those of the running broker may be gone already.
         """
         with self._world.clock.move_on_after(SIGN_OFF_TIMEOUT_MS / 1000):
-            async with open_client(self._world) as client, trio.open_nursery() as nursery:
+            async with open_client(self._world, like=self._client) as client, trio.open_nursery() as nursery:
                 for address in self.name_servers:
                     nursery.start_soon(self._sign_off_at, client, address)
 

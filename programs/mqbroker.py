@@ -19,6 +19,7 @@ from understudy.runtime.program import run_program
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World
+from understudy.security.settings import secure_calls
 
 IMPORTANT_KEYS = (
     "namesrvAddr",
@@ -81,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def serve(world: World, options: BrokerOptions) -> None:
     """Run one broker until cancelled and print the reference's boot line when it is up."""
     async with open_client(world) as client, trio.open_nursery() as nursery:
+        secure_calls(client, options.security)
         broker: Broker = await nursery.start(host_broker, world, options, client)
         servers = options.broker.namesrv_addr
         tail = f" and name server is {servers}" if servers else ""

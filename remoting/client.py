@@ -204,7 +204,11 @@ class RemotingClient(Dispatcher):
 
 @asynccontextmanager
 async def open_client(
-    world: World, *, handlers: Mapping[int, Handler] | None = None, limits: ConnectionLimits | None = None
+    world: World,
+    *,
+    handlers: Mapping[int, Handler] | None = None,
+    limits: ConnectionLimits | None = None,
+    like: RemotingClient | None = None,
 ) -> AsyncIterator[RemotingClient]:
     """Open a client; leaving the block ends its connections, after the clean-up of what is in it, also when cancelled.
 
@@ -212,9 +216,12 @@ async def open_client(
         world: clock, network and randomness.
         handlers: answers to requests that servers send, by code.
         limits: bounds of each connection.
+        like: signs and secures as this one does.
     """
     async with open_shielded() as tasks:
         client = RemotingClient(world, tasks, limits or ConnectionLimits())
+        if like is not None:
+            client.sign, client.tls = like.sign, like.tls
         for code, handler in (handlers or {}).items():
             client.register(code, handler)
         yield client

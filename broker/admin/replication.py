@@ -93,7 +93,9 @@ class ReplicationAdmin:
         if ha_address:
             claim = Claim(optional(command, "masterAddress"), ha_address)
             shown = None if broker.presence.state.contact_lost else broker.member_group.members
-            why = await refusal(claim, shown, broker.identity, broker.world) if broker.role.is_slave else ""
+            why = ""
+            if broker.role.is_slave:
+                why = await refusal(claim, shown, broker.identity, broker.world, broker.client)
             if why:
                 raise self._not_believed("a master that says it comes back is not believed", why)
             broker.replication.learn_flush_offset(optional_int(command, "masterFlushOffset") or 0)
@@ -111,7 +113,7 @@ class ReplicationAdmin:
     async def _check_successor(self, broker_id: int, address: str | None) -> None:
         """Refuse to stand back for a slave that is not there, or for longer than may be."""
         broker, what = self._broker, "a slave that says it acts from now on is not believed"
-        why = await successor_refusal(broker_id, address, broker.identity, broker.world)
+        why = await successor_refusal(broker_id, address, broker.identity, broker.world, broker.client)
         if not why and not self._patience.lasts(broker.world.clock.monotonic()):
             why = (
                 f"for {STAND_BACK_SECONDS:g} s slaves said that they come, and none is there; try again a minute later"

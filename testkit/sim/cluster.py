@@ -151,24 +151,27 @@ class SimCluster:
         assert host.name_server is not None
         return host.name_server
 
-    async def start_container(self, name: str, brokers: Sequence[Mapping[str, str]]) -> BrokerContainer:
+    async def start_container(
+        self, name: str, brokers: Sequence[Mapping[str, str]], keys: Mapping[str, str] | None = None
+    ) -> BrokerContainer:
         """Start a container on host *name*.
 
         Args:
             name: the host.
             brokers: keys of each broker; what is left out is a master with tiny files and a port of its own.
+            keys: of the container, beside its port and name servers.
         """
         host = self.host(name)
 
         async def boot(process: SimProcess) -> None:
             options, _ = ContainerOptions.from_properties(
-                {"listenPort": str(CONTAINER_PORT), "namesrvAddr": self.name_servers}
+                {"listenPort": str(CONTAINER_PORT), "namesrvAddr": self.name_servers, **(keys or {})}
             )
             machine = Machine(name, host.address, "/data/store", None, self.name_servers)
             host.container = BrokerContainer(process.world, options, machine=machine)
             await self._nursery.start(process.run, host.container.run)
-            for index, keys in enumerate(brokers):
-                await host.container.add_broker(self.keys_of(name, index, keys), source=f"simulated {name}")
+            for index, each in enumerate(brokers):
+                await host.container.add_broker(self.keys_of(name, index, each), source=f"simulated {name}")
 
         await self._boot(host, boot)
         assert host.container is not None

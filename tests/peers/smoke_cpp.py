@@ -2,6 +2,7 @@
 """Remoting protocol through the bundled C++ client (PyPI rocketmq 0.4.4, rocketmq-client-cpp 1.2.x inside the wheel).
 
 usage: smoke_cpp.py HOST:PORT TOPIC GROUP COUNT      prints one JSON line {client, ok, sent, consumed, duplicated}
+With SMOKE_ACCESS_KEY and SMOKE_SECRET_KEY it signs.
 """
 
 import collections
@@ -22,9 +23,15 @@ def finish(ok, **result):
     os._exit(0 if ok else 1)  # the C++ threads do not always end
 
 
+def sign(client):
+    if "SMOKE_ACCESS_KEY" in os.environ:
+        client.set_session_credentials(os.environ["SMOKE_ACCESS_KEY"], os.environ["SMOKE_SECRET_KEY"], "")
+
+
 def produce(namesrv, topic, tag, count):
     producer = Producer("PID_smoke_cpp", timeout=3000)
     producer.set_namesrv_addr(namesrv)
+    sign(producer)
     producer.start()
     sent = 0
     for i in range(count):
@@ -49,6 +56,7 @@ def consume(namesrv, topic, group, tag, count):
     consumer = PushConsumer(group)
     consumer.set_namesrv_addr(namesrv)
     consumer.subscribe(topic, on_message, tag)
+    sign(consumer)
     consumer.start()
     deadline = time.monotonic() + CONSUME_LIMIT_S
     while time.monotonic() < deadline and len(seen) < count:

@@ -36,7 +36,7 @@ from understudy.security import requests as security_requests
 from understudy.security.authority import Authority
 from understudy.security.gate import Gate
 from understudy.security.settings import SecuritySettings, read_security
-from understudy.security.signature import Credentials, signed_fields, signer
+from understudy.security.signature import Credentials, signed_fields
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import eventually
@@ -310,15 +310,8 @@ async def check_a_failover_of_users(source: random.Random) -> None:
     async with SimCluster(source) as cluster:
         await cluster.start_name_server("n1")
         keys = {"brokerName": "broker-a", "enableSlaveActingMaster": "true", **KEYS}
-        # brokers of a container sign with what the container's file names: that of a simulated one names nothing
-        del keys["innerClientAuthenticationCredentials"]
-        await cluster.start_container("c1", [{**keys, "brokerRole": "SYNC_MASTER"}])
-        await cluster.start_container("c2", [{**keys, "brokerRole": "SLAVE", "brokerId": "1"}])
-        for name in ("c1", "c2"):
-            container = cluster.host(name).container
-            assert container is not None
-            assert container._client is not None
-            container._client.sign = signer(ROOT)
+        await cluster.start_container("c1", [{**keys, "brokerRole": "SYNC_MASTER"}], KEYS)
+        await cluster.start_container("c2", [{**keys, "brokerRole": "SLAVE", "brokerId": "1"}], KEYS)
         async with open_client(cluster.client_world()) as client:
             root = Caller(client, f"{cluster.address('c1')}:10911", ROOT)
             bob = await with_bob(root, ("Topic:orders", "Sub Get"))
@@ -327,10 +320,19 @@ async def check_a_failover_of_users(source: random.Random) -> None:
             await cluster.kill("c1")
             await trio.sleep(15)
             # then the slave that acts knows who may ask it what, and still refuses the others
+            acting = cluster.brokers("c2")["broker-a"].session
+            assert acting.rules.active, acting.rules.reason
             slave = attrs.evolve(bob, address=f"{cluster.address('c2')}:10911")
             assert 16 != (await slave.ask(30, {"topic": "orders", "queueId": "0"})).code
             assert 16 == (await slave.ask(30, {"topic": "other", "queueId": "0"})).code
             assert 16 == (await slave.by(None).ask(30, {"topic": "orders", "queueId": "0"})).code
+            # and believes the master that comes back, for what they say to each other is signed
+            await cluster.restart("c1")
+            await trio.sleep(20)
+            assert not acting.rules.active
+            master = cluster.brokers("c1")["broker-a"]
+            assert (False, "") == (master.presence.isolated, master.session.rules.summary.partition("under way")[1])
+            assert 16 != (await bob.ask(30, {"topic": "orders", "queueId": "0"})).code
 
 
 def test_users_are_copied_by_slaves_and_survive_a_failover() -> None:

@@ -1,0 +1,126 @@
+"""Real clients with an access key work at servers that ask for signatures; without one they are refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import peer_processes
+import pytest
+import trio
+from peer_processes import PeerCluster
+
+from understudy.mqclient.api import SessionOptions
+from understudy.mqclient.session import Session, open_session
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.runtime.world import real_world
+from understudy.security.signature import Credentials
+from understudy.testkit.port_blocks import PortBlocks
+from understudy.testkit.waiting import eventually
+
+HERE = Path(__file__).parent
+ROOT = Credentials("rocketmq", "12345678")
+KEYS = """
+authenticationEnabled=true
+authorizationEnabled=true
+initAuthenticationUser={"username":"rocketmq","password":"12345678"}
+innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"innersecret"}
+"""
+CLIENT = {"SMOKE_ACCESS_KEY": "smoker", "SMOKE_SECRET_KEY": "smokesecret"}
+RULES = ("Topic:Smoke*", "Group:*")
+
+
+@pytest.fixture(scope="module")
+def closed_cluster(port_blocks: PortBlocks, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeerCluster]:
+    """A name server and a broker that ask for signatures, and a user who may send and read topics of smoke tests."""
+    folder = tmp_path_factory.mktemp("closed")
+    port = port_blocks.take()
+    namesrv = f"127.0.0.1:{port}"
+    text = peer_processes.filled_template("namesrv", PORT=port, DIR=folder / "namesrv") + KEYS
+    servers = [peer_processes.server(peer_processes.OURS, "namesrv", "namesrv", folder / "namesrv", text)]
+    port = port_blocks.take() + 10
+    text = peer_processes.filled_template(
+        "broker", NAME="broker-a", PORT=port, HA_PORT=port + 2, NAMESRV=namesrv, DIR=folder / "broker-a"
+    )
+    servers.append(peer_processes.server(peer_processes.OURS, "broker", "broker-a", folder / "broker-a", text + KEYS))
+    broker = f"127.0.0.1:{port}"
+    with peer_processes.running(servers[0]), peer_processes.running(servers[1]):
+        trio.run(make_user, namesrv, broker)
+        yield PeerCluster(namesrv, {"broker-a": broker}, {})
+
+
+async def make_user(namesrv: str, broker: str) -> None:
+    async with open_session(real_world(), namesrv, SessionOptions(credentials=ROOT)) as session:
+        for address in (namesrv, broker):
+            user = {"username": "smoker", "password": "smokesecret"}
+            entries = [{"resource": each, "actions": ["Pub", "Sub", "Get"], "decision": "Allow"} for each in RULES]
+            acl = {"subject": "User:smoker", "policies": [{"entries": entries}]}
+            await session.call(address, RequestCode.AUTH_CREATE_USER, {"username": "smoker"}, json.dumps(user).encode())
+            await session.call(
+                address, RequestCode.AUTH_CREATE_ACL, {"subject": "User:smoker"}, json.dumps(acl).encode()
+            )
+        fields = {"defaultTopic": "TBW102", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": "false"}
+        for topic in ("SmokeCpp", "SmokeJavaScript"):
+            ext = {"topic": topic, "topicFilterType": "SINGLE_TAG", **fields}
+            await session.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, ext)
+            await eventually(lambda: known(session, namesrv, topic))  # noqa: B023 - waited for before the next one
+
+
+async def known(session: Session, namesrv: str, topic: str) -> bool:
+    accept = (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST)
+    answer = await session.call(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, accept=accept)
+    return answer.code == ResponseCode.SUCCESS
+
+
+def play(command: list[str], **environment: str) -> dict[str, Any]:
+    return peer_processes.run_client(command, limit_s=90, **environment)[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the package holds a library for Linux only")
+def test_clients_with_an_access_key_work_and_others_do_not(
+    closed_cluster: PeerCluster, place_of_peer: Callable[[str], Path], tmp_path: Path
+) -> None:
+    # given the C++ and the JavaScript client, each with the user's key and without any
+    cpp = [str(place_of_peer("cpp")), str(HERE / "smoke_cpp.py"), closed_cluster.namesrv, "SmokeCpp", "GID_cpp", "5"]
+    modules = str(place_of_peer("node"))
+    script = ["node", str(HERE / "smoke_javascript.js"), closed_cluster.namesrv, "SmokeJavaScript", "GID_js", "5"]
+    with ThreadPoolExecutor() as threads:
+        runs = {
+            name: threads.submit(play, command, **environment)
+            for name, command, environment in (
+                ("cpp", cpp, {"HOME": str(tmp_path), **CLIENT}),
+                ("cpp without", cpp, {"HOME": str(tmp_path)}),
+                ("js", script, {"NODE_PATH": modules, **CLIENT}),
+                ("js without", script, {"NODE_PATH": modules}),
+            )
+        }
+        found = {name: run.result() for name, run in runs.items()}
+    # then those with a key sent and consumed everything, and the others nothing
+    for name in ("cpp", "js"):
+        result = found[name]
+        assert (True, 5, 5, 0) == tuple(result.get(key) for key in ("ok", "sent", "consumed", "duplicated")), found
+        assert (False, 0) == (found[f"{name} without"]["ok"], found[f"{name} without"].get("sent", 0))
+
+
+@pytest.mark.slow
+def test_the_real_mqadmin_signs_with_its_file(closed_cluster: PeerCluster, java_home: Path, tmp_path: Path) -> None:
+    # given the tool with its file of keys, and without
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "tools.yml").write_text("accessKey: rocketmq\nsecretKey: '12345678'\n")
+    command = ["-cp", f"{java_home}/lib/*", "org.apache.rocketmq.tools.command.MQAdminStartup", "listUser"]
+    command += ["-n", closed_cluster.namesrv, "-b", closed_cluster.brokers["broker-a"]]
+    printed = []
+    for home in (tmp_path, tmp_path / "none"):
+        java = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", f"-Drocketmq.home.dir={home}", f"-Duser.home={tmp_path}"]
+        environment = peer_processes.peer_environment()
+        done = subprocess.run([*java, *command], capture_output=True, text=True, timeout=90, env=environment)
+        printed.append(done.stdout + done.stderr)
+    # then it lists the users, and is refused with the reference's code and words
+    assert all(name in printed[0] for name in ("rocketmq", "inner", "smoker")), printed[0][-2000:]
+    assert "CODE: 16" in printed[1] and "username cannot be null" in printed[1], printed[1][-2000:]
