@@ -18,7 +18,7 @@ from pathlib import Path
 
 import attrs
 
-from bench.load import broker_loads, name_server_loads
+from bench.load import broker_loads, feature_loads, name_server_loads
 from bench.load.beside import Beside, Exchange, Measured, send_small
 from bench.load.bounds import markdown
 from bench.load.machine import QUIET_SHARE, others_share, ticks_now
@@ -134,7 +134,7 @@ def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange) 
 
 
 def broker_rows() -> list[Row]:
-    return [Row(*each) for each in broker_loads.LOADS]
+    return [Row(*each) for each in (*broker_loads.LOADS, *feature_loads.LOADS)]
 
 
 def name_server_rows() -> list[Row]:
@@ -146,7 +146,7 @@ def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
     with tempfile.TemporaryDirectory() as folder:
         chosen = rows(wanted, broker_rows())
         if chosen:
-            with broker(Path(folder), scale) as server:
+            with broker(Path(folder), scale, keys=feature_loads.KEYS) as server:
                 make_topic(server.port, "Beside")
                 yield from measured(server, chosen, Row("nothing", nothing), send_small("Beside"))
     with tempfile.TemporaryDirectory() as folder:

@@ -47,6 +47,12 @@ DEFAULT_LIMIT = 100_000
 AT_ONCE = 64
 """Pulls answered before others get their turn; each costs some 20 us."""
 
+AT_ONCE_SECONDS = 0.002
+"""And as long as that: pulls with long conditions cost much more."""
+
+CONDITION_CHARACTERS = 4_096
+"""Of all conditions that are asked of a message when it arrives; where longer ones wait, who answers asks them."""
+
 ENTRY_BYTES = 1024
 """What a parked pull costs beside its header."""
 
@@ -115,9 +121,10 @@ class ParkedPull:
 class _Waiting:
     """The pulls parked at one queue: those that want everything, and the others by what they want."""
 
-    __slots__ = ("all", "by_code", "by_condition")
+    __slots__ = ("all", "by_code", "by_condition", "characters")
 
     def __init__(self) -> None:
+        self.characters = 0
         self.all: dict[ParkedPull, None] = {}
         self.by_code: dict[int, dict[ParkedPull, None]] = {}
         self.by_condition: dict[ParkedPull, PropertyFilter] = {}
@@ -128,6 +135,7 @@ class _Waiting:
             self.all[parked] = None
         elif isinstance(wanted, PropertyFilter):
             self.by_condition[parked] = wanted
+            self.characters += wanted.characters
         else:
             for code in wanted:
                 self.by_code.setdefault(code, {})[parked] = None
@@ -138,7 +146,8 @@ class _Waiting:
             self.all.pop(parked, None)
             return
         if isinstance(wanted, PropertyFilter):
-            self.by_condition.pop(parked, None)
+            if self.by_condition.pop(parked, None) is not None:
+                self.characters -= wanted.characters
             return
         for code in wanted:
             pulls = self.by_code.get(code)
@@ -150,8 +159,8 @@ class _Waiting:
     def take(self, tags_code: int, properties: bytes | None) -> list[ParkedPull]:
         """Remove and return the pulls that want a message with *tags_code* and *properties*.
 
-        Where the properties are not at hand, or as many conditions wait as are answered in one go, a condition is left
-        to who answers: the pull looks at the message then.
+        Where the properties are not at hand, or too many or too long conditions wait (:attr:`few`), a condition is
+        left to who answers: the pull looks at the message then.
         """
         taken, self.all = list(self.all), {}
         if tags_code in self.by_code:
@@ -161,12 +170,12 @@ class _Waiting:
             taken += filtered
         if self.by_condition:
             waiting = self.by_condition
-            if properties is None or len(waiting) > AT_ONCE:
+            if properties is None or not self.few:
                 passed = list(waiting)
             else:
                 passed = [parked for parked, wanted in waiting.items() if wanted.passes(properties)]
             for parked in passed:
-                del waiting[parked]
+                self.characters -= waiting.pop(parked).characters
             taken += passed
         return taken
 
@@ -182,13 +191,18 @@ class _Waiting:
             wanted.append(next(iter(self.by_code.get(tags_code, ())), None))
         else:
             wanted += [next(iter(pulls)) for pulls in self.by_code.values()]
-        few = properties is not None and len(self.by_condition) <= AT_ONCE
+        few = properties is not None and self.few
         conditions = self.by_condition.items()
         wanted.append(next((each for each, wants in conditions if not few or wants.passes(properties or b"")), None))
         found = min((each for each in wanted if each is not None), key=lambda each: each.number, default=None)
         if found is not None:
             self.remove(found)
         return found
+
+    @property
+    def few(self) -> bool:
+        """Whether the conditions that wait here can be asked of each message that arrives."""
+        return len(self.by_condition) <= AT_ONCE and self.characters <= CONDITION_CHARACTERS
 
     @property
     def count(self) -> int:
@@ -203,7 +217,7 @@ class _Waiting:
         """Remove and return every pull."""
         taken = [*self.all, *self.by_condition]
         taken += dict.fromkeys(parked for pulls in self.by_code.values() for parked in pulls)
-        self.all, self.by_code, self.by_condition = {}, {}, {}
+        self.all, self.by_code, self.by_condition, self.characters = {}, {}, {}, 0
         return taken
 
     def __bool__(self) -> bool:
@@ -337,7 +351,13 @@ class PullHold:
     def answer_ready(self) -> None:
         """Answer the pulls that are ready, at most :data:`AT_ONCE`; :meth:`run` goes on. Never raises."""
         ready = self._ready
-        for _ in range(min(len(ready), AT_ONCE)):
+        if not ready:
+            return
+        monotonic = self._clock.monotonic
+        until = monotonic() + AT_ONCE_SECONDS
+        for number in range(min(len(ready), AT_ONCE)):
+            if number and monotonic() > until:
+                break
             parked = ready.popleft()
             connection = parked.connection
             if not connection.alive:

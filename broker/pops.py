@@ -112,7 +112,7 @@ class Pops:
         acks = AckParts(
             identity=broker.identity,
             options=broker.options,
-            clock=world.clock,
+            world=world,
             store=store,
             topics=broker.topics,
             offsets=broker.offsets,

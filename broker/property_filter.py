@@ -15,6 +15,9 @@ FEW = 4
 """So many names are looked for one by one; to decode all properties costs less than more searches."""
 
 
+CHARACTERS_OF_A_READ = 1 << 16
+"""Of a condition, as often as one read asks it: some milliseconds. What a message costs grows with the text."""
+
 BYTES_OF_CHARACTER = 64
 """What a condition keeps for each character of its text, about: a comparison is a function with its cells."""
 
@@ -26,13 +29,17 @@ class PropertyFilter:
         expression: the condition.
 
     Attributes:
+        characters: length of the condition.
         kept_bytes: what it keeps, about.
+        most_records: how many one read should ask it about.
     """
 
-    __slots__ = ("_evaluate", "_names", "_searched", "kept_bytes")
+    __slots__ = ("_evaluate", "_names", "_searched", "characters", "kept_bytes", "most_records")
 
     def __init__(self, expression: Expression) -> None:
-        self.kept_bytes = BYTES_OF_CHARACTER * len(expression.text)
+        self.characters = len(expression.text)
+        self.kept_bytes = BYTES_OF_CHARACTER * self.characters
+        self.most_records = max(CHARACTERS_OF_A_READ // max(self.characters, 1), 1)
         self._evaluate = expression.matches
         names = sorted(expression.names)
         self._names = [(name, f"{name}\x01".encode()) for name in names] if len(names) <= FEW else []

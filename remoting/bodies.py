@@ -108,6 +108,7 @@ JSON_BODIES = frozenset(
         RequestCode.UNLOCK_BATCH_MQ,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.QUERY_ASSIGNMENT,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.REGISTER_TOPIC_IN_NAMESRV,

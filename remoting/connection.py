@@ -38,8 +38,8 @@ _MANY_COMMANDS = 32
 """From so many on, the commands of one receive wait for a turn among those with much work."""
 _MUCH_BYTES = 1024 * 1024
 """Of an incomplete request; the rest of it is taken in turns."""
-_LOOK_AT_CLOCK = 8
-"""Commands between two looks at the clock."""
+_DECODED_AT_ONCE = 8
+"""Commands that are taken from the reader when those before them are handed on."""
 _NO_MEMORY = "[OVERLOAD]system busy, requests hold too much memory of this server; slow down and try again"
 
 Dispatch = Callable[["Connection", Command], None]
@@ -227,7 +227,7 @@ class Connection:
         reader = FrameReader(self._limits.frame_bytes, self._limits.header_bytes)
         receive, size = self._stream.receive_some, self._limits.receive_bytes
         incomplete, unsent, send = reader.incomplete, self._outbox.unsent, self._outbox.send
-        monotonic, turn, most = self._clock.monotonic, self._load.turn, self._limits.pause_bytes
+        monotonic, turn = self._clock.monotonic, self._load.turn
         try:
             data = await self._first_bytes() if proxied else await receive(size)
             while data:
@@ -246,15 +246,12 @@ class Connection:
                     try:
                         cork = self._cork = []
                         self._corked_bytes = 0
-                        if count <= _LOOK_AT_CLOCK and not done:  # nearly always: no look at the clock is due
-                            for command in commands:
-                                done += 1
-                                if command.flag & RESPONSE_BIT:
-                                    self._on_response(command)
-                                    continue
-                                dispatch(self, command)
-                                if self._corked_bytes > most:
-                                    break
+                        if count == 1 and not done:  # mostly: no look at the clock is due
+                            done = 1
+                            if commands[0].flag & RESPONSE_BIT:
+                                self._on_response(commands[0])
+                            else:
+                                dispatch(self, commands[0])
                         else:
                             done = self._hand_on(reader, commands, done, dispatch)
                         if handed_on is not None:
@@ -297,17 +294,15 @@ class Connection:
             if done == len(commands):
                 if not reader.left:
                     return done
-                commands += reader.more(_LOOK_AT_CLOCK)
-            for command in commands[done : done + _LOOK_AT_CLOCK]:
+                commands += reader.more(_DECODED_AT_ONCE)
+            for command in commands[done : done + _DECODED_AT_ONCE]:
                 done += 1
                 if command.flag & RESPONSE_BIT:
                     self._on_response(command)
                     continue
                 dispatch(self, command)
-                if self._corked_bytes > most:
+                if self._corked_bytes > most or monotonic() > until:
                     return done
-            if monotonic() > until:
-                return done
 
     def _count_incoming(self, reader: FrameReader) -> None:
         """Count the incomplete frame into what the process holds; refuse its request when that is too much."""

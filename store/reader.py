@@ -49,12 +49,14 @@ class Reader:
         max_bytes: int,
         accept: Callable[[int], bool] | None = None,
         accept_record: Callable[[memoryview], bool] | None = None,
+        most_asked: int = _MAX_BYTES,
     ) -> GetResult:
         """Read messages of a queue from queue offset *offset*.
 
         Args:
             accept: filter by tags code; None takes all.
             accept_record: filter by raw record, asked after *accept*; None takes all.
+            most_asked: records that *accept_record* is asked about at most; the next read goes on behind them.
         """
         core = self._core
         queue = core.consume_queues.by_key.get((topic, queue_id))
@@ -106,7 +108,13 @@ class Reader:
                         )
         if accept is not None and core.extended_codes:
             accept = _or_extended(accept)
-        return self._scan(queue, offset, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record)
+        scanned = max(self._scan_units, max_messages, 1)
+        if accept_record is not None:
+            scanned = min(scanned, max(most_asked, 1))
+        wanted = min(max_offset - offset, scanned)
+        return self._scan(
+            queue, offset, wanted, max(max_messages, 1), max_bytes, min_offset, max_offset, accept, accept_record
+        )
 
     def _slices(self, addresses: tuple[int, ...], sizes: tuple[int, ...], end: int, total: int) -> list[memoryview]:
         """Return the records of units that lie in one file, each of them once; nothing when they do not.
@@ -140,6 +148,7 @@ class Reader:
         self,
         queue: ConsumeQueue,
         offset: int,
+        wanted: int,
         max_messages: int,
         max_bytes: int,
         min_offset: int,
@@ -147,10 +156,9 @@ class Reader:
         accept: Callable[[int], bool] | None,
         accept_record: Callable[[memoryview], bool] | None,
     ) -> GetResult:
-        """Read messages that are not all neighbours, or not all wanted."""
+        """Read messages that are not all neighbours, or not all wanted, out of *wanted* units."""
         core = self._core
         log = core.log
-        wanted = min(max_offset - offset, max(self._scan_units, max_messages))
         units = core.consume_queues.units(queue, offset, wanted)
         if not units:
             later = [start // UNIT_BYTES for start in queue.starts if start // UNIT_BYTES > offset]

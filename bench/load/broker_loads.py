@@ -152,9 +152,9 @@ def _frame(command: Command) -> bytes:
     return encode(command)
 
 
-def batch_request(topic: str, messages: list[tuple[int, bytes, bytes]]) -> Command:
+def batch_request(topic: str, messages: list[tuple[int, bytes, bytes]], queue_id: int = 0) -> Command:
     """Return the send of a batch."""
-    command = send_request(topic, encode_batch(messages))
+    command = send_request(topic, encode_batch(messages), queue_id)
     command.code = RequestCode.SEND_BATCH_MESSAGE
     assert command.ext is not None
     command.ext["m"] = "true"

@@ -58,6 +58,11 @@ class Peer:
                     self._answers[answer.opaque or 0] = answer
         return self._answers.pop(wanted)
 
+    def ask_all(self, *commands: Command) -> list[Command]:
+        """Send requests in one go and return their answers."""
+        self.send(*commands)
+        return [self.wait(command) for command in commands]
+
     def ask(self, code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
         """Send one request and return its answer."""
         command = request(code, ext, body)

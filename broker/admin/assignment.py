@@ -6,7 +6,7 @@ AllocateMessageQueueAveragelyByCircle.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -107,10 +107,7 @@ class AssignmentAdmin:
             queues = self._share(queues, group, client_id, str(body.get("strategyName") or ""), mode)
         if queues is None:
             return json_answer(command, {})
-        rows = (
-            {"messageQueue": queue_value(name, broker, queue_id), "mode": mode.mode}
-            for name, broker, queue_id in dict.fromkeys(queues)
-        )
+        rows = ({"messageQueue": queue_value(*queue), "mode": mode.mode} for queue in _each_once(queues))
         async with Pace(self._parts.world) as pace:
             return await long_json_answer(command, {"messageQueueAssignments": rows}, pace)
 
@@ -186,6 +183,15 @@ class AssignmentAdmin:
             except (RemotingError, json_dialect.JsonError) as error:
                 log.warning("name server tells no route", name_server=address, topic=topic, why=error)
         return None
+
+
+def _each_once(queues: Iterable[Queue]) -> Iterator[Queue]:
+    """Give the queues in order, each of them once; shares of popping clients overlap."""
+    known: set[Queue] = set()
+    for queue in queues:
+        if queue not in known:
+            known.add(queue)
+            yield queue
 
 
 def readable_queues(topic: str, route: dict[str, Any]) -> list[Queue]:

@@ -15,7 +15,7 @@ DICE = 100
 """The random number of a pop is below this."""
 
 
-MOST_QUEUES = 4_096
+MOST_QUEUES = 1_024
 """That one pop looks at; some milliseconds. Others of a topic that has more are looked at by other pops."""
 
 

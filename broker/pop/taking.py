@@ -189,7 +189,9 @@ class Taker:
         wanted = wish.wanted
         for _ in range(2):
             if isinstance(wanted, PropertyFilter):
-                found = self._store.get(queue.topic, queue.queue_id, start, most, MOST_BYTES, None, wanted.accepts)
+                found = self._store.get(
+                    queue.topic, queue.queue_id, start, most, MOST_BYTES, None, wanted.accepts, wanted.most_records
+                )
             else:
                 accept = None if wanted is None else wanted.__contains__
                 found = self._store.get(queue.topic, queue.queue_id, start, most, MOST_BYTES, accept)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -44,15 +44,21 @@ from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer
+from understudy.remoting.dispatch import Answer, Lane
 from understudy.remoting.fields import CommandError, required, required_int
+from understudy.remoting.limits import LaneLimits
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
+from understudy.runtime.pace import Pace, run_steps
+from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 
 MOST_ACKS = 1024
 """Entries of one batch; each is a message in the log."""
+SMALL_BATCH_BYTES = 4 * 1024
+"""A batch up to here, some twenty entries, is taken at once; a larger one in pieces."""
+LARGE_BATCHES = "large batches of acknowledgements"
+LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
 MOST_BITS_BYTES = 64 << 10
 
 
@@ -63,7 +69,7 @@ class AckParts:
     Attributes:
         identity: names, addresses and role.
         options: read at each request.
-        clock: wall time.
+        world: its clock, and turns for large batches.
         store: which offsets exist.
         topics, offsets, orders: the tables.
         log: the revive topic.
@@ -77,7 +83,7 @@ class AckParts:
 
     identity: Identity
     options: BrokerOptions
-    clock: Clock
+    world: World
     store: MessageStore
     topics: TopicTable
     offsets: OffsetTable
@@ -153,9 +159,11 @@ class AckProcessor:
 
     def __init__(self, parts: AckParts) -> None:
         self._parts = parts
+        self._large_batches: Lane | None = None  # until the codes are registered
 
     def register(self, server: RemotingServer) -> None:
         """Answer the codes at *server*."""
+        self._large_batches = server.lane(LARGE_BATCHES, LARGE_BATCH_LANE)
         server.register(RequestCode.ACK_MESSAGE, self.ack)
         server.register(RequestCode.BATCH_ACK_MESSAGE, self.ack_batch)
 
@@ -203,9 +211,22 @@ class AckProcessor:
 
     def ack_batch(self, connection: Connection, command: Command) -> Answer:
         """Take the acknowledgements of several pops; offsets that a queue does not hold are left out."""
+        if self._large_batches is not None and len(command.body) > SMALL_BATCH_BYTES:
+            return self._large_batches.submit(connection, command, self._in_pieces)
+        return run_steps(self._batch(connection, command))
+
+    async def _in_pieces(self, connection: Connection, command: Command) -> Answer:
+        async with Pace(self._parts.world) as pace:
+            return await pace.run(self._batch(connection, command))
+
+    def _batch(self, connection: Connection, command: Command) -> Generator[None, None, Answer]:
+        """Take a batch in short steps; when one is refused, those before it count, and may come again."""
         parts = self._parts
         entries, broker_name = _entries(command, parts.identity.name)
-        batches = [_Batch.read(each) for each in entries]
+        batches: list[_Batch] = []
+        for each in entries:
+            batches.append(_Batch.read(each))
+            yield
         for batch in batches:
             parts.check_place(connection, batch.topic, batch.queue_id)
             if batch.revive_queue != ORDER_QUEUE and batch.revive_queue >= parts.log.queues:
@@ -225,6 +246,7 @@ class AckProcessor:
             elif offsets:
                 key = (batch.topic, batch.group, batch.queue_id, batch.start_offset, batch.pop_ms, broker_name)
                 end = parts.write(Ack(key, offsets, True), batch.revive_queue, batch.pop_ms + batch.invisible_ms)
+            yield
         return parts.stored.answer(connection, command, response(command), end, copies)
 
 

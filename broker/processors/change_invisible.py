@@ -54,7 +54,7 @@ class InvisibleTimeProcessor:
             if receipt.revive_queue == ORDER_QUEUE:
                 return self._change_in_order(command, group, topic, queue_id, offset, receipt.pop_ms, invisible_ms)
             copies = parts.stored.copies()
-            now_ms = parts.clock.wall_ms()
+            now_ms = parts.world.clock.wall_ms()
             point = CheckPoint(topic, group, queue_id, offset, now_ms, invisible_ms, receipt.broker_name, (offset,))
             key = (topic, group, queue_id, receipt.start_offset, receipt.pop_ms, receipt.broker_name)
             ack = Ack(key, (offset,))
@@ -74,7 +74,7 @@ class InvisibleTimeProcessor:
         parts = self._parts
         if offset < parts.offsets.query(group, topic, queue_id):
             return response(command, ext=NOTHING)
-        visible_ms = parts.clock.wall_ms() + invisible_ms
+        visible_ms = parts.world.clock.wall_ms() + invisible_ms
         if parts.orders.change_visible(topic, group, queue_id, offset, pop_ms, visible_ms):
             parts.notify(topic, group, queue_id)
         ext = {"invisibleTime": str(visible_ms - pop_ms), "popTime": str(pop_ms), "reviveQid": str(ORDER_QUEUE)}

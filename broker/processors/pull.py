@@ -220,7 +220,8 @@ class PullProcessor:
         if filtered is None:
             found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES)
         elif isinstance(filtered, PropertyFilter):
-            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, None, filtered.accepts)
+            accepts, most = filtered.accepts, filtered.most_records
+            found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, None, accepts, most)
         else:
             found = self._store.get(topic, queue_id, offset, wanted, PULL_MAX_BYTES, filtered.__contains__)
         self._stats.get_took(self._clock.wall_ms() - before_ms)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-MAX_TEXT = 16_384
-"""Characters of a condition; the largest is compiled within 20 ms."""
+MAX_TEXT = 8_192
+"""Characters of a condition; the largest is compiled within 10 ms."""
 
 KEYWORDS = frozenset(
     ["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"],

@@ -20,7 +20,7 @@ from understudy.format.numbers import INT_MAX, LONG_MAX
 
 MAX_DEPTH = 100
 """Parentheses and signs inside of each other; the reference overflows its stack instead."""
-MAX_LISTED = 4096
+MAX_LISTED = 2_000
 """Strings of one IN."""
 
 _OR, _AND, _EQUALITY, _COMPARISON = 1, 2, 3, 4

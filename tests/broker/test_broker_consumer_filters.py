@@ -145,7 +145,7 @@ def test_an_entry_that_is_none_is_named_and_nothing_is_taken(content: dict[str, 
 
 def test_what_is_recorded_is_bounded() -> None:
     table = Table()
-    text = "a = 1 OR " * 1000 + "a = 1"
+    text = "a = 1 OR " * 900 + "a = 1"
     for number in range(2 * MOST_CHARACTERS // len(text)):
         table.take(text, 5, f"g{number}")
     kept = table.rows.snapshot()["filterDataByTopic"]["T"]["groupFilterData"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -373,3 +374,34 @@ async def test_frames_larger_than_a_receive_go_through_both_ways() -> None:
             answer = await client.invoke(f"{host}:{port}", request(ECHO, None, body), 10_000)
         nursery.cancel_scope.cancel()
     assert body == answer.body
+
+
+async def test_slow_requests_of_one_packet_leave_others_their_turn_between_them() -> None:
+    world, turns, seen = real_world(), 0, list[int]()
+
+    def slow(connection: Connection, command: Command) -> Command:
+        time.sleep(0.006)  # works as long as that, in place
+        seen.append(turns)
+        return response(command, 0)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    server = RemotingServer(world, "127.0.0.1", 0)
+    server.register(SLOW, slow)
+    async with trio.open_nursery() as nursery:
+        _, port = await server.bind()
+        nursery.start_soon(server.run)
+        nursery.start_soon(other)
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        await stream.send_all(b"".join(encode(request(SLOW)) for _ in range(6)))
+        reader, count = FrameReader(), 0
+        while count < 6:
+            count += len(reader.feed(await stream.receive_some(65536)))
+        await stream.aclose()
+        nursery.cancel_scope.cancel()
+    # In a turn of the event loop either may come first.
+    assert all(later > former for former, later in zip(seen, seen[2:], strict=False)), seen

@@ -1,0 +1,137 @@
+"""Single requests that would take long are done in pieces, or so much of them as there is time for."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+from broker_rig import FakeConnection, open_rig, properties
+from test_broker_pop import BATCH_ACK, prepare
+
+from understudy.broker import hold as hold_module
+from understudy.broker.hold import AT_ONCE, CONDITION_CHARACTERS, ParkedPull, PullHold
+from understudy.broker.processors.ack import SMALL_BATCH_BYTES
+from understudy.broker.property_filter import CHARACTERS_OF_A_READ, PropertyFilter
+from understudy.broker.sql_filter.expression import compile_expression
+from understudy.broker.topics import TopicConfig
+from understudy.remoting.command import Command
+from understudy.remoting.connection import Connection
+from understudy.runtime import pace
+from understudy.testkit.sim.clock import VirtualClock
+
+
+def long_condition(number: int = 0, characters: int = 3_000) -> str:
+    return " OR ".join([f"a = {number}"] * (characters // 10))
+
+
+class TestConditions:
+    async def test_a_read_asks_a_long_condition_of_few_messages_and_goes_on_behind_them(self, tmp_path: Path) -> None:
+        async with open_rig(str(tmp_path), {"enablePropertyFilter": "true"}) as rig:
+            rig.broker.topics.update([TopicConfig("T", 4, 4)])
+            for number in range(200):
+                rig.send("T", b"m", properties(a="7" if number == 150 else "1"))
+            text = long_condition(7, 8_000)
+            most = CHARACTERS_OF_A_READ // len(text)
+            assert 1 <= most < 20
+            offset, reads = 0, 0
+            while offset < 150:
+                answer = rig.pull("T", 0, offset, expressionType="SQL92", subscription=text)
+                found = int((answer.ext or {})["nextBeginOffset"])
+                assert offset < found <= offset + most
+                offset, reads = found, reads + 1
+                if answer.body:
+                    break
+            assert answer.body
+            assert reads >= 150 // most
+            # A short one is asked of all of them at once.
+            answer = rig.pull("T", 0, 0, expressionType="SQL92", subscription="a = 7")
+            assert (answer.code, (answer.ext or {})["nextBeginOffset"]) == (0, "200")
+
+    async def test_many_long_conditions_are_not_asked_of_each_message_that_arrives(self) -> None:
+        hold = PullHold(VirtualClock())
+        asked: list[str] = []
+
+        class Noted(PropertyFilter):
+            def passes(self, properties: bytes) -> bool:
+                asked.append("passes")
+                return super().passes(properties)
+
+        def park(text: str) -> ParkedPull:
+            connection = cast(Connection, FakeConnection())
+            each = ParkedPull(connection, Command(11), Noted(compile_expression(text)))
+            hold.park(each, ("T", 0), 60_000)
+            return each
+
+        first = park(long_condition(1))
+        hold.arrived("T", 0, 1, 0, 0, b"a\x012\x02")
+        assert (asked, first.ready) == (["passes"], False)
+        second = park(long_condition(2))
+        assert CONDITION_CHARACTERS < len(long_condition(1)) * 2
+        hold.arrived("T", 0, 2, 0, 0, b"a\x012\x02")
+        assert (asked, first.ready, second.ready) == (["passes"], True, True)  # left to who answers
+        third = park("a = 2")
+        hold.arrived("T", 0, 3, 0, 0, b"a\x012\x02")
+        assert (asked, third.ready) == (["passes"] * 2, True)  # those that left count no more
+
+    async def test_pulls_that_cost_much_are_answered_for_some_milliseconds_at_once(self) -> None:
+        class Clock(VirtualClock):
+            now = 0.0
+
+            def monotonic(self) -> float:
+                return self.now
+
+        clock = Clock()
+        hold = PullHold(clock)
+        answered = 0
+
+        def answer(parked: ParkedPull) -> None:
+            nonlocal answered
+            answered += 1
+            clock.now += cost
+
+        hold.answer = answer
+        for cost, expected in ((0.0, AT_ONCE), (hold_module.AT_ONCE_SECONDS / 3, 4), (1.0, 1)):
+            answered = 0
+            for _ in range(AT_ONCE):
+                hold.park(ParkedPull(cast(Connection, FakeConnection()), Command(11), None), ("T", 0), 60_000)
+            hold.arrived("T", 0, 1, 0, 0, None)
+            hold.answer_ready()
+            assert answered == expected
+            cost = 0.0
+            hold.answer_ready()
+
+
+@pytest.mark.parametrize("entries", [4, 200])
+async def test_a_large_batch_of_acknowledgements_is_taken_in_pieces(
+    entries: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "PIECE_SECONDS", 0.0)
+    async with open_rig(str(tmp_path)) as rig:
+        prepare(rig)
+        for _ in range(8):
+            rig.send("T", b"x")
+        bits = base64.b64encode(b"\x01").decode()
+        entry = {"c": "g", "t": "T", "r": "0", "so": 0, "q": 0, "pt": 1, "it": 5_000, "rq": 0, "b": bits}
+        body = json.dumps({"brokerName": "broker-a", "acks": [entry] * entries}).encode()
+        assert (len(body) > SMALL_BATCH_BYTES) is (entries == 200)
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other)
+            await trio.lowlevel.checkpoint()
+            begun = turns
+            command = rig.tell(BATCH_ACK, None, body)
+            answer = await rig.wait(command)
+            nursery.cancel_scope.cancel()
+        assert answer.code == 0, answer.remark
+        assert (turns - begun >= entries) is (entries == 200)
