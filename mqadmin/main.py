@@ -35,6 +35,7 @@ _MODULES = (
     "maintenance",
     "controllers",
     "roles",
+    "stuck_work",
     "users",
     "exports",
 )

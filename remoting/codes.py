@@ -120,6 +120,7 @@ class RequestCode(IntEnum):
     SCRUB_LOG = 954  # ours
     GET_POP_ORDERS = 955  # ours
     GET_ACTING_POPS = 956  # ours
+    LIST_STUCK_WORK = 957  # ours
     SETTLE_FIRST_READS = 958  # ours
     GET_ALL_USERS = 960  # ours
     CONTROLLER_ALTER_SYNC_STATE_SET = 1001

@@ -19,6 +19,7 @@ from understudy.broker.admin import (
     reset,
     roles,
     runtime,
+    stuck_work,
     topics,
 )
 from understudy.remoting.server import RemotingServer
@@ -47,6 +48,7 @@ def register_all(broker: Broker, server: RemotingServer) -> None:
         cold_data,
         replication,
         roles,
+        stuck_work,
         raw_log,
     ):
         module.register(broker, server)

@@ -228,6 +228,21 @@ class Transactions:
             self._write_ops(queue)
         return parts.store.max_physical_offset
 
+    async def undecided(self, most: int) -> list[Half]:
+        """Return the newest copies of half messages that nobody has decided, *most* at the most, the oldest first."""
+        queues, found = self._queues if self.opened.is_set() else (await self._reader.learn())[0], list[Half]()
+        for queue in list(queues.values()):
+            at = queue.ledger.done
+            while len(found) < most:
+                records, following = self._reader.read(names.HALF_TOPIC, queue.number, at)
+                if not records and following <= at:
+                    break
+                halves = filter(None, map(Half.of, records))
+                found += [half for half in halves if not queue.ledger.is_decided(half.offset)]
+                at = following
+                await trio.lowlevel.checkpoint()
+        return found[:most]
+
     def resume(self, physical_offset: int) -> Refusal | None:
         """Have a half message that was given up checked again; call it while :attr:`opened` is set.
 

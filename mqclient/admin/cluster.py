@@ -66,6 +66,21 @@ async def roster(session: Session, address: str) -> dict[str, Any]:
     return json_body(await session.call(address, RequestCode.GET_BROKER_ROSTER))
 
 
+async def stuck_work(
+    session: Session, address: str, *, kind: str | None = None, group: str | None = None
+) -> dict[str, Any]:
+    """Return what waits in the broker at *address*, and why (a request of ours).
+
+    Args:
+        session: connections to servers.
+        address: ``host:port``.
+        kind: ``half``, ``pop``, ``timer`` or ``delay``; all of them when ``None``.
+        group: only half messages of this producer group.
+    """
+    ext = {name: value for name, value in (("kind", kind), ("group", group)) if value is not None}
+    return json_body(await session.call(address, RequestCode.LIST_STUCK_WORK, ext))
+
+
 async def scrub(session: Session, address: str, *, start: bool) -> dict[str, Any]:
     """Return what a comparison of the log of the broker at *address* has found so far (a request of ours).
 

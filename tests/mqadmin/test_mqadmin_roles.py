@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 from collections.abc import Callable
@@ -10,11 +9,9 @@ from typing import Any
 
 import pytest
 import trio
+from mqadmin_rig import shell
 
 from understudy.broker.admin import roles
-from understudy.mqadmin.command import Output
-from understudy.mqadmin.main import load_commands, run_command
-from understudy.mqadmin.options import parse
 from understudy.mqclient.errors import BrokerError
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
@@ -26,16 +23,6 @@ from understudy.testkit.topic_fields import topic_fields
 from understudy.testkit.waiting import until
 
 TOPIC = "orders"
-
-
-async def shell(cluster: SimCluster, line: str, *, as_json: bool = False) -> str:
-    stream = io.StringIO()
-    words = line.split()
-    command = load_commands()[words[0]]
-    values = parse(command.all_options, words[1:])
-    world = cluster.client_world("operator")
-    await run_command(command, values, cluster.name_servers, Output(as_json, stream), world)
-    return stream.getvalue()
 
 
 def ready(cluster: SimCluster) -> bool:

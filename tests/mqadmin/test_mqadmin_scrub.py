@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import random
 
 import pytest
+from mqadmin_rig import shell
 
-from understudy.mqadmin.command import Output
-from understudy.mqadmin.main import load_commands, run_command
-from understudy.mqadmin.options import parse
 from understudy.mqclient.errors import BrokerError
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -18,15 +15,6 @@ from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 
 LOG = "/data/broker-a-0/commitlog/00000000000000000000"
-
-
-async def shell(cluster: SimCluster, line: str, *, as_json: bool = False) -> str:
-    stream = io.StringIO()
-    words = line.split()
-    command = load_commands()[words[0]]
-    values = parse(command.all_options, words[1:])
-    await run_command(command, values, cluster.name_servers, Output(as_json, stream), cluster.client_world("operator"))
-    return stream.getvalue()
 
 
 def test_a_scrub_tells_what_it_compared_and_found() -> None:

@@ -1,0 +1,75 @@
+"""The command of ours that says what waits in the brokers, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from understudy.mqadmin.command import Context, command
+from understudy.mqadmin.options import flag, value
+from understudy.mqclient.admin import cluster
+from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.remoting.codes import ResponseCode
+
+_ROW = "%-18s %3s  %-6s %-32s %8s %-24s %12s  %s"
+_KINDS = "half, pop, timer or delay"
+
+
+@command(
+    "stuckWork",
+    "Show what waits in the brokers, for how long, why, and what to do: half messages, pops, timers, delay levels.",
+    value("b", "brokerAddr", "host:port of one broker (default: those of every group that look after what is stored)"),
+    value("c", "clusterName", "only brokers of this cluster"),
+    value("t", "kind", f"only {_KINDS}"),
+    value("g", "group", "only half messages of this producer group"),
+    flag("a", "all", "also what only waits for its time"),
+)
+async def stuck_work(context: Context) -> Any:
+    answers = []
+    context.output.line(_ROW % ("#Broker", "#ID", "#Kind", "#Place", "#Count", "#Group", "#Waits", "#Why"))
+    for address in await _brokers(context):
+        try:
+            answer = await cluster.stuck_work(
+                context.session, address, kind=context.values.get("t"), group=context.values.get("g")
+            )
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            context.output.line(f"{address}: a broker of the reference, it cannot say")
+            continue
+        except ClientError as error:
+            if "b" in context.values:
+                raise
+            context.output.line(f"{address}: does not answer: {error}")
+            continue
+        if not answer["active"] and "b" not in context.values:
+            answer["rows"] = [row for row in answer["rows"] if row["place"] == "handed out by the acting slave"]
+        if "a" not in context.values:
+            answer["rows"] = [row for row in answer["rows"] if row["stuck"]]
+        answers.append({"brokerAddr": address, **answer})
+        _show(context, answer)
+    if not any(answer["rows"] for answer in answers):
+        context.output.line("Nothing is stuck." if "a" not in context.values else "Nothing waits.")
+    return answers
+
+
+async def _brokers(context: Context) -> list[str]:
+    if "b" in context.values or "c" in context.values:
+        return await context.brokers()
+    info = await cluster.cluster_info(context.session)
+    return [address for name in sorted(info.clusters) for address in info.addresses_of(name)]
+
+
+def _show(context: Context, answer: dict[str, Any]) -> None:
+    for row in answer["rows"]:
+        where = (answer["brokerName"], answer["brokerId"], row["kind"], row["place"], row["count"], row["group"] or "-")
+        why = row["why"] + (f"; {row['advice']}" if row["advice"] else "")
+        context.output.line(_ROW % (*where, _time(row["waitsMs"]), why))
+    if answer["more"]:
+        context.output.line(f"{answer['brokerName']}: and more half messages behind these")
+
+
+def _time(milliseconds: int) -> str:
+    """Return how long something waits; with a minus, how long until it is due."""
+    seconds = abs(milliseconds) // 1000
+    text = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"-{text}" if milliseconds < 0 else text
