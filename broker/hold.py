@@ -102,9 +102,10 @@ class ParkedPull:
     Attributes:
         queue: where it is parked.
         ready: whether it only waits to be answered.
+        begun: false while nothing of it was done: when it leaves, it is a pull that has just come.
     """
 
-    __slots__ = ("command", "connection", "number", "queue", "ready", "size_bytes", "wanted")
+    __slots__ = ("begun", "command", "connection", "number", "queue", "ready", "size_bytes", "wanted")
 
     def __init__(self, connection: Connection, command: Command, wanted: Wanted, header_bytes: int = 0) -> None:
         self.connection = connection
@@ -116,6 +117,7 @@ class ParkedPull:
         self.number = 0
         self.queue: TopicQueue = ("", 0)
         self.ready = False
+        self.begun = True
 
 
 class _Waiting:

@@ -30,7 +30,7 @@ from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
 from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command
+from understudy.remoting.command import Command, held_bytes
 from understudy.remoting.connection import Connection
 from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
@@ -128,13 +128,15 @@ class PullProcessor:
         connection, command = parked.connection, parked.command
         answer: Buffer | list[Buffer] | None
         try:
-            answer = self._pull(connection, command, False)
+            answer = self._pull(connection, command, not parked.begun, asked=not parked.begun)
         except Exception as error:
             answer = encode(failure(connection, command, error))
         if answer is not None:
             connection.write(answer)
 
-    def _pull(self, connection: Connection, command: Command, may_wait: bool) -> list[Buffer] | None:
+    def _pull(
+        self, connection: Connection, command: Command, may_wait: bool, *, asked: bool = False
+    ) -> list[Buffer] | None:
         ext = command.ext
         try:
             group = ext["consumerGroup"]  # type: ignore[index]  # an absent header is explained below
@@ -192,8 +194,10 @@ class PullProcessor:
             answer = _EXT % (row.broker_id, row.sys_flag, offset, high, low, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ISOLATED)]
         if parts.first_reads.active and parts.first_reads.must_wait(group, topic, queue_id, offset):
-            if may_wait:
-                self._park_for(connection, command, ext, (topic, queue_id), filtered)
+            if may_wait and not asked:
+                parked = ParkedPull(connection, command, filtered, held_bytes(command))
+                parked.begun = False
+                self._keep(parked, (topic, queue_id), ANSWER_MS)
                 return None
             answer = _EXT % (row.broker_id, row.sys_flag, offset, offset, 0, topic_row.sys_flag)
             return [reply_head(command.opaque or 0, ResponseCode.PULL_NOT_FOUND, answer, 0, _ASKING)]
@@ -295,20 +299,11 @@ class PullProcessor:
             wait_ms = self._config.short_polling_time_mills
         if most_ms is not None:
             wait_ms = min(wait_ms, most_ms)
-        self._park_for(connection, command, ext, (topic, queue_id), wanted, wait_ms)
-
-    def _park_for(
-        self,
-        connection: Connection,
-        command: Command,
-        ext: dict[str, str],
-        queue: TopicQueue,
-        wanted: Wanted,
-        wait_ms: int = ANSWER_MS,
-    ) -> None:
-        hold = self._parts.hold
         command, size = only_needed(command, ext)
-        parked = ParkedPull(connection, command, wanted, size)
+        self._keep(ParkedPull(connection, command, wanted, size), (topic, queue_id), wait_ms)
+
+    def _keep(self, parked: ParkedPull, queue: TopicQueue, wait_ms: int) -> None:
+        hold = self._parts.hold
         if not hold.has_room(parked):
             raise CommandError(ResponseCode.SYSTEM_BUSY, _NO_ROOM)
         # Nothing can arrive between the read before and here: neither yields.
