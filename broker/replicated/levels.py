@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from understudy.broker import delay
 from understudy.broker.delay_progress import ScheduleProgress
 from understudy.broker.log_history import LOG_HISTORY
 from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped
 from understudy.broker.replicated.rules import read_levels
-from understudy.broker.replicated.table import Answer, Copying, FilePlan, Merged, ProgressTable, Source, Taken
+from understudy.broker.replicated.table import (
+    Answer,
+    Copying,
+    KeptAsItIs,
+    Merged,
+    ProgressTable,
+    Source,
+    Taken,
+)
 from understudy.format import names
 from understudy.remoting.codes import RequestCode
 
 _LEVEL = "delay level "
 
 
-class ReplicatedLevels(ProgressTable):
-    """How far each delay level is delivered.
-
-    Args:
-        progress: the table.
-        file: how it is saved.
-    """
+class ReplicatedLevels(KeptAsItIs[ScheduleProgress], ProgressTable):
+    """How far each delay level is delivered."""
 
     name = "delay"
     kind = "delayLevels"
     code = RequestCode.GET_ALL_DELAY_OFFSET
-
-    def __init__(self, progress: ScheduleProgress, file: FilePlan) -> None:
-        self.table = progress
-        self.file = file
-
-    def snapshot(self) -> dict[str, Any]:
-        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        return self.table.to_json()
-
-    def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        self.table.merge_json(content)
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        self.table.on_change.append(changed)
 
     def copying(self, source: Source) -> Copying:
         """See :class:`~understudy.broker.replicated.table.KeptTable`."""

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
 from understudy.broker.merge import Limit, unlimited
 from understudy.broker.pop.order import OrderTable, read_order_table
 from understudy.broker.replicated.rules import read_object
-from understudy.broker.replicated.table import Answer, Copying, FilePlan, GivenBackTable, Source, Taken
+from understudy.broker.replicated.table import Answer, Copying, GivenBackTable, KeptAsItIs, Source, Taken
 from understudy.remoting.codes import RequestCode
 
 KNOWN = "known"
 """Header field: which state of the table the asker has; in the answer, which one it is. The same: the body is empty."""
 
 
-class ReplicatedOrders(GivenBackTable):
-    """What each queue handed out in order.
-
-    Args:
-        orders: the table.
-        file: how it is saved.
-    """
+class ReplicatedOrders(KeptAsItIs[OrderTable], GivenBackTable):
+    """What each queue handed out in order."""
 
     name = "pop orders"
     code = RequestCode.GET_POP_ORDERS
-
-    def __init__(self, orders: OrderTable, file: FilePlan) -> None:
-        self.table = orders
-        self.file = file
-
-    def snapshot(self) -> dict[str, Any]:
-        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        return self.table.to_json()
-
-    def load(self, content: Mapping[str, Any]) -> None:
-        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        self.table.merge_json(content)
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        """See :class:`~understudy.broker.replicated.table.KeptTable`."""
-        self.table.on_change.append(changed)
 
     def copying(self, source: Source) -> Copying:
         """See :class:`~understudy.broker.replicated.table.ReplicatedTable`."""

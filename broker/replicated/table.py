@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import attrs
 
@@ -176,6 +176,48 @@ class KeptTable(ReplicatedTable):
     @abstractmethod
     def watch(self, changed: Callable[[], None]) -> None:
         """Have *changed* called after each change of what :meth:`snapshot` returns."""
+
+
+class JsonTable(Protocol):
+    """A table that makes its own content and tells of changes."""
+
+    on_change: list[Callable[[], None]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of its file."""
+        ...
+
+    def merge_json(self, content: Mapping[str, Any]) -> None:
+        """Put the content of a file over what is there. Raises ``ValueError``."""
+        ...
+
+
+Kept = TypeVar("Kept", bound=JsonTable)
+
+
+class KeptAsItIs(KeptTable, Generic[Kept]):
+    """A :class:`KeptTable` whose file holds what the table makes of itself.
+
+    Args:
+        table: that is kept.
+        file: how it is saved.
+    """
+
+    def __init__(self, table: Kept, file: FilePlan) -> None:
+        self.table = table
+        self.file = file
+
+    def snapshot(self) -> dict[str, Any]:
+        """See :class:`KeptTable`."""
+        return self.table.to_json()
+
+    def load(self, content: Mapping[str, Any]) -> None:
+        """See :class:`KeptTable`."""
+        self.table.merge_json(content)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """See :class:`KeptTable`."""
+        self.table.on_change.append(changed)
 
 
 @attrs.frozen
