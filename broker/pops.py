@@ -32,7 +32,7 @@ from understudy.store.status import PutRejected, PutStatus
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
-    from understudy.broker.hold import ParkedPull
+    from understudy.broker.parked_pulls import ParkedPull
     from understudy.broker.session import RoleRules
 
 log = get_logger("broker.pops")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 
 from understudy.runtime.listen_ahead import AheadSocket
-from understudy.runtime.network import TcpListener, TcpNetwork
+from understudy.runtime.tcp import TcpListener, TcpNetwork
 
 
 class AheadNetwork(TcpNetwork):

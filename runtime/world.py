@@ -12,7 +12,8 @@ from understudy.runtime.comeback import IdlePoll
 from understudy.runtime.disk import Disk, RealDisk
 from understudy.runtime.load import Load
 from understudy.runtime.memory_limit import memory_limit_bytes
-from understudy.runtime.network import Network, TcpNetwork
+from understudy.runtime.network import Network
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.threads import InPlace, Threads, WorkerThreads
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import attrs
 
 from understudy.broker.broker_config import BrokerConfig
-from understudy.broker.hold import Wanted
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.parked_pulls import Wanted
 from understudy.broker.pop import choice
 from understudy.broker.pop.choice import Queue
 from understudy.broker.pop.moving import Moving

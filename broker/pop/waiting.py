@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from understudy.broker.arrivals import Arrivals
-from understudy.broker.hold import ParkedPull, PullHold, Wanted
+from understudy.broker.hold import PullHold
+from understudy.broker.parked_pulls import ParkedPull, Wanted
 from understudy.format import names
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection

@@ -14,9 +14,9 @@ from understudy.broker import filters
 from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.config import BrokerOptions
 from understudy.broker.groups import GroupTable
-from understudy.broker.hold import Wanted
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.parked_pulls import Wanted
 from understudy.broker.pop import choice
 from understudy.broker.pop.choice import Queue
 from understudy.broker.pop.log import ReviveLog

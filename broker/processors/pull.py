@@ -17,9 +17,10 @@ from understudy.broker.conditions import Conditions, UnsupportedFilterError
 from understudy.broker.config import BrokerOptions
 from understudy.broker.first_reads import ANSWER_MS, FirstReads
 from understudy.broker.groups import GroupConfig, GroupTable
-from understudy.broker.hold import ParkedPull, PullHold, TopicQueue, Wanted, only_needed
+from understudy.broker.hold import PullHold
 from understudy.broker.identity import Identity
 from understudy.broker.offsets import OffsetTable
+from understudy.broker.parked_pulls import ParkedPull, TopicQueue, Wanted, only_needed
 from understudy.broker.presence import Presence
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
 from understudy.broker.processors.send_admission import FAQ

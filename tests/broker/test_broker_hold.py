@@ -8,7 +8,8 @@ import trio
 from broker_rig import FakeConnection
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from understudy.broker.hold import AT_ONCE, ENTRY_BYTES, ParkedPull, PullHold
+from understudy.broker.hold import PullHold
+from understudy.broker.parked_pulls import AT_ONCE, ENTRY_BYTES, ParkedPull
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.runtime.load import Budget

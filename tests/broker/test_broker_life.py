@@ -25,7 +25,8 @@ from understudy.remoting.client import open_client
 from understudy.remoting.command import Command, request
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import DiskLockedError, RealDisk
-from understudy.runtime.network import ListenError, TcpNetwork
+from understudy.runtime.network import ListenError
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.waiting import until

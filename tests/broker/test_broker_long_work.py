@@ -13,7 +13,8 @@ from broker_rig import FakeConnection, open_rig, properties
 from test_broker_pop import BATCH_ACK, prepare
 
 from understudy.broker import hold as hold_module
-from understudy.broker.hold import AT_ONCE, CONDITION_CHARACTERS, ParkedPull, PullHold
+from understudy.broker.hold import PullHold
+from understudy.broker.parked_pulls import AT_ONCE, CONDITION_CHARACTERS, ParkedPull
 from understudy.broker.processors.ack import SMALL_BATCH_BYTES
 from understudy.broker.property_filter import CHARACTERS_OF_A_READ, PropertyFilter
 from understudy.broker.sql_filter.expression import compile_expression

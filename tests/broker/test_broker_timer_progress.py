@@ -16,7 +16,7 @@ from understudy.broker.replicated.timer import READ_PHYSICAL, ReplicatedTimer
 from understudy.broker.timer.progress import Read
 from understudy.broker.timer.timer import Timer
 from understudy.format.names import TIMER_TOPIC
-from understudy.runtime.network import TcpNetwork
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore

@@ -18,7 +18,7 @@ from understudy.mqclient.admin.cluster import cluster_info
 from understudy.mqclient.session import open_session
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
-from understudy.runtime.network import TcpNetwork
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import real_world
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.waiting import until

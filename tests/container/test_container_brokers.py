@@ -19,7 +19,7 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.background import open_background
-from understudy.runtime.network import TcpNetwork
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import real_world
 from understudy.testkit.local_cluster import SMALL_FILES, LocalCluster
 from understudy.testkit.port_blocks import PortBlocks

@@ -23,7 +23,8 @@ from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.clock import SystemClock
-from understudy.runtime.network import ByteStream, TcpNetwork
+from understudy.runtime.network import ByteStream
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World, real_world
 
 _DATA = Path(__file__).parent.parent / "data" / "mqadmin" / "replays.json.gz"

@@ -20,7 +20,7 @@ from understudy.remoting.command import Command, request
 from understudy.remoting.frame import FrameReader, encode
 from understudy.runtime.clock import SystemClock
 from understudy.runtime.disk import RealDisk
-from understudy.runtime.network import TcpNetwork
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 
 DATA = Path(__file__).parent.parent / "data" / "namesrv"

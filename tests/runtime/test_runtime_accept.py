@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from understudy.runtime.network import TcpListener
+from understudy.runtime.tcp import TcpListener
 
 
 class Starved:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.format.json_dialect import ObjectKey, Rows, dump_pieces, dumps
-from understudy.runtime.network import TcpNetwork
 from understudy.runtime.pace import PIECE_SECONDS, Pace
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.disk import SimDisk

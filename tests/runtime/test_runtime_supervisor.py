@@ -7,8 +7,9 @@ import trio
 from trio.testing import MockClock
 
 from understudy.runtime.background import open_background
-from understudy.runtime.network import ListenError, TcpNetwork
+from understudy.runtime.network import ListenError
 from understudy.runtime.supervisor import open_supervisor
+from understudy.runtime.tcp import TcpNetwork
 from understudy.testkit.sim.clock import VirtualClock
 
 

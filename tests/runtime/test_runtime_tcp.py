@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from understudy.runtime.comeback import IdlePoll
-from understudy.runtime.network import TcpNetwork, TcpStream
+from understudy.runtime.tcp import TcpNetwork, TcpStream
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ import trio
 
 from understudy.format.properties import format_properties
 from understudy.format.record import Record, decode_records, encode_host
-from understudy.runtime.network import TcpNetwork
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import StoreConfig
 from understudy.store.message_store import MessageStore

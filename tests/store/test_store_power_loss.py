@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from understudy.format.batch import encode_batch
 from understudy.format.properties import format_properties
 from understudy.format.record import decode_record, encode_host
-from understudy.runtime.network import TcpNetwork
+from understudy.runtime.tcp import TcpNetwork
 from understudy.runtime.world import World
 from understudy.store.config import ASYNC_FLUSH, SYNC_FLUSH, StoreConfig
 from understudy.store.message_store import MessageStore
