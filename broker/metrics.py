@@ -18,6 +18,7 @@ from understudy.broker.pop.metrics import pop_families
 from understudy.broker.storage import BrokerStartError
 from understudy.broker.timer.figures import families as timer_families
 from understudy.format.names import RETRY_PREFIX, is_system_group, is_system_topic
+from understudy.format.versions import version_text
 from understudy.remoting.metrics_keys import read_metrics_settings
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family, Sample, counter, gauge
@@ -25,6 +26,8 @@ from understudy.runtime.properties import ConfigError
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+    from understudy.broker.clients import ClientChannel
+    from understudy.remoting.connection import Connection
     from understudy.runtime.metrics_endpoint import MetricsEndpoint
 
 log = get_logger("broker.metrics")
@@ -70,7 +73,7 @@ def collect(broker: Broker) -> list[Family]:
         if broker.options.store.timer_wheel_enable:
             families += timer_families(broker.timer, broker.world.clock.wall_ms(), _LOCAL)
     if config.enable_pop_metrics:
-        families += pop_families(broker.pops, broker.world.clock.wall_ms(), _LOCAL)
+        families += pop_families(broker.pops, broker.world.clock.wall_ms())
     if config.enable_transaction_metrics:
         families += _transactions(broker)
     return families
@@ -120,10 +123,10 @@ def _traffic(broker: Broker) -> list[Family]:
 
 def _connections(broker: Broker) -> list[Family]:
     producers = Counter(
-        channel.language.lower() for channels in broker.producers.groups.values() for channel in channels.values()
+        _software(channel) for channels in broker.producers.groups.values() for channel in channels.values()
     )
     consumers = Counter(
-        (name, channel.language.lower(), group.consume_type.removeprefix("CONSUME_").lower())
+        (name, *_software(channel), group.consume_type.removeprefix("CONSUME_").lower())
         for name, group in broker.consumers.groups.items()
         for channel in group.channels.values()
     )
@@ -134,8 +137,8 @@ def _connections(broker: Broker) -> list[Family]:
             "gauge",
             "Producer connections",
             [
-                Sample(number, {"language": language, "protocol_type": "remoting"})
-                for language, number in producers.items()
+                Sample(number, {"language": language, "version": version, "protocol_type": "remoting"})
+                for (language, version), number in producers.items()
             ],
         ),
         Family(
@@ -148,15 +151,21 @@ def _connections(broker: Broker) -> list[Family]:
                     {
                         "consumer_group": group,
                         "language": language,
+                        "version": version,
                         "consume_mode": mode,
                         "protocol_type": "remoting",
                         "is_system": _flag(is_system_group(group)),
                     },
                 )
-                for (group, language, mode), number in consumers.items()
+                for (group, language, version, mode), number in consumers.items()
             ],
         ),
     ]
+
+
+def _software(channel: ClientChannel[Connection]) -> tuple[str, str]:
+    """Return language and version of a client."""
+    return channel.language.lower(), version_text(channel.version).lower()
 
 
 def _refused(broker: Broker) -> int:
@@ -216,7 +225,11 @@ def _transactions(broker: Broker) -> list[Family]:
             "Total number of rollback messages",
             _by_topic(counts.rollbacks),
         ),
-        counts.latency.family("rocketmq_finish_message_latency", "Transaction finish latency"),
+        counts.latency.family(
+            # In seconds all the same, as by the reference.
+            "rocketmq_finish_message_latency_milliseconds",
+            "Transaction finish latency",
+        ),
     ]
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from understudy.format.names import retry_topic
+from understudy.format.versions import version_text
 from understudy.mqadmin.command import CommandFailedError, Context, command
 from understudy.mqadmin.options import flag, needed, value
 from understudy.mqadmin.running_report import report_lines
-from understudy.mqadmin.text import version_text
 from understudy.mqclient.admin import groups, topics
 from understudy.mqclient.errors import BrokerError
 from understudy.mqclient.offsets import parse_queue

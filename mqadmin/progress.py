@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from understudy.format.names import RETRY_PREFIX
+from understudy.format.versions import version_text
 from understudy.mqadmin.command import Context, command
 from understudy.mqadmin.members import queue_owners
 from understudy.mqadmin.options import UsageError, needed, value
-from understudy.mqadmin.text import front, seconds_text, version_text
+from understudy.mqadmin.text import front, seconds_text
 from understudy.mqclient.admin import cluster, groups
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.offsets import queue_body

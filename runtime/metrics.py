@@ -129,4 +129,4 @@ def read_labels(text: str) -> dict[str, str]:
 def _bound(value: float) -> str:
     if math.isinf(value):
         return "+Inf"
-    return f"{int(value)}" if float(value).is_integer() else repr(float(value))
+    return repr(float(value))

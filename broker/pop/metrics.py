@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from understudy.runtime.metrics import Family, Sample
@@ -11,13 +10,12 @@ if TYPE_CHECKING:
     from understudy.broker.pops import Pops
 
 
-def pop_families(pops: Pops, now_ms: int, local: Mapping[str, str]) -> list[Family]:
+def pop_families(pops: Pops, now_ms: int) -> list[Family]:
     """Return the figures of *pops* now.
 
     Args:
         pops: of one broker.
         now_ms: wall time.
-        local: labels of figures without others.
     """
     counts, buffer = pops.log.counts, pops.moving.buffer
     written, read, returned = counts.written.items(), counts.read.items(), counts.returned.items()
@@ -32,13 +30,13 @@ def pop_families(pops: Pops, now_ms: int, local: Mapping[str, str]) -> list[Fami
             "rocketmq_pop_offset_buffer_size",
             "gauge",
             "Number of pops that have not moved their queue's offset",
-            [Sample(buffer.waiting_offsets, dict(local))],
+            [Sample(buffer.waiting_offsets)],
         ),
         Family(
             "rocketmq_pop_checkpoint_buffer_size",
             "gauge",
             "Number of check points that wait in memory",
-            [Sample(len(buffer), dict(local))],
+            [Sample(len(buffer))],
         ),
         Family(
             "rocketmq_pop_revive_lag_milliseconds",

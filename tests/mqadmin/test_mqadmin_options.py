@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.format.versions import version_text
 from understudy.mqadmin.main import load_commands, main
 from understudy.mqadmin.options import COMMON, UsageError, flag, needed, parse, value
-from understudy.mqadmin.text import parse_time, permission_text, version_text
+from understudy.mqadmin.text import parse_time, permission_text
 
 OPTIONS = (
     needed("t", "topic", ""),

@@ -46,8 +46,8 @@ class TestText:
             histogram.observe(value, (("kind", "k"),))
         lines = exposition([histogram.family("h", "sizes")]).decode().splitlines()[2:]
         assert lines == [
-            'h_bucket{kind="k",le="1"} 2.0',
-            'h_bucket{kind="k",le="10"} 3.0',
+            'h_bucket{kind="k",le="1.0"} 2.0',
+            'h_bucket{kind="k",le="10.0"} 3.0',
             'h_bucket{kind="k",le="+Inf"} 4.0',
             'h_sum{kind="k"} 106.5',
             'h_count{kind="k"} 4.0',

@@ -1,0 +1,155 @@
+"""Writes ``docs/settings.md``: every key of every server, its default, what may stand there, whether it has an effect.
+
+Run it after a setting was added or changed: ``.venv/bin/python tests/tools/settings_page.py``.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import attrs
+
+from understudy.broker import config as broker_config
+from understudy.broker.inert_keys import INERT
+from understudy.container import config as container_config
+from understudy.container.config import BrokerContainerConfig
+from understudy.controller import configuration as controller_configuration
+from understudy.controller import file_warnings
+from understudy.controller.configuration import ControllerConfig
+from understudy.namesrv import config as namesrv_config
+from understudy.namesrv.config import NamesrvConfig
+from understudy.runtime.configuration import INT, LONG, Between, Form, fields_of
+from understudy.security.settings import KEYS as SECURITY_KEYS
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+_OF_THE_MACHINE = {
+    "endTransactionThreadPoolNums": "8, and 2 for each processor",
+    "processReplyMessageThreadPoolNums": "16, and 2 for each processor",
+    "brokerName": "the host's name",
+    "brokerIP1": "the address from which the host reaches others",
+    "brokerIP2": "that of `brokerIP1`",
+    "brokerContainerIP": "the address from which the host reaches others",
+    "namesrvAddr": "`$NAMESRV_ADDR`",
+    "rocketmqHome": "`$ROCKETMQ_HOME`",
+    "storePathRootDir": "`~/store`",
+    "storePathCommitLog": "`commitlog` below `storePathRootDir`",
+    "configStorePath": "the file that was given, else below `~`",
+    "kvConfigPath": "`~/namesrv/kvConfig.json`",
+    "controllerStorePath": "below `~`",
+    "bitMapLengthConsumeQueueExt": "derived",
+}
+_HEAD = """\
+# Settings
+
+Every key of every server: its default, what may stand there, and whether it can be changed over the network. Made from
+the code by `tests/tools/settings_page.py`. Keys keep the reference's names and meanings; what is special here stands on
+the pages of their subjects. A value that a key cannot have stops the start with one line that names file, line and key.
+`-p` of a program prints every key with the value that a file gives it.
+
+* *live*: `mqadmin updateBrokerConfig`, `updateNamesrvConfig` or `updateControllerConfig` changes it, and it counts at
+  once; sizes of pools and of what waits for them (`...ThreadPoolNums`, `...QueueCapacity`) at the next start.
+* *start*: it is refused over the network, or counts at the next start.
+* *file*: it is changed in the file alone.
+"""
+
+
+def page() -> str:
+    """Return the page as the code has it now."""
+    server = broker_config.NettyServerConfig
+    parts = [
+        _HEAD,
+        _program(
+            "Brokers",
+            [broker_config.BrokerConfig, broker_config.MessageStoreConfig, server],
+            INERT,
+            broker_config.ALWAYS_BLACK,
+            broker_config.START_ONLY,
+        ),
+        _program("Name servers", [NamesrvConfig], namesrv_config.NO_EFFECT, namesrv_config.ALWAYS_BLACK, ()),
+        _program(
+            "Containers",
+            [BrokerContainerConfig, server],
+            {**broker_config.INERT, **container_config._INERT},
+            container_config.ALWAYS_BLACK,
+            (),
+        ),
+        _program(
+            "Controllers",
+            [ControllerConfig],
+            file_warnings.NO_EFFECT,
+            controller_configuration.ALWAYS_BLACK,
+            (),
+        ),
+        "## Users, rules and TLS\n\nRead from the files of servers, never shown and never changed over the network;\n"
+        "[security.md](security.md) explains them.\n\n" + _wrapped(sorted(SECURITY_KEYS)),
+    ]
+    return "\n".join(parts)
+
+
+def _program(
+    title: str,
+    sections: list[type[attrs.AttrsInstance]],
+    inert: Mapping[str, str],
+    black: Collection[str],
+    start_only: Collection[str],
+) -> str:
+    fields = {key: field for section in sections for key, field in fields_of(section).items()}
+    lines = [f"## {title}", "", "| key | default | may be | when |", "|---|---|---|---|"]
+    for key in sorted(fields.keys() - inert.keys(), key=str.lower):
+        when = "file" if key in black else "start" if key in start_only or key == "listenPort" else "live"
+        lines.append(f"| `{key}` | {_default(key, fields[key])} | {_rule(fields[key].type)} | {when} |")
+    reasons: dict[str, list[str]] = {}
+    for key in sorted(fields.keys() & inert.keys(), key=str.lower):
+        reasons.setdefault(inert[key], []).append(key)
+    lines += ["", "Read and shown, but without effect here:", ""]
+    for reason, keys in sorted(reasons.items()):
+        lines.append(f"* {reason}:\n  " + _wrapped(keys).replace("\n", "\n  ").rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _default(key: str, field: attrs.Attribute[Any]) -> str:
+    if key in _OF_THE_MACHINE:
+        return _OF_THE_MACHINE[key]
+    value = field.default
+    if isinstance(value, attrs.Factory):  # type: ignore[arg-type]  # attrs shows the class of defaults as a function
+        return "of the machine"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None or value == "" else f"`{value}`"
+
+
+def _rule(kind: Any) -> str:
+    if get_origin(kind) is Annotated:
+        base, *rules = get_args(kind)
+        for rule in rules:
+            if isinstance(rule, Between):
+                return rule.told or _numbers(rule)
+            if isinstance(rule, Form):
+                return (rule.refusal("?\n") or "text").replace("|", "or")
+        return _rule(base)
+    if get_origin(kind) in (typing.Union, type(int | None)):
+        return _rule(next(each for each in get_args(kind) if each is not type(None)))
+    return {bool: "true or false", int: "a whole number", float: "a number"}.get(kind, "text")
+
+
+def _numbers(rule: Between) -> str:
+    if (rule.low, rule.high) in (INT, LONG):
+        return "a whole number"
+    return f"from {rule.low}" if rule.high in (INT[1], LONG[1]) else f"{rule.low} to {rule.high}"
+
+
+def _wrapped(keys: list[str]) -> str:
+    lines, line = [], ""
+    for key in keys:
+        if len(line) + len(key) > 110:
+            lines.append(line.rstrip())
+            line = ""
+        line += f"`{key}` "
+    return "\n".join([*lines, line.rstrip()]) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
