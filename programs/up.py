@@ -1,4 +1,4 @@
-"""``understudy up``: a name server and a container with two broker groups, on embedded defaults, in one process."""
+"""``understudy up``: a name server, a proxy and a container with two broker groups in one process, on defaults."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -15,7 +16,7 @@ from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
 from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
-from understudy.programs import command_line
+from understudy.programs import command_line, proxy_options
 from understudy.programs.live_table import show_live_table, show_plain_lines
 from understudy.programs.up_places import BROKERS, Places, check_free, folder_of
 from understudy.programs.version import ShowVersion
@@ -30,6 +31,9 @@ from understudy.runtime.property_file import read_properties_file
 from understudy.runtime.table import TableDamagedError
 from understudy.runtime.world import World
 
+if TYPE_CHECKING:
+    from understudy.proxy.server import Proxy
+
 log = get_logger("container")
 
 _COMMAND_LINE = "understudy up"
@@ -40,10 +44,14 @@ Send to it with any RocketMQ client; topics are created on first use. Java:
     producer.setNamesrvAddr("{address}");
     producer.start();
     producer.send(new Message("TopicTest", "hello".getBytes()));
-Look around:
+{grpc}Look around:
     .venv/bin/mqadmin clusterList -n {address}
     .venv/bin/mqadmin sendMessage -n {address} -t TopicTest -p hello
 Data: {folder}    Stop: Ctrl-C
+"""
+_HOW_TO_USE_GRPC = """\
+gRPC clients (5.x): endpoints {host}:{port}; their topics are made beforehand:
+    .venv/bin/mqadmin updateTopic -n {address} -c DefaultCluster -t TopicTest
 """
 _KEPT = """\
 # Settings of {name} that differ from the defaults of "understudy up"; what is changed while it runs is kept here.
@@ -78,6 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="port of the first broker, whose other ports are two below and one above; the next broker follows ten "
         "ports later (default: 10911)",
     )
+    parser.add_argument(
+        "--proxy-port", type=int, default=8081, help="port of the proxy for gRPC clients, 0 for none (default: 8081)"
+    )
     parser.add_argument("--version", action=ShowVersion)
     parser.add_argument("--plain", action="store_true", help="plain lines even on a terminal")
     arguments = parser.parse_args(argv)
@@ -89,8 +100,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.namesrv_port,
             arguments.container_port,
             arguments.broker_port,
+            0 if proxy_options.missing_libraries() else arguments.proxy_port,
         )
         places.check()
+        if places.proxy_port:
+            proxy_options.load()
     except UsageError as error:
         print(f"understudy up: {error}", file=sys.stderr)
         return 2
@@ -145,6 +159,29 @@ async def serve(world: World, places: Places, *, live: bool) -> None:
         lock.release()
 
 
+def _grpc_hint(places: Places) -> str:
+    if not places.proxy_port:
+        return ""
+    return _HOW_TO_USE_GRPC.format(host=places.host, port=places.proxy_port, address=places.name_server)
+
+
+async def _run_proxy(
+    world: World, places: Places, container: BrokerContainer, *, task_status: trio.TaskStatus[Proxy]
+) -> None:
+    from understudy.programs.local_proxy import run_local_proxy  # its libraries may be missing
+    from understudy.proxy.config import config_of
+
+    keys = {"grpcServerPort": places.proxy_port, "namesrvAddr": places.name_server, "localServeAddr": places.host}
+    config, _ = config_of(keys, _COMMAND_LINE)
+    await run_local_proxy(
+        world,
+        config,
+        lambda: [each.broker for each in container.brokers()],
+        places.listen_address,
+        task_status=task_status,
+    )
+
+
 async def _serve(world: World, places: Places, *, live: bool) -> None:
     folder, host, listen = places.folder, places.host, places.listen_address
     machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
@@ -187,5 +224,9 @@ async def _serve(world: World, places: Places, *, live: bool) -> None:
                 }
                 broker_keys = kept_settings(world.disk, folder, name).changed(fixed, _COMMAND_LINE)
                 await container.add_broker(broker_keys, source=broker_keys.source)
-            command_line.boot_line(_HOW_TO_SEND.format(address=places.name_server, folder=folder))
+            if places.proxy_port:
+                await inner.start(_run_proxy, world, places, container)
+            command_line.boot_line(
+                _HOW_TO_SEND.format(address=places.name_server, folder=folder, grpc=_grpc_hint(places))
+            )
             await (show_live_table if live else show_plain_lines)(world.clock, container)

@@ -27,6 +27,7 @@ class Places:
         host: address that clients reach.
         namesrv_port, container_port, broker_port: of the name server, the container and the first broker; the next
             broker follows ten ports later.
+        proxy_port: of the proxy for gRPC clients; 0 for none.
     """
 
     folder: str
@@ -34,6 +35,7 @@ class Places:
     namesrv_port: int = 9876
     container_port: int = 10811
     broker_port: int = 10911
+    proxy_port: int = 0
 
     @property
     def listen_address(self) -> str:
@@ -55,6 +57,8 @@ class Places:
             (self.namesrv_port, "the name server", "--namesrv-port"),
             (self.container_port, "the container", "--container-port"),
         ]
+        if self.proxy_port:
+            found.append((self.proxy_port, "the proxy", "--proxy-port"))
         for name in BROKERS:
             port = self.port_of(name)
             found += [

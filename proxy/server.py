@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import trio
 
 from understudy.mqclient.session import open_session
@@ -21,6 +23,7 @@ from understudy.proxy.rpcs.telemetry import Telemetry
 from understudy.proxy.rpcs.transactions import Transactions
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import outgoing_address
+from understudy.runtime.program import UsageError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
 from understudy.runtime.world import World
@@ -32,7 +35,7 @@ _CLUSTER_SECONDS = 10.0
 """How long a start waits for the first broker of its cluster."""
 
 
-class UnknownClusterError(Exception):
+class UnknownClusterError(UsageError):
     """A proxy cannot serve a cluster that is not there."""
 
 
@@ -43,16 +46,25 @@ class Proxy:
         world: clock, network, disk and randomness.
         config: settings.
         host: address to listen on.
+        own_brokers: local mode: returns the names of the only brokers to which it sends and from which it receives.
 
     Attributes:
         address: host and port by which clients reach it, once it runs.
         clients: who they are.
     """
 
-    def __init__(self, world: World, config: ProxyConfig, host: str = "0.0.0.0") -> None:
+    def __init__(
+        self,
+        world: World,
+        config: ProxyConfig,
+        host: str = "0.0.0.0",
+        *,
+        own_brokers: Callable[[], frozenset[str]] | None = None,
+    ) -> None:
         self._world = world
         self._config = config
         self._host = host
+        self._own_brokers = own_brokers
         self.address = ("", config.grpc_server_port)
         self.clients = Clients(world.clock)
 
@@ -67,7 +79,7 @@ class Proxy:
         config = self._config
         async with open_session(self._world, config.namesrv_addr) as session, trio.open_nursery() as nursery:
             brokers = Brokers(session, config.rocketmq_cluster_name, nursery, config.cache_rules)
-            parts = Parts(config, self._world.clock, brokers, self.clients, lambda: self.address)
+            parts = Parts(config, self._world.clock, brokers, self.clients, lambda: self.address, self._own_brokers)
             receipts = Receipts(parts)
             receives = Receives(parts, receipts)
             transactions = Transactions(parts, session)
@@ -90,7 +102,8 @@ class Proxy:
             server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits, self._tls())
             server.on_stop.append(receives.stop)
             _, port = await server.bind()
-            await self._await_cluster(brokers)
+            if self._own_brokers is None:
+                await self._await_cluster(brokers)
             self.address = (config.local_serve_addr or outgoing_address(), port)
             nursery.start_soon(self._expire_clients)
             nursery.start_soon(transactions.run)
@@ -106,7 +119,7 @@ class Proxy:
         if config.tls_test_mode_enable:
             from understudy.proxy.self_signed import SelfSigned  # few proxies in tests speak TLS, and it takes time
 
-            log.warning("TLS with a certificate that nobody vouches for; name one by tlsCertPath and tlsKeyPath")
+            log.info("TLS with a certificate that nobody vouches for; name one by tlsCertPath and tlsKeyPath")
             return ServerTls(clock, SelfSigned(), config.tls_mode)
         files = CertificateFiles(config.tls_cert_path, config.tls_key_path, protocols=("h2",))
         try:

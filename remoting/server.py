@@ -100,7 +100,7 @@ class RemotingServer(Dispatcher):
         if self.tls is not None:
             await self._secure(stream, self.tls)
         else:
-            await self._serve_bytes(stream)
+            await self.serve(stream)
 
     async def _secure(self, stream: ByteStream, tls: ServerTls) -> None:
         try:
@@ -114,9 +114,10 @@ class RemotingServer(Dispatcher):
             with trio.CancelScope(shield=True):
                 await stream.aclose()
             raise
-        await self._serve_bytes(secured)
+        await self.serve(secured)
 
-    async def _serve_bytes(self, stream: ByteStream) -> None:
+    async def serve(self, stream: ByteStream) -> None:
+        """Answer the requests of one connection, TLS off, until it ends; never raises for what its peer does."""
         connection = Connection(stream, self._world.clock, self._limits, self._world.load)
         self.connections.add(connection)
         try:

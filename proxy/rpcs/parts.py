@@ -37,6 +37,7 @@ class Parts:
         brokers: the cluster.
         clients: who has said what of itself.
         address: returns host and port by which clients reach this proxy, for those that do not say how they do.
+        own_brokers: local mode: returns the names of the brokers of this process; ``None`` in cluster mode.
     """
 
     config: ProxyConfig
@@ -44,6 +45,11 @@ class Parts:
     brokers: Brokers
     clients: Clients
     address: Callable[[], tuple[str, int]]
+    own_brokers: Callable[[], frozenset[str]] | None = None
+
+    def serves(self, broker_name: str) -> bool:
+        """Tell whether messages of a broker go through this proxy."""
+        return self.own_brokers is None or broker_name in self.own_brokers()
 
 
 def method(

@@ -127,7 +127,7 @@ class Receives:
         readable = [
             group.broker_name
             for group in route.queue_groups
-            if group.permission & READ and group.broker_name in route.brokers
+            if group.permission & READ and group.broker_name in route.brokers and self._parts.serves(group.broker_name)
         ]
         if receive.broker_name:
             readable = [name for name in readable if name == receive.broker_name]

@@ -45,5 +45,7 @@ class Routes:
 
     def _endpoints(self, asked: v2.Endpoints) -> EndpointsOf:
         config, own = self._parts.config, self._parts.address()
+        if self._parts.own_brokers is not None:  # every broker has a proxy beside it, at the same port
+            return lambda address: routes.endpoints([(address.rpartition(":")[0].strip("[]"), own[1])])
         told = routes.asked_endpoints(asked, None if config.use_endpoint_port_from_request else own[1], own)
         return lambda address: told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from understudy.format.recall_handle import decode_handle
 from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
 from understudy.mqclient.queue import MessageQueue
@@ -60,7 +62,9 @@ class Sends:
         raise AssertionError("the last attempt has returned or raised")
 
     def _queue(self, route: TopicRoute, out: Outgoing, tried: str) -> MessageQueue:
-        queues = route.write_queues
+        queues: Sequence[MessageQueue] = route.write_queues
+        if self._parts.own_brokers is not None:
+            queues = [queue for queue in queues if self._parts.serves(queue.broker_name)]
         if not queues:
             raise ProxyError(v2.FORBIDDEN, f"no writable queue: no master takes messages of topic {out.topic} now")
         if out.message_group is not None:

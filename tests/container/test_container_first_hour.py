@@ -28,7 +28,16 @@ SECONDS = 60
 
 
 def options(first: int, folder: Path) -> list[str]:
-    ports = ("--namesrv-port", first, "--container-port", first + 5, "--broker-port", first + 10)
+    ports = (
+        "--namesrv-port",
+        first,
+        "--container-port",
+        first + 5,
+        "--broker-port",
+        first + 10,
+        "--proxy-port",
+        first + 30,
+    )
     return [*map(str, ports), "--data", str(folder)]
 
 
@@ -58,7 +67,7 @@ def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_pat
         first, second = blocks.take(), blocks.take()
         with running(*options(first, tmp_path / "data")) as process:
             # then nobody else reaches it
-            for port in (first, first + 5, *(first + 10 + step for step in (0, -2, 1, 10, 8, 11))):
+            for port in (first, first + 5, first + 30, *(first + 10 + step for step in (0, -2, 1, 10, 8, 11))):
                 with socket.create_connection(("127.0.0.1", port), 5):
                     pass
                 with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), 5):
@@ -72,10 +81,11 @@ def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_pat
             done = up(*options(second, tmp_path / "data"))
             assert (1, "", 1) == (done.returncode, done.stdout, done.stderr.count("\n"))
             assert "name another folder by --data" in done.stderr
-            # and a clean stop says nothing at all
+            # and a clean stop says nothing at all, but how busy the machine was
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=SECONDS)
-            assert (0, "") == (process.returncode, errors)
+            said = [line for line in errors.splitlines() if "a task held the event loop" not in line]
+            assert (0, []) == (process.returncode, said)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from typing import Any
 import peer_processes
 import pytest
 from peer_processes import PeerCluster
+
+from understudy.testkit.port_blocks import PortBlocks
 
 HERE = Path(__file__).parent
 PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay", "transaction")
@@ -84,6 +87,32 @@ def test_the_node_client_works_unchanged(runs: Runs, scenario: str) -> None:
 def test_the_java_client_works_unchanged_and_as_it_is_shipped_under_tls(runs: Runs, scenario: str) -> None:
     found = result(runs, "grpc-java", scenario)
     assert found["ok"] is True, found
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R116", "R121")
+def test_a_broker_with_a_proxy_beside_it_serves_old_and_new_clients(
+    port_blocks: PortBlocks, tmp_path: Path, place_of_peer: Callable[[str], Path]
+) -> None:
+    python, port = place_of_peer("grpc-python"), port_blocks.take()
+    namesrv, broker, keys = f"127.0.0.1:{port}", port + 10, tmp_path / "rmq-proxy.json"
+    keys.write_text(json.dumps({"grpcServerPort": port + 1}))
+    text = peer_processes.filled_template("namesrv", PORT=port, DIR=tmp_path / "namesrv")
+    first = peer_processes.server(peer_processes.OURS, "namesrv", "namesrv", tmp_path / "namesrv", text)
+    text = peer_processes.filled_template(
+        "broker", NAME="broker-a", PORT=broker, HA_PORT=broker + 2, NAMESRV=namesrv, DIR=tmp_path / "broker-a"
+    )
+    second = peer_processes.server(peer_processes.OURS, "broker", "broker-a", tmp_path / "broker-a", text)
+    second.command += ["--enable-proxy", "-pc", str(keys)]
+    second.boot_mark = "rocketmq-proxy startup successfully"
+    with peer_processes.running(first, second):
+        tool = [sys.executable, str(HERE / "create_topic.py"), namesrv, "normal", "4"]
+        peer_processes.run_tool(tool)
+        command = [str(python), str(HERE / "smoke_grpc_python.py"), f"127.0.0.1:{port + 1}", "normal"]
+        (line,) = peer_processes.run_client(command, limit_s=90)
+        assert line["ok"] is True, line
+        admin = str(Path(sys.executable).parent / "mqadmin")
+        peer_processes.run_tool([admin, "sendMessage", "-n", namesrv, "-t", "normal", "-p", "old"])
 
 
 def test_a_proxy_that_cannot_begin_says_why_in_one_line(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_its_commands_work_without_the_checkout(installed: Path, tmp_path: Path)
 def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, port_blocks: PortBlocks) -> None:
     port = port_blocks.take()
     ports = ("--namesrv-port", str(port), "--container-port", str(port + 1), "--broker-port", str(port + 10))
+    ports += ("--proxy-port", "0")
     up = [str(installed / "understudy"), "up", *ports, "--data", str(tmp_path / "data")]
     with open(tmp_path / "output", "wb") as output:
         running = subprocess.Popen(up, stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd=tmp_path)
