@@ -15,6 +15,7 @@ import random
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import trio
 
@@ -31,6 +32,7 @@ from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.sim.seeds import play_seeds, processors
 
 _MOST_ROWS = 20
+TIMELINE = "Timeline, seconds after the fault (virtual time)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--verbose", action="store_true", help="show the log lines of the brokers")
     parser.add_argument("--half", action="store_true", help="send half messages, too; in virtual time")
     parser.add_argument("--pop", action="store_true", help="pop and acknowledge, too; in virtual time")
+    parser.add_argument(
+        "--into", type=Path, metavar="FILE", help="put the run into FILE, a page that shows one, and print nothing"
+    )
     arguments = parser.parse_args(argv)
     if arguments.seeds < 1:
         print("drill: --seeds must be at least 1", file=sys.stderr)
@@ -85,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     fault = None if chosen == "any" else chosen
     if arguments.seeds == 1:
         result = play(arguments.seed, fault, timers=arguments.timers, halves=arguments.half, pops=arguments.pop)
+        if arguments.into is not None:
+            return _put_into(arguments.into, result)
         _show(result)
         return 0 if result.ok else 1
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
@@ -149,13 +156,13 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
     report = result.report or {"slaves": [], "compared": 0, "changed": 0}
     print(f"  compared {report['compared']} offsets, {report['changed']} changed")
     found = [row for each in report["slaves"] for row in (*each["consumerOffsets"], *each["delayLevels"])]
-    _table(
-        [
-            (row["key"], row["queueId"], row["before"], row["slave"], row["merged"], row["why"])
-            for row in found
-            if row["before"] != row["merged"]
-        ]
-    )
+    rows = [
+        (row["key"], row["queueId"], row["before"], row["slave"], row["merged"], row["why"])
+        for row in found
+        if row["before"] != row["merged"]
+    ]
+    for line in _table(rows):
+        print(line)
     print(f"\nVerdict: {result.verdict}")
     for violation in result.verdict.violations[:_MOST_ROWS]:
         print(f"  {violation.rule}: {violation.detail}")
@@ -164,44 +171,69 @@ def _real(seed: int, fault: str, clients: str, quiet_seconds: float) -> int:
 
 def _show(result: DrillResult) -> None:
     print(f"Ring of three containers, seed {result.seed}: the master of {result.group} meets {result.fault!r}.\n")
-    print("Timeline, seconds after the fault (virtual time)")
-    for step in result.steps:
-        print(f"  {step.seconds:8.3f}  {step.name}")
-    print("\nGive-back")
+    print("\n".join(told(result)))
+
+
+def told(result: DrillResult) -> list[str]:
+    """Return what a run showed, for people: the timeline, the give-back and the verdict, line by line."""
+    lines = [TIMELINE, *(f"  {step.seconds:8.3f}  {step.name}" for step in result.steps), "", "Give-back"]
     if result.report is None:
-        print("  none: the master was never away for long enough")
+        lines.append("  none: the master was never away for long enough")
     else:
-        print(f"  {result.report.line()}")
-        _table(
-            [
-                (
-                    row.key,
-                    row.queue_id,
-                    None if row.own is None else row.own.offset,
-                    None if row.other is None else row.other.offset,
-                    row.merged.offset,
-                    row.reason.value,
-                )
-                for row in rows_of(result.report)
-                if row.changed
-            ]
-        )
-    print(f"\nVerdict: {result.verdict}")
-    for violation in result.verdict.violations[:_MOST_ROWS]:
-        print(f"  {violation.rule}: {violation.detail}")
-    for problem in result.problems:
-        print(f"  {problem}")
+        lines.append(f"  {result.report.line()}")
+        rows = [
+            (
+                row.key,
+                row.queue_id,
+                None if row.own is None else row.own.offset,
+                None if row.other is None else row.other.offset,
+                row.merged.offset,
+                row.reason.value,
+            )
+            for row in rows_of(result.report)
+            if row.changed
+        ]
+        lines += _table(rows)
+    lines += ["", f"Verdict: {result.verdict}"]
+    lines += (f"  {violation.rule}: {violation.detail}" for violation in result.verdict.violations[:_MOST_ROWS])
+    return lines + [f"  {problem}" for problem in result.problems]
 
 
-def _table(rows: Sequence[tuple[str, int, int | None, int | None, int, str]]) -> None:
-    """Print rows of the give-back: topic and group, queue, before, slave, merged, why."""
-    width = max(32, 0, *(len(row[0]) for row in rows[:_MOST_ROWS]))
-    if rows:
-        print(f"  {'topic@group':{width}} {'queue':>5} {'before':>8} {'slave':>8} {'merged':>8}  why")
-    for key, queue_id, before, slave, merged, why in rows[:_MOST_ROWS]:
-        print(f"  {key:{width}} {queue_id:5} {_offset(before):>8} {_offset(slave):>8} {merged:8}  {why}")
-    if len(rows) > _MOST_ROWS:
-        print(f"  and {len(rows) - _MOST_ROWS} more")
+def excerpt_of(page: str) -> tuple[int, int]:
+    """Return where the run stands that *page* (Markdown) shows: begin and end of the lines of its block.
+
+    Raises:
+        ValueError: the page has no such block, or more than one.
+    """
+    begin = page.find(f"```\n{TIMELINE}\n") + len("```\n")
+    if begin < len("```\n") or page.count(TIMELINE) != 1:
+        raise ValueError(f"it must hold one block that begins with: {TIMELINE}")
+    return begin, page.index("```", begin)
+
+
+def _put_into(path: Path, result: DrillResult) -> int:
+    try:
+        page = path.read_text(encoding="utf-8")
+        begin, end = excerpt_of(page)
+        lines = "\n".join(told(result))
+        path.write_text(f"{page[:begin]}{lines}\n{page[end:]}", encoding="utf-8")
+    except (OSError, ValueError) as error:
+        print(f"drill: {path}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _table(rows: Sequence[tuple[str, int, int | None, int | None, int, str]]) -> list[str]:
+    """Return rows of the give-back as lines: topic and group, queue, before, slave, merged, why."""
+    if not rows:
+        return []
+    width = max(32, *(len(row[0]) for row in rows[:_MOST_ROWS]))
+    lines = [f"  {'topic@group':{width}} {'queue':>5} {'before':>8} {'slave':>8} {'merged':>8}  why"]
+    lines += (
+        f"  {key:{width}} {queue_id:5} {_offset(before):>8} {_offset(slave):>8} {merged:8}  {why}"
+        for key, queue_id, before, slave, merged, why in rows[:_MOST_ROWS]
+    )
+    return lines + ([f"  and {len(rows) - _MOST_ROWS} more"] if len(rows) > _MOST_ROWS else [])
 
 
 def _offset(offset: int | None) -> str:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from understudy.testkit.drills.acting_master import main, play
+from understudy.testkit.drills.acting_master import excerpt_of, main, play, told
+
+README = Path(__file__).parents[2] / "README.md"
+REFRESH = "refresh it: ./understudy drill acting-master --seed 1 --into README.md"
 
 
 def test_a_failover_loses_and_disorders_nothing() -> None:
@@ -39,3 +45,32 @@ def test_what_is_popped_comes_until_it_is_acknowledged_through_a_failover() -> N
     counts = result.counts
     assert counts["pop sent"] == counts["pop delivered"] == counts["pop acknowledged"] > 50
     assert counts["pop again after that"] == 0
+
+
+def steps_of(lines: list[str]) -> dict[str, float]:
+    """Return the steps of a timeline with their seconds."""
+    return {found[2]: float(found[1]) for line in lines if (found := re.fullmatch(r" +(\d+\.\d{3})  (\w\d .+)", line))}
+
+
+def test_the_readme_shows_what_the_drill_prints() -> None:
+    page = README.read_text(encoding="utf-8")
+    begin, end = excerpt_of(page)
+    lines, shown = page[begin:end].splitlines(), told(play(1, "kill"))
+    # The same steps at about the same times: the last figure of each moves with every byte that a change sends more.
+    there, here = steps_of(lines), steps_of(shown)
+    assert there.keys() == here.keys(), REFRESH
+    assert there == pytest.approx(here, abs=0.3), REFRESH
+    # the same table, and a verdict of the same words
+    assert [line for line in lines if "topic@group" in line] == [line for line in shown if "topic@group" in line], (
+        REFRESH
+    )
+    assert [any("the group went on" in line for line in each) for each in (lines, shown)] == [True, True], REFRESH
+    assert re.sub(r"sent \d+, delivered \d+", "", lines[-1]) == re.sub(r"sent \d+, delivered \d+", "", shown[-1]), (
+        REFRESH
+    )
+
+
+@pytest.mark.parametrize("text", ["nothing here\n", "Timeline, seconds after the fault (virtual time)\n"])
+def test_a_page_that_shows_no_run_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="it must hold one block"):
+        excerpt_of(text)
