@@ -81,6 +81,7 @@ class State:
         first: the name server that is asked first, the one that answered last.
         pending: the answer that waits for second opinions, ``None``: none does.
         left: name servers that this round has not asked yet.
+        overtaken: since this round began a name server has told something newer than what it may answer.
     """
 
     own: Own
@@ -91,6 +92,7 @@ class State:
     first: str | None = None
     pending: View | None = None
     left: tuple[str, ...] = ()
+    overtaken: bool = False
 
     @property
     def alive(self) -> int:
@@ -132,9 +134,11 @@ def step(state: State, event: Event, now: float) -> Step:
         if state.first in servers:
             turn = servers.index(state.first)
             servers = (*servers[turn:], *servers[:turn])
-        return _ask_next(attrs.evolve(state, left=servers, pending=None), Following())
+        return _ask_next(attrs.evolve(state, left=servers, pending=None, overtaken=False), Following())
     if isinstance(event, NoAnswer):
         return _ask_next(state, event.following)
+    if isinstance(event, Answered | Opinions) and state.overtaken:
+        return attrs.evolve(state, left=(), pending=None), (AskAgain(),)
     if isinstance(event, Answered):
         state = attrs.evolve(state, first=event.server, left=())
         others = tuple(each for each in event.servers if each != event.server)
@@ -151,7 +155,7 @@ def step(state: State, event: Event, now: float) -> Step:
     if isinstance(event, Registered):
         if state.members is not None:
             members = {**state.members, state.own.broker_id: state.own.address}
-            state = attrs.evolve(state, members=dict(sorted(members.items())))
+            state = attrs.evolve(state, members=dict(sorted(members.items())), overtaken=True)
         return state, ()
     return _settings(state, event, now)
 
@@ -250,7 +254,7 @@ def _noticed(state: State, event: Noticed, now: float) -> Step:
         return state, ()
     if not event.trusted or (event.servers > 1 and _misses_master(state, found)):
         return state, (AskAgain(),)
-    state, actions = _show(state, found, following, now)
+    state, actions = _show(attrs.evolve(state, overtaken=True), found, following, now)
     if notice.min_broker_id == MASTER_ID:
         actions.append(Follow(notice.min_broker_address, notice.ha_address))
     elif notice.offline_address == following.address and not following.returning and LoseMaster() not in actions:

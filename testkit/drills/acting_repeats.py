@@ -147,7 +147,8 @@ class Allowance:
         why: what happens, for people.
         faults: kinds of faults.
         home: whose host must have met one.
-        before, after: the message was due between so many seconds before the fault and so many after its beginning.
+        before, after: the message was due between so many seconds before the fault (below zero: after it began) and so
+            many after its beginning.
         most: how often it may come at most.
         unflushed: only where the fault took bytes that had not been flushed.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
@@ -216,6 +217,15 @@ ALLOWED = (
         unknown=True,
     ),
     Allowance(
+        "both at once",
+        "the master hears its slaves, but no name server, and delivers until it notices that one has begun to act",
+        ("cut-off-servers",),
+        Home.MASTER,
+        before=NOTICE_SECONDS - GROUP_TIMEOUT_SECONDS,
+        after=GROUP_TIMEOUT_SECONDS + 2 * NOTICE_SECONDS,
+        unknown=True,
+    ),
+    Allowance(
         "acting slave lost",
         "the slave that acts is cut off or dies; the next one acts before it knows, or goes on until its timeout",
         (*SILENT, *ENDS_PROCESS),
@@ -269,7 +279,7 @@ def allowed_table() -> str:
             faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
-        when = f"from {row.before:g} s before {begin} to {end}"
+        when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
         if row.commits:
             when += f"; plain messages from {row.before + COMMIT_SECONDS:g} s before, if locks were lost"
         lines.append(f"| {row.name} | {row.why} | {faults} | {when} |")

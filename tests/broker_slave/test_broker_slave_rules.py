@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from understudy.broker.acknowledgement import Acknowledgements
-from understudy.broker.member_events import Notice
+from understudy.broker.member_events import (
+    Answered,
+    AskAgain,
+    Due,
+    Event,
+    Following,
+    LoseMaster,
+    Notice,
+    Noticed,
+    Opinions,
+    Registered,
+)
 from understudy.broker.member_group import members_of_group, members_of_route
-from understudy.broker.member_view import after_notice
+from understudy.broker.member_view import Own, State, after_notice, step
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.replicated.rules import (
     OffsetsAnswer,
@@ -296,3 +307,32 @@ async def test_missing_copies_win_over_a_late_flush(autojump_clock: MockClock) -
         await trio.sleep(4.1)
         assert [b"10 10", b"12 20"] == waiting.peer.answers
         nursery.cancel_scope.cancel()
+
+
+MASTER_IS_THERE = Noticed(Notice(0, "m", None, "m:ha"), 2, True, Following("m"))
+
+
+@pytest.mark.parametrize(
+    ("own", "news"), [(Own(1, "s", True), MASTER_IS_THERE), (Own(0, "m", False), Registered())], ids=["slave", "master"]
+)
+@pytest.mark.parametrize("second_opinion", [False, True])
+def test_an_answer_that_is_older_than_what_a_name_server_has_told_since_is_asked_for_again(
+    own: Own, news: Event, second_opinion: bool
+) -> None:
+    # given a question that was sent when no name server knew the master
+    state = State(own, members={1: "s"})
+    state, _ = step(state, Due(("n1", "n2")), 1.0)
+    if second_opinion:
+        state, _ = step(state, Answered("n1", {1: "s"}, ("n1", "n2"), Following("m")), 1.1)
+    # when it is told that the master is there, and the answer comes after that
+    state, _ = step(state, news, 1.2)
+    late = Opinions((), Following("m")) if second_opinion else Answered("n1", {1: "s"}, ("n1",), Following("m"))
+    state, actions = step(state, late, 1.3)
+    # then it is asked again, and the master is not lost
+    assert actions == (AskAgain(),)
+    assert state.members == {0: "m", 1: "s"}
+    # and the answer to a later question counts
+    state, _ = step(state, Due(("n1",)), 1.4)
+    state, actions = step(state, Answered("n1", {1: "s"}, ("n1",), Following("m")), 1.5)
+    assert state.members == {1: "s"}
+    assert (LoseMaster() in actions) == own.is_slave

@@ -367,8 +367,8 @@ class Group(Transcript):
         )
         broker.silence, actions = silence.step(broker.silence, listened, self.now * 1000, SILENCE)
         for action in actions:
-            held = isinstance(action, silence.HoldBack)
-            self.say(broker, f"holds back what is due: {action.why}" if held else "delivers what is due again")
+            held = f"holds back what is due: {action.why}" if isinstance(action, silence.HoldBack) else ""
+            self.say(broker, held or "delivers what is due again")
 
     def _everybody_decides(self) -> None:
         for broker in self.brokers:

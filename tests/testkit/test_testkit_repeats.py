@@ -35,6 +35,7 @@ def repeat(due: float, *met: Met, came: int = 2, delayed: bool = True) -> Repeat
         (CUT, 99.5, "silence"),
         (CUT, 103.5, "silence"),
         (POWER, 90.0, "not flushed"),
+        (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0, "both at once"),
     ],
 )
 def test_a_row_covers_what_was_due_in_its_window(met: Met, due: float, row: str) -> None:
@@ -85,6 +86,8 @@ def test_what_a_deaf_slave_did_not_hear_may_come_again(slave: Met, due: float, a
         pytest.param(repeat(103.0, Met("cut", Home.MASTER, 100.0, 101.0)), id="the fault was over"),
         pytest.param(repeat(103.5, Met("cut", Home.SERVER, 100.0, 120.0)), id="another one's fault"),
         pytest.param(repeat(99.5, CUT, came=3), id="three times"),
+        pytest.param(repeat(108.0, Met("cut-off-servers", Home.MASTER, 100.0, 120.0)), id="no slave acted yet"),
+        pytest.param(repeat(113.0, Met("cut-off-servers", Home.MASTER, 100.0, 120.0)), id="it had noticed"),
         pytest.param(repeat(99.5, CUT, delayed=False), id="a plain message"),
         pytest.param(attrs.evolve(repeat(99.5, CUT), recognizable=True), id="the slave had the master's copy"),
     ],
