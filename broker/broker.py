@@ -168,7 +168,7 @@ class Broker:
         self.orders = OrderTable(now_ms)
         self.acting_pops = acting_pops_of(self)
         self.request_modes = RequestModeTable()
-        self.gate = gate_of(options.security, config.broker_cluster_name)
+        self.gate = gate_of(options.security, config.broker_cluster_name, world.clock.monotonic)
         self.server.gate = self.gate
         self.server.tls = options.security.tls.for_servers(world.clock)
         if self.fast_server is not None:

@@ -78,7 +78,7 @@ class BrokerContainer:
         self.hooks: list[BootHook] = list(hooks or ())
         self.server = RemotingServer(world, options.server.bind_address, options.server.listen_port, name="container")
         self.server.administrators = ranges_of(options.server.admin_addresses)
-        gate = self.server.gate = gate_of(options.security, options.security.cluster)
+        gate = self.server.gate = gate_of(options.security, options.security.cluster, world.clock.monotonic)
         if gate is not None:
             gate.authority.ensure_supers(options.security.super_users)  # it has no others
         self._machine = machine

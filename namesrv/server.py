@@ -93,7 +93,7 @@ class NameServer:
         self._users = KeptAuthority(world.disk, path, security.super_users)
         self._server.tls = security.tls.for_servers(world.clock)
         if security.authenticates:
-            self._server.gate = Gate(self._users.table, security, security.cluster)
+            self._server.gate = Gate(self._users.table, security, security.cluster, world.clock.monotonic)
 
     @property
     def address(self) -> tuple[str, int]:

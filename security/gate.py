@@ -9,6 +9,9 @@ UserAuthorizationHandler.java, AclAuthorizationHandler.java.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
@@ -20,6 +23,11 @@ from understudy.security.signature import ACCESS_KEY, SIGNATURE, content, verify
 from understudy.security.users import User, UserStatus
 
 log = get_logger("security")
+
+LINES_OF_ADDRESS = 5
+"""Refusals of one address that are told in a second."""
+ADDRESSES_TOLD = 20
+"""Addresses whose refusals are told in a second; the others share one more."""
 
 
 def _refused(remark: str) -> CommandError:
@@ -33,12 +41,16 @@ class Gate:
         authority: users and rules.
         settings: what is asked for.
         cluster: name of the cluster as a resource.
+        now: monotonic seconds, for the pace of log lines.
     """
 
-    def __init__(self, authority: Authority, settings: SecuritySettings, cluster: str) -> None:
+    def __init__(
+        self, authority: Authority, settings: SecuritySettings, cluster: str, now: Callable[[], float]
+    ) -> None:
         self.authority = authority
         self._settings = settings
         self._cluster = cluster
+        self._refusals = Refusals(now)
 
     def authenticate(self, command: Command, address: str) -> None:
         """Check the signature of a request.
@@ -66,7 +78,7 @@ class Gate:
             if not verify(user.password, data, ext.get(SIGNATURE) or ""):
                 raise _refused("check signature failed.")
         except CommandError as error:
-            log.warning("not authenticated", user=name, peer=address, code=command.code, why=error.remark)
+            self._refusals.tell("not authenticated", name, address, command.code, error.remark)
             raise
 
     def authorize(self, command: Command, address: str) -> None:
@@ -92,15 +104,16 @@ class Gate:
     def _check(self, user: User, command: Command, address: str) -> None:
         rule = NEEDS.get(command.code)
         if rule is None:
-            log.warning("not authorized", user=user.name, peer=address, code=command.code, why="code without a rule")
-            raise _refused(f"User:{user.name} has no permission for requests of code {command.code}")
+            remark = f"User:{user.name} has no permission for requests of code {command.code}"
+            self._refusals.tell("not authorized", user.name, address, command.code, remark)
+            raise _refused(remark)
         for need in rule(command, self._cluster):
             entry = self.authority.decide(user.name, need, address)
             if entry is not None and entry.allow:
                 continue
             why = "no matched policies" if entry is None else "the decision is deny"
             remark = f"User:{user.name} has no permission to access {need} from {address}, {why}."
-            log.warning("not authorized", user=user.name, peer=address, code=command.code, why=remark)
+            self._refusals.tell("not authorized", user.name, address, command.code, remark)
             raise _refused(remark)
 
     def caller(self, command: Command) -> User | None:
@@ -108,6 +121,34 @@ class Gate:
         return self.authority.users.get((command.ext or {}).get(ACCESS_KEY) or "")
 
 
-def gate_of(settings: SecuritySettings, cluster: str) -> Gate | None:
+class Refusals:
+    """Log lines about refused requests: a few of each address a second, so that nobody fills a disk with them.
+
+    Args:
+        now: monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._second = -1
+        self._told: Counter[str] = Counter()
+
+    def tell(self, what: str, user: str | None, address: str, code: int, why: str) -> None:
+        """Log one refusal, unless its address, or all of them, had their share of this second."""
+        second = int(self._now())
+        if second != self._second:
+            left_out = sum(max(count - LINES_OF_ADDRESS, 0) for count in self._told.values())
+            if left_out:
+                log.warning("more refusals than are told", left_out=left_out, seconds=second - self._second)
+            self._second = second
+            self._told.clear()
+        if len(self._told) >= ADDRESSES_TOLD and address not in self._told:
+            address = "others"
+        self._told[address] += 1
+        if self._told[address] <= LINES_OF_ADDRESS:
+            log.warning(what, user=user, peer=address, code=code, why=why)
+
+
+def gate_of(settings: SecuritySettings, cluster: str, now: Callable[[], float]) -> Gate | None:
     """Return the gate of a server whose cluster is *cluster*; ``None`` when its requests need no signature."""
-    return Gate(Authority(), settings, cluster) if settings.authenticates else None
+    return Gate(Authority(), settings, cluster, now) if settings.authenticates else None

@@ -292,9 +292,28 @@ def test_settings_that_would_leave_a_server_open_or_closed_are_refused(text: str
 
 def test_a_code_without_a_rule_is_refused_to_everybody_but_super_users() -> None:
     on = SecuritySettings(authenticates=True, authorizes=True)
-    gate = Gate(table(), on, "C")
+    gate = Gate(table(), on, "C", lambda: 0.0)
     command = Command(code=77777, ext={"AccessKey": "bob"})
     with pytest.raises(CommandError, match="no permission for requests of code 77777"):
         gate.authorize(command, "10.0.0.1")
     gate.authorize(Command(code=77777, ext={"AccessKey": "root"}), "10.0.0.1")
     assert User("a", "b", UserType.SUPER).is_super
+
+
+def test_who_is_refused_again_and_again_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    now = [100.0]
+    gate = Gate(table(), SecuritySettings(authenticates=True), "C", lambda: now[0])
+    # given a thousand unsigned requests of each of a hundred addresses in one second
+    for number in range(100):
+        for _ in range(1000):
+            with pytest.raises(CommandError, match="username cannot be null"):
+                gate.authenticate(Command(code=10), f"10.0.0.{number}")
+    told = [record.getMessage() for record in caplog.records if "not authenticated" in record.getMessage()]
+    assert 21 * 5 == len(told)
+    # then the next second begins with how many were left out, and a name cannot begin a line of its own
+    now[0] += 1
+    with pytest.raises(CommandError):
+        gate.authenticate(Command(code=10, ext={"AccessKey": "a\nforged line"}), "10.0.0.1")
+    first, second = (record.getMessage() for record in caplog.records[len(told) :])
+    assert f"left_out={100 * 1000 - 21 * 5}" in first
+    assert "\n" not in second

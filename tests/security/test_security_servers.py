@@ -207,7 +207,7 @@ async def test_admin_requests_are_answered_as_the_reference_answered_them(
 ) -> None:
     exchanges = json.loads((DATA / "admin_exchanges.json").read_text())
     server = RemotingServer(real_world(), "127.0.0.1", 0)
-    gate = Gate(Authority(), SecuritySettings(), "DefaultCluster")
+    gate = Gate(Authority(), SecuritySettings(), "DefaultCluster", trio.current_time)
 
     async def save() -> None:
         await trio.lowlevel.checkpoint()
