@@ -1,4 +1,4 @@
-"""Sends: single messages (10, 310) and batches (320).
+"""Sends of single messages (10, 310); batches (320) go on in :mod:`~understudy.broker.processors.send_batches`.
 
 The usual send of a known topic runs straight through :meth:`SendProcessor.send`: a few dict look-ups, a few searches in
 the properties text, one append, one template. Whatever is unusual (unknown topic, retry topic, delay, transaction,
@@ -10,8 +10,6 @@ Source: SendMessageProcessor.java, AbstractSendMessageProcessor.java.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -21,36 +19,24 @@ from understudy.broker.acknowledgement import Acknowledgements
 from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity, host_bytes
 from understudy.broker.processors import send_header
-from understudy.broker.processors.send_admission import (
-    LARGE_BATCH_BYTES,
-    LARGE_BATCH_LANE,
-    LARGE_BATCH_MESSAGES,
-    LARGE_BATCHES,
-    PIECE_MESSAGES,
-    Admission,
-    Batch,
-    Count,
-    TopicPlan,
-)
+from understudy.broker.processors.send_admission import Admission, Count
 from understudy.broker.processors.send_answers import AnswerForms, MessageIds, with_recall_handle
-from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe, wants_wait
+from understudy.broker.processors.send_batches import SendBatches
+from understudy.broker.processors.send_properties import KEYS, UNIQUE, CommonProperties, describe
 from understudy.broker.replication import Replication
 from understudy.broker.statistics import BrokerStatistics
 from understudy.format import json_dialect, names
-from understudy.format.batch import BatchError, cut_batch, holds_more_than
-from understudy.format.properties import format_properties, parse_properties
-from understudy.format.record import FLAG_TRANSACTION_MASK
+from understudy.format.properties import format_properties
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command
 from understudy.remoting.connection import Connection
-from understudy.remoting.dispatch import Answer, Lane
+from understudy.remoting.dispatch import Answer
 from understudy.remoting.fields import CommandError
-from understudy.remoting.frame import framed, reply_head
+from understudy.remoting.frame import framed
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.pace import Pace
 from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
-from understudy.store.status import Appended, AppendedBatch, PutRejected, PutStatus
+from understudy.store.status import Appended, PutRejected
 
 _LONG_MIN, _LONG_LIMIT = -(1 << 63), 1 << 63
 _SMALL = send_header.SMALL
@@ -88,6 +74,8 @@ class SendProcessor:
 
     Attributes:
         admission: decides about everything unusual; its ``refusal`` closes the broker for sends.
+        message_ids, forms: what answers say.
+        waits: whether sends of this receive wait for the disk or for copies.
     """
 
     def __init__(self, parts: SendParts, admission: Admission) -> None:
@@ -100,19 +88,19 @@ class SendProcessor:
         self._plans = self.admission.plans
         self._identity = parts.identity
         self._flushes = parts.options.store.flush_disk_type == "SYNC_FLUSH"
-        self._copies = self._waits = False  # as the role says when a receive begins
-        self._message_ids = MessageIds(host_bytes(parts.identity.ip, parts.identity.port))
-        self._forms = AnswerForms(self._config, self._message_ids)
+        self._copies = self.waits = False  # as the role says when a receive begins
+        self.message_ids = MessageIds(host_bytes(parts.identity.ip, parts.identity.port))
+        self.forms = AnswerForms(self._config, self.message_ids)
         self._common = CommonProperties()
         self._received_ms = 0  # of the receive that is in work; 0 between receives
         self._stored: list[tuple[Count, int, int, int]] = []
         self._stalled = self._was_stalled = False
         self._copies_needed: int | None = 1
-        self._large_batches: Lane | None = None  # until the codes are registered
+        self._batches = SendBatches(parts, admission, self)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the send codes at *server*."""
-        self._large_batches = server.lane(LARGE_BATCHES, LARGE_BATCH_LANE)
+        self._batches.register(server)
         server.register(RequestCode.SEND_MESSAGE_V2, self.send)
         server.register(RequestCode.SEND_BATCH_MESSAGE, self.send)
         server.register(RequestCode.SEND_MESSAGE, self.send_long)
@@ -142,7 +130,7 @@ class SendProcessor:
         if not self._received_ms:
             if self.admission.refusal is not None or self._config.start_accept_send_request_time_stamp > now_ms:
                 raise self.admission.unready(now_ms)
-            self._begin_receive(now_ms)
+            self.begin_receive(now_ms)
         elif now_ms - self._received_ms > self._config.wait_time_mills_in_send_queue:
             self._stalled = True
             if self._was_stalled and not command.flag & ONEWAY_BIT:
@@ -162,18 +150,18 @@ class SendProcessor:
                 )
             queue_id = self._random.randrange(plan.write_queues)
         sys_flag |= plan.sys_flag
-        waits = self._waits and not command.flag & ONEWAY_BIT
+        waits = self.waits and not command.flag & ONEWAY_BIT
         if waits and self._parts.acknowledgements.full:
             raise self.admission.refused(
                 ResponseCode.SYSTEM_BUSY,
                 "[OVERLOAD]system busy, start flow control for a while: too many sends wait for the disk or for copies",
             )
-        copies = self._copies_of(properties) if self._copies else 1
+        copies = self.copies_of(properties) if self._copies else 1
         born_host: Any = connection.state.get("born_host")
         if born_host is None:
             born_host = connection.state["born_host"] = host_bytes(*connection.peer)
         if ext.get("m") == "true":
-            return self._send_batch(
+            return self._batches.send(
                 plan,
                 connection,
                 command,
@@ -200,7 +188,7 @@ class SendProcessor:
                     keys = rest[keys_at + 5 : keys_end] or None
                     rest = rest[:keys_at] + rest[keys_end + 1 :]
             common = self._common.look_up(rest)
-        forms = self._forms
+        forms = self.forms
         stored_topic, stored_queue, count, layout = topic, queue_id, plan.count, forms.single
         if common is not None:
             unique = properties[at + 9 : end]
@@ -257,7 +245,7 @@ class SendProcessor:
             )
         )
         if waits and wants_wait:
-            return self._park(physical + size, connection, answer, copies)
+            return self.park(physical + size, connection, answer, copies)
         return answer
 
     def _answer_before(
@@ -275,21 +263,25 @@ class SendProcessor:
             return None
         unique = json_dialect.dumps(pairs["UNIQ_KEY"])[1:-1]
         answer = framed(layout % (queue_id, unique, before.physical_offset, before.queue_offset, command.opaque or 0))
-        if self._waits:
-            return self._park(before.physical_offset + before.size_bytes, connection, answer, copies)
+        if self.waits:
+            return self.park(before.physical_offset + before.size_bytes, connection, answer, copies)
         return answer
 
-    def _begin_receive(self, now_ms: int) -> None:
+    def begin_receive(self, now_ms: int) -> None:
         """Take note of the first send of a receive; nothing else happens until its last one, no setting changes."""
         self._received_ms = now_ms
-        forms = self._forms
+        forms = self.forms
         if forms.region is not self._config.region_id or forms.trace is not self._config.trace_on:
             forms.renew()
         self._stalled, self._was_stalled = False, self._stalled
         self._copies = self._identity.role.waits_for_copies
-        self._waits = self._copies or self._flushes
+        self.waits = self._copies or self._flushes
         if self._copies:
             self._copies_needed = self._parts.replication.copies_needed()
+
+    def count(self, count: Count, queue_id: int, messages: int, size_bytes: int) -> None:
+        """Have *messages* of this receive counted by *count* after its answers."""
+        self._stored.append((count, queue_id, messages, size_bytes))
 
     def end_receive(self) -> None:
         """End a receive, after its answers: do for its sends what nobody waits for."""
@@ -301,124 +293,19 @@ class SendProcessor:
             self._parts.stats.put_took(self._clock.wall_ms() - received_ms, len(stored))
             self._store.enter_keys()
 
-    # --- batches -----------------------------------------------------------------------------------------------
-
-    def _send_batch(
-        self,
-        plan: TopicPlan,
-        connection: Connection,
-        command: Command,
-        queue_id: int,
-        properties: str,
-        born_ms: int,
-        born_host: bytes,
-        sys_flag: int,
-        reconsume_times: int,
-        now_ms: int,
-        copies: int,
-    ) -> Answer:
-        pairs = parse_properties(properties) if properties else {}
-        topic = plan.row.name
-        if topic.startswith(names.RETRY_PREFIX):
-            raise self.admission.refused(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
-            )
-        if sys_flag & FLAG_TRANSACTION_MASK or delay.level_of(pairs) > 0:
-            raise self.admission.refused(
-                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
-            )
-        batch = Batch(plan, queue_id, born_ms, born_host, sys_flag, reconsume_times, command.body)
-        lane, size = self._large_batches, len(command.body)
-        if (
-            lane is not None
-            and LARGE_BATCH_BYTES < size <= self._parts.options.store.max_message_size
-            and holds_more_than(command.body, LARGE_BATCH_MESSAGES)
-        ):
-            return lane.submit(connection, command, partial(self._send_in_pieces, batch))
-        first, offsets, end = self._append_batch(batch, command.body, now_ms)
-        if command.flag & ONEWAY_BIT:
-            return None
-        return self._answer_batch(connection, command, batch, first, self._message_ids.of(offsets), end, copies)
-
-    def _append_batch(self, batch: Batch, body: bytes, now_ms: int) -> AppendedBatch:
-        """Store a batch, or a piece of it, and count it."""
-        plan, queue_id = batch.plan, batch.queue_id
-        try:
-            stored = self._store.append_batch(
-                plan.row.name,
-                queue_id,
-                body,
-                batch.born_ms,
-                batch.born_host,
-                sys_flag=batch.sys_flag,
-                reconsume_times=batch.reconsume_times,
-                now_ms=now_ms,
-            )
-        except PutRejected as error:
-            raise self.admission.rejected(error) from None
-        offsets = stored.physical_offsets
-        self._stored.append((plan.count, queue_id, len(offsets), stored.end_offset - offsets[0] if offsets else 0))
-        return stored
-
-    async def _send_in_pieces(self, batch: Batch, connection: Connection, command: Command) -> Answer:
-        """Store a batch of very many messages in pieces, between which others have their turn.
-
-        Each piece is stored as a batch of its own: other messages of the queue may come between them, and when the
-        broker stops taking messages meanwhile, the sender is refused although the first pieces are stored.
-        """
-        body, ext = batch.body, command.ext or {}
-        async with Pace(self._parts.world) as pace:
-            try:
-                ends = await pace.run(cut_batch(body, PIECE_MESSAGES))
-            except BatchError as error:
-                raise self.admission.rejected(PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error))) from None
-            first, ids, last = -1, list[bytes](), 0
-            for begin, end in pairwise([0, *ends]):
-                now_ms = self._clock.wall_ms()
-                if self.admission.refusal is not None:
-                    raise self.admission.unready(now_ms)
-                batch.plan = self._plans.get(batch.plan.row.name) or self.admission.admit(ext, batch.plan.row.name)
-                self._begin_receive(now_ms)
-                try:
-                    start, offsets, last = self._append_batch(batch, body[begin:end], now_ms)
-                finally:
-                    self.end_receive()
-                first = start if first < 0 else first
-                ids.append(self._message_ids.of(offsets))
-                await pace.breathe()
-        if command.flag & ONEWAY_BIT:
-            return None
-        copies = self._copies_of(ext.get("i") or "") if self._copies else 1
-        return self._answer_batch(connection, command, batch, first, b",".join(ids), last, copies)
-
-    def _answer_batch(
-        self, connection: Connection, command: Command, batch: Batch, first: int, ids: bytes, end: int, copies: int
-    ) -> Answer:
-        """Answer a batch that is stored, or let it wait until it is safe."""
-        pairs = parse_properties((command.ext or {}).get("i") or "")
-        unique = pairs.get("UNIQ_KEY")
-        answer_ext = self._forms.batch % (
-            batch.queue_id,
-            b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
-            ids,
-            first,
-        )
-        answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
-        if self._waits and wants_wait(pairs):
-            return self._park(end, connection, answer, copies)
-        return answer
-
     # --- waiting -----------------------------------------------------------------------------------------------
 
-    def _copies_of(self, properties: str) -> int:
+    def copies_of(self, properties: str) -> int:
         """Return how many copies a send needs. Raises :class:`CommandError` when too few replicas are in sync."""
+        if not self._copies:
+            return 1
         if "WAIT\x01false" in properties and "\x02WAIT\x01false\x02" in f"\x02{properties}\x02":
             return 1
         if self._copies_needed is None:
             raise self.admission.refused(ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough")
         return self._copies_needed
 
-    def _park(self, offset: int, connection: Connection, answer: bytes, copies: int) -> Answer:
+    def park(self, offset: int, connection: Connection, answer: bytes, copies: int) -> Answer:
         """Let a stored send wait until it is safe; answer at once when it is already."""
         parts = self._parts
         if copies <= 1 and not self._flushes:

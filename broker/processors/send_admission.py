@@ -28,7 +28,6 @@ from understudy.format.unique_id import UniqueIds
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
-from understudy.remoting.limits import LaneLimits
 from understudy.store.status import PutRejected, PutStatus
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -74,35 +73,6 @@ def refusal_of(role: Role, config: BrokerConfig) -> CommandError | None:
         ResponseCode.SYSTEM_BUSY,
         "[REJECTREQUEST]system busy, start flow control for a while: this is a slave",
     )
-
-
-LARGE_BATCH_BYTES = 64 * 1024
-LARGE_BATCH_MESSAGES = 1_000
-"""Of a batch that is stored without others having their turn."""
-PIECE_MESSAGES = 500
-"""Of a larger one that are stored at once; some milliseconds."""
-LARGE_BATCHES = "large batches"
-LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
-
-
-@attrs.define
-class Batch:
-    """A batch that was admitted.
-
-    Attributes:
-        plan: of its topic.
-        queue_id: where it goes.
-        born_ms, born_host, sys_flag, reconsume_times: what its messages share.
-        body: the messages.
-    """
-
-    plan: TopicPlan
-    queue_id: int
-    born_ms: int
-    born_host: bytes
-    sys_flag: int
-    reconsume_times: int
-    body: bytes
 
 
 @attrs.frozen

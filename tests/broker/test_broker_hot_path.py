@@ -36,7 +36,7 @@ LATER = {"Counters.add", "index_hashes", "_unique_hash", "index_hash", "Index.pu
 """Called once for each plain send after that."""
 
 RECEIVE = {
-    "SendProcessor._begin_receive",
+    "SendProcessor.begin_receive",
     "Broker.answer_woken",
     "PullHold.answer_ready",
     "SendProcessor.end_receive",

@@ -9,7 +9,7 @@ import pytest
 import trio
 from broker_rig import code_and_remark, open_rig, properties, send_header
 
-from understudy.broker.processors.send_admission import LARGE_BATCH_BYTES, PIECE_MESSAGES
+from understudy.broker.processors.send_batches import LARGE_BATCH_BYTES, PIECE_MESSAGES
 from understudy.format.batch import BatchError, cut_batch, encode_batch, holds_more_than, iter_batch
 from understudy.remoting.fields import CommandError
 from understudy.runtime import pace

@@ -1,0 +1,188 @@
+"""Batches of messages (320): checked as a whole, stored in one go, very large ones in pieces.
+
+Source: SendMessageProcessor.java (sendBatchMessage).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import attrs
+
+from understudy.broker import delay
+from understudy.broker.processors.send_admission import Admission, TopicPlan
+from understudy.broker.processors.send_properties import wants_wait
+from understudy.format import json_dialect, names
+from understudy.format.batch import BatchError, cut_batch, holds_more_than
+from understudy.format.properties import parse_properties
+from understudy.format.record import FLAG_TRANSACTION_MASK
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import ONEWAY_BIT, Command
+from understudy.remoting.connection import Connection
+from understudy.remoting.dispatch import Answer, Lane
+from understudy.remoting.frame import reply_head
+from understudy.remoting.limits import LaneLimits
+from understudy.remoting.server import RemotingServer
+from understudy.runtime.pace import Pace
+from understudy.store.status import AppendedBatch, PutRejected, PutStatus
+
+if TYPE_CHECKING:
+    from understudy.broker.processors.send import SendParts, SendProcessor
+
+LARGE_BATCH_BYTES = 64 * 1024
+LARGE_BATCH_MESSAGES = 1_000
+"""Of a batch that is stored without others having their turn."""
+PIECE_MESSAGES = 500
+"""Of a larger one that are stored at once; some milliseconds."""
+LARGE_BATCHES = "large batches"
+LARGE_BATCH_LANE = LaneLimits(running=4, waiting=256)
+
+
+@attrs.define
+class Batch:
+    """A batch that was admitted.
+
+    Attributes:
+        plan: of its topic.
+        queue_id: where it goes.
+        born_ms, born_host, sys_flag, reconsume_times: what its messages share.
+        body: the messages.
+    """
+
+    plan: TopicPlan
+    queue_id: int
+    born_ms: int
+    born_host: bytes
+    sys_flag: int
+    reconsume_times: int
+    body: bytes
+
+
+class SendBatches:
+    """The batches among the sends of one broker.
+
+    Args:
+        parts: of the broker.
+        admission: lets them in.
+        sends: the sends of the same receives: what they count, wait for and answer is theirs, too.
+    """
+
+    def __init__(self, parts: SendParts, admission: Admission, sends: SendProcessor) -> None:
+        self._parts = parts
+        self._admission = admission
+        self._sends = sends
+        self._lane: Lane | None = None  # until the codes are registered
+
+    def register(self, server: RemotingServer) -> None:
+        """Take the lane of large batches of *server*."""
+        self._lane = server.lane(LARGE_BATCHES, LARGE_BATCH_LANE)
+
+    def send(
+        self,
+        plan: TopicPlan,
+        connection: Connection,
+        command: Command,
+        queue_id: int,
+        properties: str,
+        born_ms: int,
+        born_host: bytes,
+        sys_flag: int,
+        reconsume_times: int,
+        now_ms: int,
+        copies: int,
+    ) -> Answer:
+        """Store a batch that was let in so far, now or in pieces, and answer as :meth:`SendProcessor.send` does."""
+        pairs = parse_properties(properties) if properties else {}
+        topic = plan.row.name
+        if topic.startswith(names.RETRY_PREFIX):
+            raise self._admission.refused(
+                ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {topic}"
+            )
+        if sys_flag & FLAG_TRANSACTION_MASK or delay.level_of(pairs) > 0:
+            raise self._admission.refused(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional; send its messages one by one"
+            )
+        batch = Batch(plan, queue_id, born_ms, born_host, sys_flag, reconsume_times, command.body)
+        lane, size = self._lane, len(command.body)
+        if (
+            lane is not None
+            and LARGE_BATCH_BYTES < size <= self._parts.options.store.max_message_size
+            and holds_more_than(command.body, LARGE_BATCH_MESSAGES)
+        ):
+            return lane.submit(connection, command, partial(self._in_pieces, batch))
+        first, offsets, end = self._append(batch, command.body, now_ms)
+        if command.flag & ONEWAY_BIT:
+            return None
+        return self._answer(connection, command, batch, first, self._sends.message_ids.of(offsets), end, copies)
+
+    def _append(self, batch: Batch, body: bytes, now_ms: int) -> AppendedBatch:
+        """Store a batch, or a piece of it, and count it."""
+        plan, queue_id = batch.plan, batch.queue_id
+        try:
+            stored = self._parts.store.append_batch(
+                plan.row.name,
+                queue_id,
+                body,
+                batch.born_ms,
+                batch.born_host,
+                sys_flag=batch.sys_flag,
+                reconsume_times=batch.reconsume_times,
+                now_ms=now_ms,
+            )
+        except PutRejected as error:
+            raise self._admission.rejected(error) from None
+        offsets = stored.physical_offsets
+        self._sends.count(plan.count, queue_id, len(offsets), stored.end_offset - offsets[0] if offsets else 0)
+        return stored
+
+    async def _in_pieces(self, batch: Batch, connection: Connection, command: Command) -> Answer:
+        """Store a batch of very many messages in pieces, between which others have their turn.
+
+        Each piece is stored as a batch of its own: other messages of the queue may come between them, and when the
+        broker stops taking messages meanwhile, the sender is refused although the first pieces are stored.
+        """
+        body, ext = batch.body, command.ext or {}
+        async with Pace(self._parts.world) as pace:
+            try:
+                ends = await pace.run(cut_batch(body, PIECE_MESSAGES))
+            except BatchError as error:
+                raise self._admission.rejected(PutRejected(PutStatus.MESSAGE_ILLEGAL, str(error))) from None
+            first, ids, last = -1, list[bytes](), 0
+            for begin, end in pairwise([0, *ends]):
+                now_ms = self._parts.world.clock.wall_ms()
+                if self._admission.refusal is not None:
+                    raise self._admission.unready(now_ms)
+                batch.plan = self._admission.plans.get(batch.plan.row.name) or self._admission.admit(
+                    ext, batch.plan.row.name
+                )
+                self._sends.begin_receive(now_ms)
+                try:
+                    start, offsets, last = self._append(batch, body[begin:end], now_ms)
+                finally:
+                    self._sends.end_receive()
+                first = start if first < 0 else first
+                ids.append(self._sends.message_ids.of(offsets))
+                await pace.breathe()
+        if command.flag & ONEWAY_BIT:
+            return None
+        copies = self._sends.copies_of(ext.get("i") or "")
+        return self._answer(connection, command, batch, first, b",".join(ids), last, copies)
+
+    def _answer(
+        self, connection: Connection, command: Command, batch: Batch, first: int, ids: bytes, end: int, copies: int
+    ) -> Answer:
+        """Answer a batch that is stored, or let it wait until it is safe."""
+        pairs = parse_properties((command.ext or {}).get("i") or "")
+        unique = pairs.get("UNIQ_KEY")
+        answer_ext = self._sends.forms.batch % (
+            batch.queue_id,
+            b'"transactionId":%b,' % json_dialect.dumps(unique) if unique else b"",
+            ids,
+            first,
+        )
+        answer = reply_head(command.opaque or 0, 0, answer_ext, 0)
+        if self._sends.waits and wants_wait(pairs):
+            return self._sends.park(end, connection, answer, copies)
+        return answer
