@@ -1,4 +1,4 @@
-"""Which messages came back already, as the retry topics show it.
+"""How a message comes back, and which messages came back already, as the retry topics show it.
 
 Progress of the revive service is saved a moment after the copies are stored. After a crash a check point can be worked
 off a second time; its copies that are there already are recognised and not put again.
@@ -6,11 +6,18 @@ off a second time; its copies that are there already are recognised and not put 
 
 from __future__ import annotations
 
-from understudy.format.record import Record, RecordError, decode_records
+import attrs
+
+from understudy.broker.inner import InnerMessage, copy_of
+from understudy.broker.pop.revive_log import CheckPoint
+from understudy.format.properties import format_properties
+from understudy.format.receipts import FIRST_POP
+from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, Record, RecordError, decode_records
 from understudy.store.message_store import MessageStore
 
 _READ, _READ_BYTES = 128, 1 << 20
 _UNIQUE = "UNIQ_KEY"
+_ORIGIN_GROUP = "ORIGIN_GROUP"
 
 Identity = tuple[str, int, int]
 """Unique key, birth time, and how often the message came back."""
@@ -55,3 +62,21 @@ class Returned:
             if got.next_begin_offset <= at:
                 return found
             at = got.next_begin_offset
+
+
+def retry_copy(record: Record, point: CheckPoint, topic: str, host: bytes) -> InnerMessage:
+    """Return *record* as a message of retry topic *topic*.
+
+    Args:
+        record: of the message that comes back.
+        point: of the pop that handed it out.
+        topic: retry topic of the group.
+        host: address of this broker, as records have it.
+    """
+    pairs = record.properties
+    if record.reconsume_times == 0 or FIRST_POP not in pairs:
+        pairs[FIRST_POP] = str(point.pop_ms)
+    pairs[_ORIGIN_GROUP] = point.group
+    copy = copy_of(record, topic, 0, format_properties(pairs).encode(), record.reconsume_times + 1)
+    sys_flag = record.sys_flag & ~(FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)  # of the hosts that the copy does not have
+    return attrs.evolve(copy, born_host=host, sys_flag=sys_flag)

@@ -19,21 +19,19 @@ from understudy.broker.broker_config import BrokerConfig
 from understudy.broker.deferred import NEVER, Found, Item
 from understudy.broker.groups import GroupTable
 from understudy.broker.identity import Identity
-from understudy.broker.inner import InnerMessage, copy_of
+from understudy.broker.inner import InnerMessage
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.acting import ActingPops
 from understudy.broker.pop.inflight import InFlight
 from understudy.broker.pop.log import ReviveLog
-from understudy.broker.pop.returned import Returned
+from understudy.broker.pop.returned import Returned, retry_copy
 from understudy.broker.pop.revive_log import Ack, CheckPoint, Entry, ReviveLogError, again, read_entry
 from understudy.broker.pop.window import PATIENCE_MS, ReviveWindow, Ripe
 from understudy.broker.redelivery import STORED, Redelivery
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
-from understudy.format.properties import format_properties
-from understudy.format.receipts import FIRST_POP
-from understudy.format.record import FLAG_BORN_HOST_V6, FLAG_STORE_HOST_V6, Record, RecordError, decode_records
+from understudy.format.record import Record, RecordError, decode_records
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
 from understudy.store.message_store import MessageStore
@@ -50,7 +48,6 @@ _MESSAGE_BYTES = 8 << 20
 MOST_HANDED_ON = 10_000
 ACTING = -1
 """The number under which the service knows what a slave that acts handed out."""
-ORIGIN_GROUP = "ORIGIN_GROUP"
 _DELIVER = "TIMER_DELIVER_MS"
 
 
@@ -390,21 +387,3 @@ class ReviveTarget:
             except RecordError as error:
                 log.error("a popped message cannot be read", topic=point.topic, offset=offset, error=error)
         return Popped(None)
-
-
-def retry_copy(record: Record, point: CheckPoint, topic: str, host: bytes) -> InnerMessage:
-    """Return *record* as a message of retry topic *topic*.
-
-    Args:
-        record: of the message that comes back.
-        point: of the pop that handed it out.
-        topic: retry topic of the group.
-        host: address of this broker, as records have it.
-    """
-    pairs = record.properties
-    if record.reconsume_times == 0 or FIRST_POP not in pairs:
-        pairs[FIRST_POP] = str(point.pop_ms)
-    pairs[ORIGIN_GROUP] = point.group
-    copy = copy_of(record, topic, 0, format_properties(pairs).encode(), record.reconsume_times + 1)
-    sys_flag = record.sys_flag & ~(FLAG_BORN_HOST_V6 | FLAG_STORE_HOST_V6)  # of the hosts that the copy does not have
-    return attrs.evolve(copy, born_host=host, sys_flag=sys_flag)

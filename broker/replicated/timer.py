@@ -110,12 +110,16 @@ class ReplicatedTimer(ProgressTable):
 class _Following(Copying):
     def __init__(self, timer: Timer) -> None:
         self._timer = timer
+        self._former = Read()
 
     def question(self) -> dict[str, str]:
         return {}
 
     def take(self, answer: Answer) -> Taken:
-        self._timer.follow(*_read(answer))
+        check, physical = _read(answer)
+        read = Read(check.read_ms, physical)
+        self._timer.follow(check, physical, back=read < self._former)
+        self._former = read
         return Taken.ALL
 
 

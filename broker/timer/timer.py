@@ -118,15 +118,16 @@ class Timer:
         self.delivers = delivers
         self._followed = False
 
-    def follow(self, check: TimerCheck, physical: int) -> None:
+    def follow(self, check: TimerCheck, physical: int, *, back: bool = False) -> None:
         """Take over how far the replica has come that this one follows.
 
         Args:
             check: what it says.
             physical: in the second that it delivers next, what lies before this byte of the commit log is done.
+            back: it said more before: its clock was set back, and seconds that held nothing may hold something now.
         """
         read = Read(self.floor(check.read_ms), physical)
-        if self.delivers or read < self.progress.read:
+        if self.delivers or (read < self.progress.read and not back):
             return  # a master that was away does not know yet what was delivered meanwhile
         progress, self._followed = self.progress, True
         before, self.master_enqueued = self.master_enqueued, min(check.queue_offset, check.master_queue_offset)

@@ -11,7 +11,7 @@ import trio
 from trio.testing import MockClock
 
 from understudy.broker.message_store_config import MessageStoreConfig
-from understudy.broker.replicated.table import Answer, FilePlan
+from understudy.broker.replicated.table import Answer, FilePlan, Source
 from understudy.broker.replicated.timer import READ_PHYSICAL, ReplicatedTimer
 from understudy.broker.timer.progress import Read
 from understudy.broker.timer.timer import Timer
@@ -136,6 +136,29 @@ async def test_a_replica_that_is_behind_changes_nothing(autojump_clock: MockCloc
     own.hears(3, 2)
     own.timer.follow(TimerCheck(START_MS + 2_000, 0, 1, 1), 0)
     assert (own.timer.progress.read, own.timer.master_enqueued) == (Read(START_MS + 5_000), 2)
+
+
+async def test_a_slave_goes_back_with_a_master_whose_clock_was_set_back(autojump_clock: MockClock) -> None:
+    """Otherwise the master would take its own former future back from the slave, and hold everything up until then."""
+
+    def told(second: int, settled: int) -> Answer:
+        check = TimerCheck(START_MS + second * 1000, 0, settled, settled)
+        return Answer({READ_PHYSICAL: "0"}, check.encode())
+
+    own = await rig()
+    own.keep(30)
+    # Given a master whose clock was far ahead while nothing waited
+    copying = own.table.copying(Source("master"))
+    copying.take(told(84, 0))
+    # When it is set back, and something waits
+    copying.take(told(25, 1))
+    own.enqueue()
+    # Then that has its own second here, too, and nothing of the future is given back
+    assert own.timer.progress.read == Read(START_MS + 25_000)
+    assert own.waiting() == Counter({30: 1})
+    # and the first word of a source that was away takes nothing back
+    own.table.copying(Source("another")).take(told(3, 1))
+    assert own.timer.progress.read == Read(START_MS + 25_000)
 
 
 async def test_a_log_that_was_cut_is_read_again(autojump_clock: MockClock) -> None:

@@ -326,3 +326,20 @@ def test_a_check_point_that_the_master_had_delivered_is_not_worked_off_twice() -
             assert slave.acting_pops.empty
 
     run(scenario)
+
+
+def test_a_slave_that_begins_to_act_hands_out_nothing_that_its_log_shows_as_handed_out() -> None:
+    """The log is copied at once, offsets twice a second."""
+
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            await popped_and_half_acknowledged(ring)
+            slave = ring.broker("g0", 1)
+            await until(lambda: slave.store.max_physical_offset == ring.broker("g0", 0).store.max_physical_offset, 0.2)
+            known = [slave.offsets.query(GROUP, TOPIC, queue) for queue in (0, 1)]
+            await ring.cluster.kill("c1")
+            assert known != [MESSAGES // 2] * 2
+            await until(slave.pops.serves, 20)
+            assert [slave.offsets.query(GROUP, TOPIC, queue) for queue in (0, 1)] == [MESSAGES // 2] * 2
+
+    run(scenario)
