@@ -30,6 +30,7 @@ _MODULES = (
     "message_queries",
     "message_reading",
     "message_sending",
+    "traces",
     "name_servers",
     "statistics",
     "maintenance",

@@ -214,7 +214,7 @@ async def set_commit_log_read_ahead_mode(context: Context) -> Any:
 
 @command(
     "switchTimerEngine",
-    "Choose what keeps timed messages.",
+    "Choose what keeps timed messages (Java brokers only; brokers of this project have one way).",
     value("b", "brokerAddr", "host:port of the broker"),
     value("c", "clusterName", "all masters of this cluster"),
     needed("e", "engineType", "F file wheel, R RocksDB"),

@@ -69,7 +69,7 @@ def _user_body(context: Context) -> dict[str, Any]:
 
 @command(
     "createUser",
-    "Create a user.",
+    "Create a user (servers with authenticationEnabled=true).",
     *_user_options(needed("p", "password", "its password"), value("t", "userType", "Super or Normal (default)")),
     one_of=("b", "c"),
 )
@@ -80,7 +80,7 @@ async def create_user(context: Context) -> Any:
 
 @command(
     "updateUser",
-    "Change a user.",
+    "Change a user (servers with authenticationEnabled=true).",
     *_user_options(
         value("p", "password", "its new password"),
         value("t", "userType", "Super or Normal"),
@@ -96,7 +96,7 @@ async def update_user(context: Context) -> Any:
     return await _change(context, RequestCode.AUTH_UPDATE_USER, ext, body, "update user")
 
 
-@command("deleteUser", "Delete a user.", *_user_options(), one_of=("b", "c"))
+@command("deleteUser", "Delete a user (servers with authenticationEnabled=true).", *_user_options(), one_of=("b", "c"))
 async def delete_user(context: Context) -> Any:
     return await _change(context, RequestCode.AUTH_DELETE_USER, {"username": context.values["u"]}, None, "delete user")
 
@@ -108,7 +108,7 @@ def _print_users(context: Context, users: list[dict[str, Any]]) -> None:
         context.output.line(_USER_ROW % tuple("null" if field is None else field for field in fields))
 
 
-@command("getUser", "Show a user.", *_user_options(), one_of=("b", "c"))
+@command("getUser", "Show a user (servers with authenticationEnabled=true).", *_user_options(), one_of=("b", "c"))
 async def get_user(context: Context) -> Any:
     user = await _first(context, RequestCode.AUTH_GET_USER, {"username": context.values["u"]})
     if user is None:
@@ -117,7 +117,14 @@ async def get_user(context: Context) -> Any:
     return user
 
 
-@command("listUser", "List users.", _BROKER, _CLUSTER, value("f", "filter", "part of the names"), one_of=("b", "c"))
+@command(
+    "listUser",
+    "List users (servers with authenticationEnabled=true).",
+    _BROKER,
+    _CLUSTER,
+    value("f", "filter", "part of the names"),
+    one_of=("b", "c"),
+)
 async def list_user(context: Context) -> Any:
     users = await _first(context, RequestCode.AUTH_LIST_USER, {"filter": context.values.get("f")}) or []
     _print_users(context, users)
@@ -172,13 +179,17 @@ def _rules(context: Context) -> dict[str, Any]:
     return {"policies": [{"entries": entries}], "subject": values["s"]}
 
 
-@command("createAcl", "Add rules for a user.", *_RULE_OPTIONS, one_of=("b", "c"))
+@command(
+    "createAcl", "Add rules for a user (servers with authenticationEnabled=true).", *_RULE_OPTIONS, one_of=("b", "c")
+)
 async def create_acl(context: Context) -> Any:
     ext = {"subject": context.values["s"]}
     return await _change(context, RequestCode.AUTH_CREATE_ACL, ext, _rules(context), "create acl")
 
 
-@command("updateAcl", "Change rules for a user.", *_RULE_OPTIONS, one_of=("b", "c"))
+@command(
+    "updateAcl", "Change rules for a user (servers with authenticationEnabled=true).", *_RULE_OPTIONS, one_of=("b", "c")
+)
 async def update_acl(context: Context) -> Any:
     ext = {"subject": context.values["s"]}
     return await _change(context, RequestCode.AUTH_UPDATE_ACL, ext, _rules(context), "update acl")
@@ -186,7 +197,7 @@ async def update_acl(context: Context) -> Any:
 
 @command(
     "deleteAcl",
-    "Delete rules of a user.",
+    "Delete rules of a user (servers with authenticationEnabled=true).",
     _BROKER,
     _CLUSTER,
     _SUBJECT,
@@ -217,7 +228,14 @@ def _print_rules(context: Context, subjects: list[dict[str, Any]]) -> None:
                 )
 
 
-@command("getAcl", "Show the rules of a user.", _BROKER, _CLUSTER, _SUBJECT, one_of=("b", "c"))
+@command(
+    "getAcl",
+    "Show the rules of a user (servers with authenticationEnabled=true).",
+    _BROKER,
+    _CLUSTER,
+    _SUBJECT,
+    one_of=("b", "c"),
+)
 async def get_acl(context: Context) -> Any:
     found = await _first(context, RequestCode.AUTH_GET_ACL, {"subject": context.values["s"]})
     if found is None:
@@ -228,7 +246,7 @@ async def get_acl(context: Context) -> Any:
 
 @command(
     "listAcl",
-    "List rules.",
+    "List rules (servers with authenticationEnabled=true).",
     _BROKER,
     _CLUSTER,
     value("s", "subject", "only of subjects that have this in their name"),

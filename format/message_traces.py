@@ -1,0 +1,65 @@
+"""What clients write into the trace topic about a message: fields divided by character 1, steps by character 2.
+
+Source: TraceDataEncoder.java, TraceConstants.java.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+_FIELDS, _STEPS = "\x01", "\x02"
+PUBLISHED, CONSUMED, DECIDED = "Pub", "SubAfter", "EndTransaction"
+
+
+@attrs.frozen
+class TraceStep:
+    """One thing that a client did with a message.
+
+    Attributes:
+        kind: :data:`PUBLISHED`, :data:`CONSUMED` or :data:`DECIDED`.
+        message_id: unique id of the message.
+        group: of the client; ``""`` where an old one does not say.
+        time_ms: wall time, 0 where an old client does not say.
+        cost_ms: how long it took.
+        success: how it ended.
+        topic, keys: of the message, where they are said.
+    """
+
+    kind: str
+    message_id: str
+    group: str
+    time_ms: int
+    cost_ms: int
+    success: bool
+    topic: str = ""
+    keys: str = ""
+
+
+def steps_of(text: str) -> list[TraceStep]:
+    """Return the steps that the body of a trace message tells; what cannot be read is left out."""
+    return [step for step in map(_step, text.split(_STEPS)) if step is not None]
+
+
+def _step(text: str) -> TraceStep | None:
+    fields = text.split(_FIELDS)
+    try:
+        if fields[0] == PUBLISHED:
+            # The last fields came one after the other: success alone, an offset id before it, a host behind it.
+            success = fields[12] if len(fields) == 13 else fields[13]
+            return TraceStep(
+                PUBLISHED, fields[5], fields[3], int(fields[1]), int(fields[10]), _true(success), fields[4], fields[7]
+            )
+        if fields[0] == CONSUMED:
+            told = len(fields) >= 9
+            group, time_ms = (fields[8], int(fields[7])) if told else ("", 0)
+            return TraceStep(CONSUMED, fields[2], group, time_ms, int(fields[3]), _true(fields[4]), keys=fields[5])
+        if fields[0] == DECIDED:
+            committed = fields[11] == "COMMIT_MESSAGE"
+            return TraceStep(DECIDED, fields[5], fields[3], int(fields[1]), 0, committed, fields[4], fields[7])
+    except (IndexError, ValueError):
+        return None
+    return None
+
+
+def _true(text: str) -> bool:
+    return text.lower() == "true"
