@@ -164,7 +164,13 @@ class Contact:
 
 @attrs.frozen
 class Online:
-    """Pre-online is done."""
+    """Pre-online is done.
+
+    Attributes:
+        heard: a name server has answered at its end.
+    """
+
+    heard: bool = False
 
 
 Event = Began | Looked | Contact | Online
@@ -211,6 +217,8 @@ def step(state: State, event: Event, now: Moment, trusted: Limits) -> tuple[Stat
         )
         return state, (Decide(),)
     if isinstance(event, Online):
+        if event.heard:  # what happened in the silence before is known by now
+            state = attrs.evolve(state, contact_ms=now.monotonic_ms, contact_lost=False)
         return attrs.evolve(state, isolated=False), (Register(), Decide())
     if isinstance(event, Looked):
         return _looked(state, now, trusted)

@@ -111,9 +111,9 @@ class Presence:
             self.readable_until_ms = self._readable_until_ms()
             _call(self.on_register)
 
-    def online(self) -> None:
-        """Let the broker be found: pre-online is done."""
-        self._take(Online())
+    def online(self, *, heard: bool = False) -> None:
+        """Let the broker be found: pre-online is done; *heard*: a name server has answered at its end."""
+        self._take(Online(heard))
 
     async def run(self) -> None:
         """Look at the clocks until cancelled."""

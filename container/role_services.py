@@ -247,7 +247,7 @@ class RoleServices:
             self._broker.replication.withhold(hole=False)
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
-        self._broker.presence.online()
+        self._broker.presence.online(heard=returning.heard)
         self._broker.hold.wake_all()  # readers had to wait
 
     async def _take_over_late(self) -> None:

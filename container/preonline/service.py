@@ -53,12 +53,14 @@ class PreOnline:
 
     Attributes:
         state: where the handshake stands.
+        heard: a name server has answered, the last time that they were asked.
     """
 
     def __init__(self, broker: Broker, cause: str) -> None:
         self._broker = broker
         self._clock = broker.world.clock
         self._cause = cause
+        self.heard = False
         self._taken: dict[Member, TakenOver] = {}
         self._began_ms = 0
         self._former: Sequence[Mapping[str, Any]] = ()
@@ -150,6 +152,7 @@ class PreOnline:
         if not self._broker.registration.name_servers:
             return Members(())
         views = await self._broker.member_group.views()
+        self.heard = bool(views)
         if not views:
             return Failed("no name server answers")
         return Members(tuple({Member(*each) for view in views for each in view.items()}))

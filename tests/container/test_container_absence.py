@@ -212,3 +212,25 @@ def test_what_a_slave_knows_that_was_dropped_while_its_master_waited_is_taken_ov
             await until(lambda: master.offsets.query("readers", TOPIC, 0) == 40, 20)
 
     run(scenario)
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_frozen_process_goes_through_pre_online_once(caplog: pytest.LogCaptureFixture, suspended: bool) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            master, slave = ring.broker("g0", 0), ring.broker("g0", 1)
+            ring.cluster.freeze("c1")
+            await until(lambda: "schedule" in slave.services.running(), 30)
+            await trio.sleep(source.uniform(5, 6))
+            ring.cluster.unfreeze("c1", suspended=suspended)
+            await until(lambda: master.registration.isolated, 10)
+            await until(lambda: not master.registration.isolated, 30)
+            await trio.sleep(15)
+            told = [each.getMessage().split(" why")[0] for each in caplog.records if "isolated broker" in each.message]
+            assert sorted(told) == sorted(
+                f"isolated broker={broker.identity.canonical_name}"
+                for broker in (master, ring.broker("g2", 1), ring.broker("g1", 2))
+            )
+            assert "schedule" in master.services.running()
+
+    run(scenario)
