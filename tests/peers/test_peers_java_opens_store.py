@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
+from peer_connection import Connection
 from peer_processes import JAVA, running, server
 
 from understudy.format.batch import encode_batch
@@ -108,41 +107,6 @@ def write_topics(folder: Path) -> None:
     content = {"dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}, "topicConfigTable": table}
     (folder / "config").mkdir(exist_ok=True)
     (folder / "config" / "topics.json").write_text(json.dumps(content))
-
-
-class Connection:
-    """A plain connection that sends one request at a time."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-
-    def call(self, code: int, fields: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        header = json.dumps(
-            {
-                "code": code,
-                "flag": 0,
-                "language": "JAVA",
-                "opaque": 1,
-                "version": 493,
-                "extFields": {key: str(value) for key, value in fields.items()},
-            }
-        ).encode()
-        self._socket.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
-        (length,) = struct.unpack(">I", self._read(4))
-        frame = self._read(length)
-        head_length = struct.unpack(">I", frame[:4])[0] & 0xFFFFFF
-        return json.loads(frame[4 : 4 + head_length]), frame[4 + head_length :]
-
-    def _read(self, length: int) -> bytes:
-        parts = b""
-        while len(parts) < length:
-            part = self._socket.recv(length - len(parts))
-            assert part, "the broker closed the connection"
-            parts += part
-        return parts
-
-    def close(self) -> None:
-        self._socket.close()
 
 
 def pull_all(connection: Connection, topic: str, queue_id: int) -> bytes:

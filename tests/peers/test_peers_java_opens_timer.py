@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import trio
+from peer_connection import Connection
 from peer_processes import JAVA, running, server
-from test_peers_java_opens_store import Connection, configuration, pull_all, split
+from test_peers_java_opens_store import configuration, pull_all, split
 
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.hosted import host_broker

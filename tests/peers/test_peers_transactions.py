@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from peer_connection import Connection
 from peer_processes import JAVA, OURS, running, server
 from test_peers_java_opens_store import configuration, split
 
@@ -26,12 +25,11 @@ SETTINGS = (
 )
 
 
-class Producer:
+class Producer(Connection):
     """One connection that sends half messages and is asked about them."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self._opaque = 0
+        super().__init__(port)
         self.asked: list[dict[str, str]] = []
         beat = {"clientID": "c", "consumerDataSet": [], "producerDataSet": [{"groupName": GROUP}]}
         assert self.call(34, {}, json.dumps(beat).encode())[0]["code"] == 0
@@ -68,34 +66,9 @@ class Producer:
             self.pull(TOPIC)
             time.sleep(0.1)
 
-    def call(self, code: int, fields: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        self._opaque += 1
-        head = {"code": code, "flag": 0, "language": "JAVA", "opaque": self._opaque, "version": 493}
-        header = json.dumps({**head, "extFields": {name: str(value) for name, value in fields.items()}}).encode()
-        self._socket.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
-        while True:
-            answer, content = self._frame()
-            if answer["flag"] & 1 and answer["opaque"] == self._opaque:
-                return answer, content
-            if answer["code"] == 39:
-                self.asked.append(answer["extFields"])
-
-    def _frame(self) -> tuple[dict[str, Any], bytes]:
-        (length,) = struct.unpack(">I", self._read(4))
-        frame = self._read(length)
-        head_length = struct.unpack(">I", frame[:4])[0] & 0xFFFFFF
-        return json.loads(frame[4 : 4 + head_length]), frame[4 + head_length :]
-
-    def _read(self, length: int) -> bytes:
-        parts = b""
-        while len(parts) < length:
-            part = self._socket.recv(length - len(parts))
-            assert part, "the broker closed the connection"
-            parts += part
-        return parts
-
-    def close(self) -> None:
-        self._socket.close()
+    def told(self, request: dict[str, Any]) -> None:
+        if request["code"] == 39:
+            self.asked.append(request["extFields"])
 
 
 @pytest.mark.slow
