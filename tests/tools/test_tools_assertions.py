@@ -10,8 +10,8 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 #: Names of what judges: helpers that are called so, tests in the examples, those of pytest, and waits that end with an
 #: error when nothing comes.
-JUDGES = re.compile(r"^_?(assert|check|test)_|^(assert|check)$|^(raises|warns|fail|until|eventually|fail_after)$")
-PROMISES = re.compile(r"^_?(assert|check|test)_")
+JUDGES = re.compile(r"^_?(assert|check|judge|test)_|^(assert|check)$|^(raises|warns|fail|until|eventually|fail_after)$")
+PROMISES = re.compile(r"^_?(assert|check|judge|test)_")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
