@@ -134,7 +134,15 @@ class Refusals:
         self._told: Counter[str] = Counter()
 
     def tell(self, what: str, user: str | None, address: str, code: int, why: str) -> None:
-        """Log one refusal, unless its address, or all of them, had their share of this second."""
+        """Log one refusal, unless its address, or all of them, had their share of this second.
+
+        Args:
+            what: was asked.
+            user: who asked; ``None`` where that is not known.
+            address: that it came from.
+            code: of the request.
+            why: it was refused.
+        """
         second = int(self._now())
         if second != self._second:
             left_out = sum(max(count - LINES_OF_ADDRESS, 0) for count in self._told.values())
