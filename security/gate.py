@@ -137,7 +137,7 @@ class Refusals:
         """Log one refusal, unless its address, or all of them, had their share of this second.
 
         Args:
-            what: was asked.
+            what: became of it, such as ``not authorized``.
             user: who asked; ``None`` where that is not known.
             address: that it came from.
             code: of the request.

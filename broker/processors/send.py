@@ -280,7 +280,14 @@ class SendProcessor:
             self._copies_needed = self._parts.replication.copies_needed()
 
     def count(self, count: Count, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Have *messages* of this receive counted by *count* after its answers."""
+        """Have *messages* of this receive counted by *count* after its answers.
+
+        Args:
+            count: is called with the rest.
+            queue_id: of the messages.
+            messages: how many.
+            size_bytes: of their records together.
+        """
         self._stored.append((count, queue_id, messages, size_bytes))
 
     def end_receive(self) -> None:
@@ -306,7 +313,14 @@ class SendProcessor:
         return self._copies_needed
 
     def park(self, offset: int, connection: Connection, answer: bytes, copies: int) -> Answer:
-        """Let a stored send wait until it is safe; answer at once when it is already."""
+        """Let a stored send wait until it is safe; answer at once when it is already.
+
+        Args:
+            offset: byte of the log behind the record.
+            connection: that waits for the answer.
+            answer: encoded.
+            copies: how many replicas must have it, the master included.
+        """
         parts = self._parts
         if copies <= 1 and not self._flushes:
             return answer

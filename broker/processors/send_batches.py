@@ -93,7 +93,21 @@ class SendBatches:
         now_ms: int,
         copies: int,
     ) -> Answer:
-        """Store a batch that was let in so far, now or in pieces, and answer as :meth:`SendProcessor.send` does."""
+        """Store a batch that was let in so far, now or in pieces, and answer as :meth:`SendProcessor.send` does.
+
+        Args:
+            plan: what is known of the topic.
+            connection: that waits for the answer.
+            command: the send; its body is the batch.
+            queue_id: of the queue that it goes to.
+            properties: of the batch as a whole, as the request has them.
+            born_ms: when it was sent (wall time of the client).
+            born_host: address of the client, as records have it.
+            sys_flag: of the messages.
+            reconsume_times: how often they were consumed in vain.
+            now_ms: wall time.
+            copies: how many replicas must have it, the master included.
+        """
         pairs = parse_properties(properties) if properties else {}
         topic = plan.row.name
         if topic.startswith(names.RETRY_PREFIX):
