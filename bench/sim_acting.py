@@ -2,6 +2,7 @@
 
 ./understudy bench sim-acting --seeds 1000
 ./understudy bench sim-acting --replay 1234
+./understudy bench sim-acting --pop --seeds 100      with pops, too; --half and --timers the same with other kinds
 ./understudy bench sim-acting --allowed              prints which repeats are no violation, as docs/failover.md has it
 ./understudy bench sim-acting --mutations            plants the faults of acting_mutations.toml, one at a time
 """
@@ -10,7 +11,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from understudy.testkit.drills.acting_faults import FAULTS, LATER_FAULTS
@@ -31,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--processes", type=int, default=processors())
     parser.add_argument("--replay", type=int, metavar="SEED")
+    for name, what in (("timers", "timer messages"), ("half", "half messages"), ("pop", "pops")):
+        parser.add_argument(f"--{name}", action="store_true", help=f"there are {what}, too; each seed stays what it is")
     parser.add_argument("--allowed", action="store_true", help="print which repeats are allowed, as a table")
     parser.add_argument("--mutations", nargs="*", metavar="NAME", help="all of them, or those that are named")
     options = parser.parse_args(arguments)
@@ -40,12 +44,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
         return hunt_listed(MUTATIONS, options.mutations, play, seeds, options.processes)
+    chosen = partial(play, timers=options.timers, halves=options.half, pops=options.pop)
+    kinds = "".join(f" --{name}" for name in ("timers", "half", "pop") if getattr(options, name))
     if options.replay is not None:
-        return _replay(options.replay)
+        return _replay(chosen, options.replay)
     if options.seeds < 1:
         parser.error("--seeds must be at least 1")
     seeds = range(options.first, options.first + options.seeds)
-    summary = play_seeds(play, seeds, options.processes, lambda seed: f"./understudy bench sim-acting --replay {seed}")
+    again = f"./understudy bench sim-acting{kinds} --replay "
+    summary = play_seeds(chosen, seeds, options.processes, lambda seed: f"{again}{seed}")
     print(tell(summary))
     never = [kind for kind in (*FAULTS, *LATER_FAULTS) if not summary.faults.get(kind)]
     if never:
@@ -53,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return bool(summary.failing)
 
 
-def _replay(seed: int) -> int:
-    result = play_quietly(play, seed)
+def _replay(chosen: Callable[[int], DrillResult], seed: int) -> int:
+    result = play_quietly(chosen, seed)
     if isinstance(result, DrillResult):
         print(f"seed {seed}: the master of {result.group}; {result.fault}")
         for step in result.steps:
