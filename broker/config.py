@@ -49,7 +49,9 @@ __all__ = [
 ]
 
 DEFAULT_LISTEN_PORT = 10911
-ALWAYS_BLACK = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY}) | WAITING_KEYS
+ALWAYS_BLACK = (
+    frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList", ADMIN_KEY, "haSlaveAddresses"}) | WAITING_KEYS
+)
 START_ONLY = frozenset(
     {
         "bindAddress",

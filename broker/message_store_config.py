@@ -18,6 +18,7 @@ from understudy.broker.config_values import (
     QueueFileBytes,
     Role,
 )
+from understudy.remoting.access import AdminAddresses
 from understudy.runtime.configuration import Int, Port, keyed
 
 
@@ -117,6 +118,7 @@ class MessageStoreConfig:
     ha_max_gap_not_in_sync: Int = 268_435_456
     ha_max_time_slave_not_catchup: int = 15000
     ha_send_heartbeat_interval: NotNegative = 5000
+    ha_slave_addresses: AdminAddresses = None  # ours: from which the HA port takes connections
     ha_transfer_batch_size: Int = 32768
     ha_transfer_whole_log: bool = False  # ours: an empty slave gets the whole log, not only its last file
     index_file_read_enable: bool = True

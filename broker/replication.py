@@ -18,6 +18,7 @@ from understudy.ha import replicas
 from understudy.ha.following import HaState
 from understudy.ha.master import HaMaster
 from understudy.ha.settings import ReplicatedLog
+from understudy.remoting.access import ranges_of
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import Listener
 from understudy.runtime.world import World
@@ -169,6 +170,8 @@ class Replication:
             durable = self._options.store.flush_disk_type == "SYNC_FLUSH"
             log_to_give = DurableLog(store) if durable else store
             self.master = self._make_master(log_to_give)
+            slaves = ranges_of(self._options.store.ha_slave_addresses)
+            self.master.admits = None if slaves is None else slaves.holds
             self.master.membership_changed.append(self._slaves_changed)
             self.master.acknowledged.append(self._tell_copies)
             self._listener = None

@@ -63,6 +63,7 @@ class HaMaster:
     Attributes:
         acknowledged: called after a slave's report moved its offset; waiting sends look again.
         membership_changed: called after a slave came or went.
+        admits: says of an IP address whether it may copy; ``None``: every one may.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class HaMaster:
         self._withheld_from: int | None = None
         self.acknowledged: list[Callable[[], None]] = []
         self.membership_changed: list[Callable[[], None]] = []
+        self.admits: Callable[[str], bool] | None = None
 
     # --- what there is -----------------------------------------------------------------------------------------
 
@@ -194,6 +196,11 @@ class HaMaster:
         return end if self._withheld_from is None else min(end, self._withheld_from)
 
     async def _serve(self, stream: ByteStream) -> None:
+        if self.admits is not None and not self.admits(stream.peer[0]):
+            log.warning("not a slave's address, connection closed", peer="{}:{}".format(*stream.peer))
+            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
+                await stream.aclose()
+            return
         self._next_number += 1
         number = self._next_number
         slave = self._slaves[number] = _Slave(*stream.peer[:2], Flow(self._world), self._converse())

@@ -39,7 +39,7 @@ from understudy.security.settings import SecuritySettings, read_security
 from understudy.security.signature import Credentials, signed_fields
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
-from understudy.testkit.waiting import eventually
+from understudy.testkit.waiting import eventually, until
 
 DATA = Path(__file__).parent.parent / "data" / "security"
 ROOT = Credentials("rocketmq", "12345678")
@@ -304,6 +304,23 @@ def test_the_tools_file_is_read_as_the_reference_writes_it() -> None:
     assert Credentials("rocketmq2", "12345678") == read_credentials(text, "tools.yml")
     with pytest.raises(UsageError, match=r"tools\.yml has no secretKey"):
         read_credentials("accessKey: a\n", "tools.yml")
+
+
+@pytest.mark.parametrize(("addresses", "admitted"), [("10.0.0.1;127.0.0.2", False), ("10.0.0.1;127.0.0.0/30", True)])
+async def test_the_port_of_replication_is_open_to_slaves_alone(
+    tmp_path: Path, nursery: trio.Nursery, addresses: str, admitted: bool
+) -> None:
+    broker = await start_broker(tmp_path, nursery, haSlaveAddresses=addresses)
+    host, _, port = broker.identity.ha_address.rpartition(":")
+    stream = await trio.open_tcp_stream(host, int(port))
+    await stream.send_all(bytes(8))
+    if admitted:
+        await until(lambda: broker.replication.master is not None and broker.replication.master._slaves)
+    else:
+        with trio.fail_after(30):
+            assert b"" == await stream.receive_some(1)
+    await stream.aclose()
+    nursery.cancel_scope.cancel()
 
 
 async def check_a_failover_of_users(source: random.Random) -> None:
