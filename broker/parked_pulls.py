@@ -18,7 +18,7 @@ TopicQueue = tuple[str, int]
 AT_ONCE = 64
 """Pulls answered before others get their turn; each costs some 20 us."""
 
-CONDITION_CHARACTERS = 4_096
+CONDITION_CHARACTERS = 8_192
 """Of all conditions that are asked of a message when it arrives; where longer ones wait, who answers asks them."""
 
 ENTRY_BYTES = 1024

@@ -25,7 +25,7 @@ from understudy.runtime import pace
 from understudy.testkit.sim.clock import VirtualClock
 
 
-def long_condition(number: int = 0, characters: int = 3_000) -> str:
+def long_condition(number: int = 0, characters: int = 6_000) -> str:
     return " OR ".join([f"a = {number}"] * (characters // 10))
 
 
@@ -67,6 +67,8 @@ class TestConditions:
             hold.park(each, ("T", 0), 60_000)
             return each
 
+        tagged = ParkedPull(cast(Connection, FakeConnection()), Command(11), frozenset({7}))
+        hold.park(tagged, ("T", 0), 60_000)  # waits on, whatever the others do
         first = park(long_condition(1))
         hold.arrived("T", 0, 1, 0, 0, b"a\x012\x02")
         assert (asked, first.ready) == (["passes"], False)
@@ -77,6 +79,11 @@ class TestConditions:
         third = park("a = 2")
         hold.arrived("T", 0, 3, 0, 0, b"a\x012\x02")
         assert (asked, third.ready) == (["passes"] * 2, True)  # those that left count no more
+        assert not tagged.ready
+        fourth, fifth = park(long_condition(4)), park(long_condition(5))
+        hold.drop(fourth.connection)
+        hold.arrived("T", 0, 4, 0, 0, b"a\x012\x02")
+        assert (asked, fifth.ready) == (["passes"] * 3, False)
 
     async def test_pulls_that_cost_much_are_answered_for_some_milliseconds_at_once(self) -> None:
         class Clock(VirtualClock):
