@@ -20,6 +20,7 @@ from understudy.proxy.grpc.framing import MessageReader, framed, percent_encoded
 from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.server import GrpcServer
 from understudy.proxy.grpc.status import RpcError, StatusCode
+from understudy.runtime.load import Load
 from understudy.runtime.world import World
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
@@ -36,6 +37,7 @@ class Rig:
     server: GrpcServer
     world: World
     address: tuple[str, int]
+    load: Load
     began: list[str] = attrs.field(factory=list)
     ended: list[str] = attrs.field(factory=list)
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -88,7 +90,7 @@ async def served(cluster: SimCluster, limits: GrpcLimits = LIMITS) -> AsyncItera
     }
     host = cluster.client_world("server")
     server = GrpcServer(host, "0.0.0.0", PORT, methods, limits)
-    rig = Rig(cluster, server, cluster.client_world("client"), (cluster.address("server"), PORT))
+    rig = Rig(cluster, server, cluster.client_world("client"), (cluster.address("server"), PORT), host.load)
     await server.bind()
     async with trio.open_nursery() as nursery:
 
@@ -232,6 +234,16 @@ def test_a_message_above_the_limit_is_refused_before_it_has_come() -> None:
         await client.wait(stream)
         assert stream.status == StatusCode.RESOURCE_EXHAUSTED
         assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
+
+    play(test)
+
+
+def test_requests_that_hold_more_than_the_process_may_are_refused_and_others_are_not() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        rig.load.incoming.limit = 200_000
+        assert (await client.call("/t/Echo", bytes(300_000))).status == StatusCode.RESOURCE_EXHAUSTED
+        assert [b"x"] == (await client.call("/t/Echo", b"x")).messages
+        assert 0 == rig.load.incoming.used
 
     play(test)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -472,6 +473,43 @@ def test_tags_are_compared_and_not_only_their_hashes() -> None:
 
 
 # --- failures ----------------------------------------------------------------------------------------------------
+
+
+def test_a_send_that_may_be_stored_is_not_sent_again_by_the_proxy() -> None:
+    async def test(rig: Rig) -> None:
+        assert v2.OK == (await rig.user.send(message("Normal"))).status.code
+        rig.cluster.freeze("c2")
+        streams = []
+        for number in range(2 * QUEUES):  # each queue gets one
+            request = v2.SendMessageRequest(messages=[message("Normal", message_id=f"m{number}")])
+            streams.append(await rig.user.begin("SendMessage", request))
+        await trio.sleep(1)
+        await rig.cluster.kill("c2")
+        found: Counter[int] = Counter()
+        for stream in streams:
+            await rig.user.connection.wait(stream)
+            found[v2.SendMessageResponse.FromString(stream.messages[0]).status.code] += 1
+        assert {v2.OK: QUEUES, v2.INTERNAL_SERVER_ERROR: QUEUES} == found
+
+    play(test, brokers=2)
+
+
+def test_a_message_that_was_tried_often_enough_goes_to_the_dead_letters() -> None:
+    async def test(rig: Rig) -> None:
+        broker = next(iter(rig.cluster.brokers("c1").values()))
+        row = broker.groups.get(GROUP)
+        assert row is not None
+        row.retry_max_times = 0
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        assert 1 == len((await rig.user.receive(GROUP, "Normal", invisible_ms=10_000))[1])
+        with trio.move_on_after(60):
+            while True:
+                assert [] == (await rig.user.receive(GROUP, "Normal"))[1]
+        assert 1 == broker.store.max_queue_offset(f"%DLQ%{GROUP}", 0)
+
+    play(test)
 
 
 def test_sends_go_around_a_master_that_cannot_be_reached() -> None:
