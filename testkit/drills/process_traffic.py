@@ -15,7 +15,7 @@ from understudy.mqclient.errors import ClientError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeContext, PushConsumerOptions
 from understudy.mqclient.message import Message, ReceivedMessage
-from understudy.mqclient.producer import Producer, open_producer
+from understudy.mqclient.producer import Producer, SendStatus, open_producer
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import ProducerOptions
 from understudy.runtime.world import real_world
@@ -107,7 +107,8 @@ class OurTraffic(Traffic):
                 self.history.sent(key, lane, None, acknowledged=False)
             else:
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
-                self.history.sent(key, lane, queue, acknowledged=True)
+                # A message that waited for its copies in vain may go with the master that has it.
+                self.history.sent(key, lane, queue, acknowledged=sent.status is not SendStatus.FLUSH_SLAVE_TIMEOUT)
             await trio.sleep(SEND_PAUSE_SECONDS)
         self._senders -= 1
         if not self._senders:
