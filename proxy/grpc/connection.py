@@ -18,28 +18,13 @@ import math
 from collections.abc import Callable, Mapping
 
 import trio
-from h2.config import H2Configuration
-from h2.connection import H2Connection
+from h2 import events
 from h2.errors import ErrorCodes
-from h2.events import (
-    ConnectionTerminated,
-    DataReceived,
-    Event,
-    PingAckReceived,
-    PingReceived,
-    PriorityUpdated,
-    RemoteSettingsChanged,
-    RequestReceived,
-    StreamEnded,
-    StreamReset,
-    WindowUpdated,
-)
 from h2.exceptions import H2Error
-from h2.settings import SettingCodes, Settings
-from hyperframe.frame import GoAwayFrame
 
+from understudy.proxy.grpc import http2
 from understudy.proxy.grpc.call import Call, Method
-from understudy.proxy.grpc.framing import IDENTITY, MessageReader, framed, percent_encoded, refusal, timeout_seconds
+from understudy.proxy.grpc.framing import IDENTITY, MessageReader, framed, refusal, timeout_seconds
 from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.runtime.clock import Clock
@@ -51,12 +36,8 @@ from understudy.runtime.signal import Signal
 
 log = get_logger("proxy.grpc")
 
-_DEFAULT_WINDOW_BYTES = 65_535
-_ANY_STREAM = (1 << 31) - 1
 _CLOSE_GRACE_SECONDS = 1.0
-_HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity,gzip")]
-_GOOD_END = [(b"grpc-status", b"0")]
-_CONTROL = (PingReceived, RemoteSettingsChanged, StreamReset, PriorityUpdated)
+_CONTROL = (events.PingReceived, events.RemoteSettingsChanged, events.StreamReset, events.PriorityUpdated)
 
 
 class GrpcConnection:
@@ -73,7 +54,6 @@ class GrpcConnection:
     Attributes:
         peer, local: addresses of both sides.
         clock: as given.
-        state: a place where owners keep what they know of the client.
     """
 
     def __init__(
@@ -88,29 +68,12 @@ class GrpcConnection:
         self.peer = peer or stream.peer
         self.local = stream.local
         self.clock = clock
-        self.state: dict[str, object] = {}
         self._stream = stream
         self._load = load
         self._methods = methods
         self._limits = limits
         self._outbox = Outbox(stream, clock, limits, load.outgoing, self.close)
-        self._h2 = H2Connection(
-            H2Configuration(
-                client_side=False,
-                validate_inbound_headers=False,  # what matters is looked at in `refusal`; the rest is the caller's
-                validate_outbound_headers=False,
-                normalize_outbound_headers=False,
-            )
-        )
-        self._h2.local_settings = Settings(
-            client=False,
-            initial_values={
-                SettingCodes.MAX_CONCURRENT_STREAMS: limits.calls,
-                SettingCodes.INITIAL_WINDOW_SIZE: limits.window_bytes,
-                SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_list_bytes,
-            },
-        )
-        self._h2.decoder.max_header_list_size = limits.header_list_bytes
+        self._h2 = http2.new_state(limits)
         self._calls: dict[int, Call] = {}
         self._window = Signal()
         self._nursery: trio.Nursery | None = None
@@ -119,16 +82,11 @@ class GrpcConnection:
         self._closing = ""
         self._last_call = self._last_byte = clock.monotonic()
         self._pinged_at: float | None = None
-        self._control_left, self._control_until = 0, -math.inf
+        self._control = http2.ControlBudget(limits)
 
     def holds(self, call: Call) -> bool:
         """Tell whether *call* is still to be answered."""
         return self._calls.get(call.stream_id) is call
-
-    @property
-    def calls(self) -> int:
-        """Open calls, those included whose request is not complete."""
-        return len(self._calls)
 
     # --- life --------------------------------------------------------------------------------------------------
 
@@ -142,7 +100,7 @@ class GrpcConnection:
             async with trio.open_nursery() as nursery:
                 self._nursery = self._outbox.nursery = nursery
                 self._h2.initiate_connection()
-                self._h2.increment_flow_control_window(self._limits.window_bytes - _DEFAULT_WINDOW_BYTES)
+                self._h2.increment_flow_control_window(self._limits.window_bytes - http2.DEFAULT_WINDOW_BYTES)
                 self.flush()
                 await self._receive(first)
                 nursery.cancel_scope.cancel()
@@ -223,9 +181,7 @@ class GrpcConnection:
         if not self._stopping:
             self._stopping = True
             self.flush()
-            # Not by h2, which takes the connection for closed then and answers no open call.
-            frame = GoAwayFrame(0, last_stream_id=_ANY_STREAM, error_code=int(ErrorCodes.NO_ERROR)).serialize()
-            self._outbox.send((frame,), len(frame))
+            self._outbox.send((http2.GOODBYE,), len(http2.GOODBYE))
 
     async def drain(self) -> None:
         """Say goodbye, end calls that have no end, and wait a little for the others."""
@@ -240,41 +196,37 @@ class GrpcConnection:
 
     # --- what comes --------------------------------------------------------------------------------------------
 
-    def _take(self, events: list[Event]) -> None:
-        for event in events:
-            if isinstance(event, DataReceived):
+    def _take(self, found: list[events.Event]) -> None:
+        for event in found:
+            if isinstance(event, events.DataReceived):
                 self._on_data(event)
-            elif isinstance(event, RequestReceived):
+            elif isinstance(event, events.RequestReceived):
                 self._on_request(event)
-            elif isinstance(event, StreamEnded):
+            elif isinstance(event, events.StreamEnded):
                 self._on_end(event.stream_id or 0)
-            elif isinstance(event, (WindowUpdated, RemoteSettingsChanged)):
+            elif isinstance(event, (events.WindowUpdated, events.RemoteSettingsChanged)):
                 self._window.set()
-            elif isinstance(event, StreamReset):
+            elif isinstance(event, events.StreamReset):
                 call = self._calls.get(event.stream_id or 0)
                 if call is not None:
                     self._forget(call)
-            elif isinstance(event, ConnectionTerminated):
+            elif isinstance(event, events.ConnectionTerminated):
                 self._closing = "closed by the client"
-            elif isinstance(event, PingAckReceived):
+            elif isinstance(event, events.PingAckReceived):
                 self._pinged_at = None
             if isinstance(event, _CONTROL):
                 self._count_control()
 
     def _count_control(self) -> None:
-        now = self._last_byte
-        if now >= self._control_until:
-            self._control_left, self._control_until = self._limits.control_frames, now + self._limits.control_seconds
-        self._control_left -= 1
-        if self._control_left < 0 and not self._closing:
+        if not self._control.spend(self._last_byte) and not self._closing:
             self._closing = (
                 f"more than {self._limits.control_frames} control frames in {self._limits.control_seconds:g} s"
             )
             self._h2_safely(lambda: self._h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM))
 
-    def _on_request(self, event: RequestReceived) -> None:
+    def _on_request(self, event: events.RequestReceived) -> None:
         stream_id = event.stream_id or 0
-        headers = {_text(name): _text(value) for name, value in event.headers or ()}
+        headers = {http2.text_of(name): http2.text_of(value) for name, value in event.headers or ()}
         self._last_call = self._last_byte
         refused = refusal(headers)
         if refused is not None:
@@ -300,7 +252,7 @@ class GrpcConnection:
         elif method.streams:
             self._start(call)
 
-    def _on_data(self, event: DataReceived) -> None:
+    def _on_data(self, event: events.DataReceived) -> None:
         call = self._calls.get(event.stream_id or 0)
         size = event.flow_controlled_length or 0
         if call is None:  # of a call that has ended: only the window of all calls is given back
@@ -378,14 +330,16 @@ class GrpcConnection:
         """Send the end of *call* and forget it; nothing happens when its client has done so before."""
         if not self.holds(call):
             return
-        trailers = _GOOD_END if status is StatusCode.OK else _end_of(status, message)
-        self._close_stream(call.stream_id, trailers if call.headers_sent else [*_HEADERS, *trailers], call.complete)
+        trailers = http2.end_of(status, message)
+        self._close_stream(
+            call.stream_id, trailers if call.headers_sent else [*http2.HEADERS, *trailers], call.complete
+        )
         self._forget(call)
 
     def _refuse(self, stream_id: int, http_status: int, error: RpcError) -> None:
         """End what is no call."""
         headers = [(b":status", str(http_status).encode()), (b"content-type", b"application/grpc")]
-        self._close_stream(stream_id, [*headers, *_end_of(error.status, error.message)], False)
+        self._close_stream(stream_id, [*headers, *http2.end_of(error.status, error.message)], False)
 
     def _close_stream(self, stream_id: int, headers: list[tuple[bytes, bytes]], complete: bool) -> None:
         def close() -> None:
@@ -416,7 +370,7 @@ class GrpcConnection:
         try:
             if not call.headers_sent:
                 call.headers_sent = True
-                self._h2.send_headers(call.stream_id, _HEADERS)
+                self._h2.send_headers(call.stream_id, http2.HEADERS)
             while at < len(data):
                 window = self._h2.local_flow_control_window(call.stream_id)
                 size = min(window, self._h2.max_outbound_frame_size, len(data) - at)
@@ -446,11 +400,3 @@ class GrpcConnection:
         data = self._h2.data_to_send()
         if data:
             self._outbox.send((data,), len(data))
-
-
-def _end_of(status: StatusCode, message: str) -> list[tuple[bytes, bytes]]:
-    return [(b"grpc-status", str(int(status)).encode()), (b"grpc-message", percent_encoded(message).encode())]
-
-
-def _text(value: bytes | str) -> str:
-    return value if isinstance(value, str) else value.decode("utf-8", "replace")

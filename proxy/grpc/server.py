@@ -35,7 +35,6 @@ class GrpcServer:
 
     Attributes:
         connections: the open ones.
-        on_close: called with each connection after it has ended; must not raise.
         on_stop: called when it stops, before calls under way get their time; must not raise.
     """
 
@@ -55,7 +54,6 @@ class GrpcServer:
         self._tls = tls
         self._listener: Listener | None = None
         self.connections: set[GrpcConnection] = set()
-        self.on_close: list[Callable[[GrpcConnection], None]] = []
         self.on_stop: list[Callable[[], None]] = []
 
     @property
@@ -126,12 +124,7 @@ class GrpcServer:
                 with trio.CancelScope(shield=True):
                     await stream.aclose()
             else:
-                self._ended(connection)
-
-    def _ended(self, connection: GrpcConnection) -> None:
-        self.connections.discard(connection)
-        for callback in self.on_close:
-            callback(connection)
+                self.connections.discard(connection)
 
     async def _look(self) -> None:
         """Look after silent and idle clients."""
