@@ -28,6 +28,7 @@ from understudy.broker.saved_tables import tables_of
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import SystemTopicPlan, TopicConfig, TopicTable
+from understudy.broker.transactions.half import Half
 from understudy.format import json_dialect
 from understudy.remoting.command import Command
 from understudy.remoting.dispatch import failure
@@ -176,6 +177,10 @@ class Handlers:
 ROLE = Role("ASYNC_MASTER", 0)
 
 
+async def no_halves(most: int) -> list[Half]:
+    return []
+
+
 async def no_report() -> None:
     return None
 
@@ -195,15 +200,20 @@ class Rig:
         self.consumers: ConsumerTable[Any] = ConsumerTable()
         self.producers: ProducerTable[Any] = ProducerTable()
         self.options = options
+        acting_pops = ActingPops("broker-a", lambda: 0, clock.wall_ms)
         self.broker = SimpleNamespace(
             world=SimpleNamespace(clock=clock, disk=RealDisk(), threads=InPlace(), load=Load()),
             options=options,
             request_modes=RequestModeTable(),
             gate=None,
             orders=OrderTable(clock.wall_ms),
-            acting_pops=ActingPops("broker-a", lambda: 0, clock.wall_ms),
+            acting_pops=acting_pops,
             wake_topic=lambda topic: None,
-            pops=SimpleNamespace(forget_topic=lambda topic: None, log=SimpleNamespace(end=0)),
+            pops=SimpleNamespace(
+                forget_topic=lambda topic: None, log=SimpleNamespace(end=0, queues=0), acting=acting_pops
+            ),
+            transactions=SimpleNamespace(undecided=no_halves),
+            delay_levels_ms=[1_000, 5_000],
             identity=Identity("DefaultCluster", "broker-a", ROLE, "127.0.0.1", 20100, "127.0.0.1:20101"),
             topics=self.topics,
             groups=self.groups,
