@@ -213,11 +213,12 @@ def run_client(command: list[str], limit_s: float, **environment: str) -> list[d
     return lines
 
 
-def run_interop(namesrv: str, scenarios: list[str], limit_s: float = 300) -> dict[str, dict[str, Any]]:
+def run_interop(namesrv: str, scenarios: list[str], limit_s: float = 600) -> dict[str, dict[str, Any]]:
     """Runs scenarios of the Java driver in one JVM; returns {scenario: {ok, detail, ms}}.
 
-    Waits are doubled: at its first heartbeat the Java client now and then misses its own registration and then
-    rebalances only after 20 seconds, against the real broker as well.
+    Waits are four times as long: at its start the Java client now and then misses its own registration, or sends no
+    heartbeat because another one is under way, and then rebalances only 20 or 50 seconds later, against the real broker
+    as well.
     """
     command = [
         ROCKETMQ,
@@ -225,11 +226,11 @@ def run_interop(namesrv: str, scenarios: list[str], limit_s: float = 300) -> dic
         "--namesrv",
         namesrv,
         "--timeout",
-        "90",
+        "240",
         "--parallel",
         "4",
         "--patience",
-        "2",
+        "4",
         *scenarios,
     ]
     lines = run_client(command, limit_s)
