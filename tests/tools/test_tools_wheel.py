@@ -11,6 +11,7 @@ import sys
 import sysconfig
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -98,8 +99,15 @@ def test_its_commands_work_without_the_checkout(installed: Path, tmp_path: Path)
     assert "T5 first good request" in played
 
 
-def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, port_blocks: PortBlocks) -> None:
-    port = port_blocks.take()
+@pytest.fixture
+def first_port() -> Iterator[int]:
+    """The first of fifty: each of the two brokers takes some around a port of its own."""
+    with PortBlocks(50) as blocks:
+        yield blocks.take()
+
+
+def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, first_port: int) -> None:
+    port = first_port
     ports = ("--namesrv-port", str(port), "--container-port", str(port + 1), "--broker-port", str(port + 10))
     ports += ("--proxy-port", "0")
     up = [str(installed / "understudy"), "up", *ports, "--data", str(tmp_path / "data")]
