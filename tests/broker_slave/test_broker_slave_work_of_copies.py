@@ -60,6 +60,9 @@ async def measure(ring: ProcessRing) -> dict[str, list[float]]:
     return took
 
 
+@pytest.mark.quarantine(
+    "a ratio of processor times of real processes: on a shared machine the least of six turns differs by half"
+)
 @pytest.mark.covers("R105", "R108")
 async def test_a_slave_costs_its_master_little_work() -> None:
     masters = [{"brokerName": NAMES[kind], "brokerId": "0", **keys} for kind, keys in MASTERS.items()]
