@@ -108,29 +108,38 @@ def test_a_master_with_holes_gets_every_message_back_from_its_slave(seed: int) -
     run(scenario, seed)
 
 
+async def lose_the_end_of_a_queue(pair: Pair) -> tuple[int, int]:
+    """Lose the last message of a queue that a group has read to its end, not the end of the log.
+
+    Returns the queue's id and where it ended.
+    """
+    queue, other = (await pair.producer.queues(TOPIC))[:2]
+    hole = pair.master.store.max_physical_offset
+    await pair.producer.send(Message(TOPIC, b"lost" * 200), queue=queue)
+    await pair.producer.send(Message(TOPIC, b"kept"), queue=other)
+    read = pair.master.store.max_queue_offset(TOPIC, queue.queue_id)
+    await pair.commit(pair.master, read, queue_id=queue.queue_id)
+    await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
+    await trio.sleep(15)
+    await pair.lose([hole])
+    return queue.queue_id, read
+
+
 def test_consumers_of_what_came_back_are_not_sent_back_before_it() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source) as pair:
             # given a group that has read all of a queue whose end lies in a hole of the master
-            queue, other = (await pair.producer.queues(TOPIC))[:2]
-            hole = pair.master.store.max_physical_offset
-            await pair.producer.send(Message(TOPIC, b"lost" * 200), queue=queue)
-            await pair.producer.send(Message(TOPIC, b"kept"), queue=other)
-            read = pair.master.store.max_queue_offset(TOPIC, queue.queue_id)
-            await pair.commit(pair.master, read, queue_id=queue.queue_id)
-            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
-            await trio.sleep(15)
-            await pair.lose([hole])
+            queue_id, read = await lose_the_end_of_a_queue(pair)
             # when the master comes back, and its slave does not know of the commit
             pair.slave.offsets.committed.clear()
             await pair.cluster.restart("c1")
-            assert pair.master.store.max_queue_offset(TOPIC, queue.queue_id) < read
+            assert pair.master.store.max_queue_offset(TOPIC, queue_id) < read
             await pair.online()
             # then the group goes on behind what came back
-            assert pair.master.offsets.query("readers", TOPIC, queue.queue_id) == read
+            assert pair.master.offsets.query("readers", TOPIC, queue_id) == read
             async with open_client(pair.cluster.client_world("later")) as pair.client:
                 assert await send_raw(pair, pair.master, b"new", "") == 0
-            assert pair.master.offsets.correction("readers", TOPIC, queue.queue_id, read) is None
+            assert pair.master.offsets.correction("readers", TOPIC, queue_id, read) is None
 
     run(scenario)
 
@@ -138,22 +147,14 @@ def test_consumers_of_what_came_back_are_not_sent_back_before_it() -> None:
 def test_consumers_that_read_what_is_lost_go_on_behind_what_came_back() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_filled_pair(source) as pair:
-            queue, other = (await pair.producer.queues(TOPIC))[:2]
-            hole = pair.master.store.max_physical_offset
-            await pair.producer.send(Message(TOPIC, b"lost" * 200), queue=queue)
-            await pair.producer.send(Message(TOPIC, b"kept"), queue=other)
-            read = pair.master.store.max_queue_offset(TOPIC, queue.queue_id)
-            await pair.commit(pair.master, read, queue_id=queue.queue_id)
-            await until(lambda: pair.slave.store.max_physical_offset == pair.master.store.max_physical_offset, 10)
-            await trio.sleep(15)
-            await pair.lose([hole])
+            queue_id, read = await lose_the_end_of_a_queue(pair)
             await pair.cluster.restart("c1")
             await pair.online()
             # when others were stored since
             async with open_client(pair.cluster.client_world("later")) as pair.client:
                 assert await send_raw(pair, pair.master, b"new", "") == 0
             # then a consumer that had come further before the power failed does not skip them
-            assert pair.master.offsets.correction("readers", TOPIC, queue.queue_id, read + 1) == read
+            assert pair.master.offsets.correction("readers", TOPIC, queue_id, read + 1) == read
 
     run(scenario)
 
