@@ -7,19 +7,25 @@ Source: ConsumerOffsetManager.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
 from typing import Any
 
 from understudy.broker.doubts import Doubts
+from understudy.broker.offset_content import (
+    PENDING_RESETS,
+    REMOVED_GROUPS,
+    REMOVED_TOPICS,
+    RESET_STAMPS,
+    queue_table,
+    quoted,
+    removed_table,
+)
 from understudy.broker.removals import Removals
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import Rows
 
 BROADCAST_SUFFIX = "@broadcast"
 """Behind a group's name: the slowest offset of its broadcasting members. No group can be named so."""
-REMOVED_TOPICS, REMOVED_GROUPS = "removedTopicTable", "removedGroupTable"
-RESET_STAMPS, PENDING_RESETS = "resetStampTable", "pendingResetTable"
-
 
 _KEYS_IN_A_STEP = 500
 Queues = Mapping[str, Mapping[int, int]]
@@ -330,7 +336,7 @@ class OffsetTable:
         for name, queues_of in ((RESET_STAMPS, stamps), (PENDING_RESETS, pending)):
             # Beyond the reference, whose reader skips the field only when the queue ids in it are quoted.
             if queues_of:
-                rows = ((key, Rows(_quoted(numbers))) for key, numbers in list(queues_of.items()))
+                rows = ((key, Rows(quoted(numbers))) for key, numbers in list(queues_of.items()))
                 content[name] = Rows(rows) if later else {key: dict(inner.entries) for key, inner in rows}
         for name, removals in ((REMOVED_TOPICS, self.removed_topics), (REMOVED_GROUPS, self.removed_groups)):
             if removals.stamps and removals.changed_at > since:
@@ -367,56 +373,7 @@ class OffsetTable:
             listener()
 
 
-def _quoted(numbers: Mapping[int, int]) -> Iterator[tuple[str, int]]:
-    """Give the numbers of queues under quoted ids."""
-    for queue_id, number in dict(numbers).items():
-        yield str(queue_id), number
-
-
 def is_of(key: str, topics: Container[str], groups: Container[str]) -> bool:
     """Tell whether *key* belongs to one of *topics* or *groups*, the broadcasting members of a group included."""
     topic, _, group = key.partition("@")
     return topic in topics or group.removesuffix(BROADCAST_SUFFIX) in groups
-
-
-def queue_table(value: Mapping[str, Any], name: str) -> dict[str, dict[int, int]]:
-    """Read a table of queue numbers out of a saved or replicated offset table.
-
-    Args:
-        value: the whole content.
-        name: the table in it; a missing one is empty.
-
-    Raises:
-        ValueError: an entry is no number; the message names it.
-    """
-    table = value.get(name) or {}
-    if not isinstance(table, Mapping):
-        raise ValueError(f"{name} is no JSON object")
-    found: dict[str, dict[int, int]] = {}
-    for key, queues in table.items():
-        if not isinstance(queues, Mapping):
-            raise ValueError(f"{name} entry {key}: no JSON object")
-        try:
-            found[str(key)] = {int(queue): int(number) for queue, number in queues.items()}
-        except (TypeError, ValueError):
-            raise ValueError(f"{name} entry {key}: queue ids and offsets must be whole numbers") from None
-    return found
-
-
-def removed_table(value: Mapping[str, Any], name: str) -> dict[str, int]:
-    """Read when names were removed out of a saved or replicated offset table; a missing table is empty.
-
-    Args:
-        value: the whole content.
-        name: the table in it.
-
-    Raises:
-        ValueError: an entry is no number.
-    """
-    table = value.get(name) or {}
-    if not isinstance(table, Mapping):
-        raise ValueError(f"{name} is no JSON object")
-    try:
-        return {str(each): int(stamp) for each, stamp in table.items()}
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}: times must be whole numbers") from None

@@ -25,7 +25,7 @@ class Lookup:
         self._core = core
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.min_queue_offset`."""
+        """Return the first queue offset that still has a message; 0 for an unknown queue."""
         batch = self._core.batch_queues.by_key.get((topic, queue_id))
         if batch is not None:
             return self._batch_min(batch)
@@ -35,7 +35,7 @@ class Lookup:
         return min(self._core.consume_queues.correct_min(queue, self._core.segments.min_offset), queue.max_offset)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.max_queue_offset`."""
+        """Return the queue offset that the next readable message will have; 0 for an unknown queue."""
         batch = self._core.batch_queues.by_key.get((topic, queue_id))
         if batch is not None:
             return batch.next_offset
@@ -58,7 +58,7 @@ class Lookup:
         return None if unit is None or unit[1] == FILLER_SIZE else (unit[0], unit[1])
 
     def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.store_time_of`."""
+        """Return the store time in milliseconds of a message of a queue; -1 when there is none."""
         extent = self.record_extent(topic, queue_id, offset)
         if extent is None:
             return -1
@@ -69,7 +69,7 @@ class Lookup:
         return -1 if record is None or own_offset(record, 0, size) < 0 else store_time(record)
 
     def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.earliest_store_time`."""
+        """Return the store time in milliseconds of the oldest message of a queue (None: of the log); -1 if empty."""
         if topic is not None:
             return self.store_time_of(topic, queue_id, self.min_queue_offset(topic, queue_id))
         first = self._core.segments.min_offset
@@ -77,7 +77,13 @@ class Lookup:
         return -1 if head is None else head.store_ms
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.offset_by_time`."""
+        """Return the queue offset for a store time, clamped to what the queue holds.
+
+        Args:
+            topic, queue_id: the queue.
+            timestamp_ms: the time.
+            boundary: ``lower``: first message stored at or after the time; ``upper``: last one at or before it.
+        """
         low = first = self.min_queue_offset(topic, queue_id)
         high = end = self.max_queue_offset(topic, queue_id)
         upper = boundary.lower() == "upper"
@@ -92,7 +98,7 @@ class Lookup:
         return max(first, low - 1) if upper else min(low, end)
 
     def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
-        """See :meth:`understudy.store.message_store.MessageStore.queue_offset_at`."""
+        """Return the queue offset of the first message at or after a byte of the log, else that of the next one."""
         low, high = self.min_queue_offset(topic, queue_id), self.max_queue_offset(topic, queue_id)
         while low < high:
             middle = (low + high) // 2
@@ -104,7 +110,7 @@ class Lookup:
         return low
 
     def record_before(self, physical_offset: int) -> int | None:
-        """See :meth:`understudy.store.message_store.MessageStore.record_before`."""
+        """Return where the last queued record begins that begins before *physical_offset*; None when there is none."""
         found = None
         for topic, queue_id in (*self._core.consume_queues.by_key, *self._core.batch_queues.by_key):
             following = self.queue_offset_at(topic, queue_id, physical_offset)
@@ -114,7 +120,7 @@ class Lookup:
         return found
 
     def read(self, physical_offset: int) -> memoryview | None:
-        """See :meth:`understudy.store.message_store.MessageStore.read`."""
+        """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""
         head = self._core.log.parse_at(physical_offset)
         if head is None or (head.topic == VOID_TOPIC and head.sys_flag & FLAG_TRANSACTION_ROLLBACK):
             return None

@@ -51,12 +51,15 @@ class MessageStore:
     All calls without ``async`` return at once and never yield, so a caller needs no lock.
 
     Attributes:
-        append: writes one message, see :meth:`understudy.store.writer.Writer.append`. The three hot calls are the
-            parts' own methods: one call less for each message.
+        append: writes one message, see :meth:`understudy.store.writer.Writer.append`. This and the other calls that are
+            attributes are methods of the part that carries them out: one call less for each message.
         enter_keys: makes what was appended last quick to find by key, see
             :meth:`understudy.store.core.StoreCore.enter_keys`; a caller whose time it is may, nobody must.
         append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
+        read, record_before: records of the log, see :class:`understudy.store.lookup.Lookup`, as for the next ones.
+        min_queue_offset, max_queue_offset, offset_by_time, queue_offset_at: queue offsets.
+        store_time_of, earliest_store_time: when messages were stored.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
         hidden_grew: called when bytes were written, or became durable, that readers may not see yet; as cheap.
@@ -86,6 +89,11 @@ class MessageStore:
         self.append_batch = self._batch_writer.append_batch
         self.enter_keys = core.enter_keys
         self.get = self._reader.get
+        lookup = self._lookup
+        self.read, self.record_before = lookup.read, lookup.record_before
+        self.min_queue_offset, self.max_queue_offset = lookup.min_queue_offset, lookup.max_queue_offset
+        self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
+        self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
 
     @classmethod
     async def open(
@@ -172,42 +180,6 @@ class MessageStore:
         return await self._flusher.flush()
 
     # Reading
-
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first queue offset that still has a message; 0 for an unknown queue."""
-        return self._lookup.min_queue_offset(topic, queue_id)
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset that the next readable message will have; 0 for an unknown queue."""
-        return self._lookup.max_queue_offset(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
-        """Return the queue offset for a store time, clamped to what the queue holds.
-
-        Args:
-            boundary: ``lower``: first message stored at or after the time; ``upper``: last one at or before it.
-        """
-        return self._lookup.offset_by_time(topic, queue_id, timestamp_ms, boundary)
-
-    def queue_offset_at(self, topic: str, queue_id: int, physical_offset: int) -> int:
-        """Return the queue offset of the first message at or after a byte of the log, else that of the next one."""
-        return self._lookup.queue_offset_at(topic, queue_id, physical_offset)
-
-    def store_time_of(self, topic: str, queue_id: int, offset: int) -> int:
-        """Return the store time in milliseconds of a message of a queue; -1 when there is none."""
-        return self._lookup.store_time_of(topic, queue_id, offset)
-
-    def earliest_store_time(self, topic: str | None = None, queue_id: int = 0) -> int:
-        """Return the store time in milliseconds of the oldest message of a queue (None: of the log); -1 if empty."""
-        return self._lookup.earliest_store_time(topic, queue_id)
-
-    def read(self, physical_offset: int) -> memoryview | None:
-        """Return the record that starts at *physical_offset*, its checksum compared; None if there is no whole one."""
-        return self._lookup.read(physical_offset)
-
-    def record_before(self, physical_offset: int) -> int | None:
-        """Return where the last queued record begins that begins before *physical_offset*; None when there is none."""
-        return self._lookup.record_before(physical_offset)
 
     def query(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, index_type: str | None = None

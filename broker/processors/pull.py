@@ -9,11 +9,10 @@ from collections.abc import Callable
 
 import attrs
 
-from understudy.broker import filters
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import BROADCASTING, ConsumerTable
 from understudy.broker.commit_bounds import commit_refusal
-from understudy.broker.conditions import Conditions, UnsupportedFilterError
+from understudy.broker.conditions import Conditions
 from understudy.broker.config import BrokerOptions
 from understudy.broker.first_reads import ANSWER_MS, FirstReads
 from understudy.broker.groups import GroupConfig, GroupTable
@@ -23,10 +22,16 @@ from understudy.broker.offsets import OffsetTable
 from understudy.broker.parked_pulls import ParkedPull, TopicQueue, Wanted, only_needed
 from understudy.broker.presence import Presence
 from understudy.broker.processors.pull_broadcast import BroadcastPulls
+from understudy.broker.processors.pull_subscriptions import (
+    FORBIDDEN_BROKER,
+    FORBIDDEN_GROUP,
+    FORBIDDEN_TOPIC,
+    Subscriptions,
+    forbidden,
+)
 from understudy.broker.processors.send_admission import FAQ
 from understudy.broker.property_filter import PropertyFilter
 from understudy.broker.replication import Replication
-from understudy.broker.sql_filter.lexer import SqlError
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicTable
 from understudy.format import names
@@ -42,10 +47,6 @@ from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
 COMMIT_OFFSET, SUSPEND, SUBSCRIPTION, CLASS_FILTER, LITE = 1, 2, 4, 8, 16
-FORBIDDEN_BROKER, FORBIDDEN_GROUP, FORBIDDEN_TOPIC, FORBIDDEN_BROADCAST, FORBIDDEN_SUBSCRIPTION = 1, 2, 3, 4, 5
-HEARTBEAT_GRACE_MS = 40_000
-"""A subscription version this young may be announced by a heartbeat that has not come yet (clients send every 30 s)."""
-
 PULL_MAX_BYTES = 128 << 20
 """The reference's cap of one answer; the store's own bounds are far below it."""
 
@@ -114,6 +115,7 @@ class PullProcessor:
         self._clock = parts.clock
         self._identity = parts.identity
         self._broadcast = BroadcastPulls(parts)
+        self._subscriptions = Subscriptions(parts)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""
@@ -157,19 +159,19 @@ class PullProcessor:
                 "(slaveReadEnable=false)",
             )
         if not config.broker_permission & names.PERM_READ:
-            raise _forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden", FORBIDDEN_BROKER)
+            raise forbidden(f"the broker[{config.broker_ip1}] pulling message is forbidden", FORBIDDEN_BROKER)
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
-            raise _forbidden(f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
+            raise forbidden(f"the broker[{config.broker_ip1}] for lite pull consumer is forbidden", FORBIDDEN_BROKER)
         row = parts.groups.rows.get(group)
         if row is None:
             row = self._group(group)
         if not row.consume_enable:
-            raise _forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
+            raise forbidden(f"subscription group no permission, {group}", FORBIDDEN_GROUP)
         topic_row = parts.topics.rows.get(topic)
         if topic_row is None:
             raise CommandError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}", {})
         if not topic_row.perm & names.PERM_READ:
-            raise _forbidden(f"the topic[{topic}] pulling message is forbidden", FORBIDDEN_TOPIC)
+            raise forbidden(f"the topic[{topic}] pulling message is forbidden", FORBIDDEN_TOPIC)
         if not 0 <= queue_id < topic_row.read_queue_nums:
             raise CommandError(
                 ResponseCode.INVALID_PARAMETER,
@@ -179,9 +181,9 @@ class PullProcessor:
                 {},
             )
         if sys_flag & SUBSCRIPTION:
-            filtered = self._wanted_of_header(ext)
+            filtered = self._subscriptions.of_header(ext)
         else:
-            filtered = self._wanted_of_group(ext, group, topic, row)
+            filtered = self._subscriptions.of_group(ext, group, topic, row)
 
         before_ms = self._clock.wall_ms()
         if before_ms > parts.presence.readable_until_ms:
@@ -334,60 +336,6 @@ class PullProcessor:
             )
         return row
 
-    def _wanted_of_header(self, ext: dict[str, str]) -> Wanted:
-        kind = ext.get("expressionType")
-        try:
-            if kind != "TAG" and not filters.is_tag_type(kind):
-                return self._condition(str(kind), ext.get("subscription") or "")
-            return filters.tag_codes(ext.get("subscription"))
-        except (filters.SubscriptionError, SqlError) as error:
-            raise CommandError(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}", {}
-            ) from None
-
-    def _condition(self, kind: str, text: str) -> PropertyFilter:
-        """Return a subscription that is no set of tags. Raises :class:`SqlError`, :class:`CommandError`."""
-        try:
-            return PropertyFilter(self._parts.conditions.get(kind, text))
-        except UnsupportedFilterError as error:
-            raise CommandError(ResponseCode.SYSTEM_ERROR, str(error), {}) from None
-
-    def _wanted_of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig) -> Wanted:
-        parts = self._parts
-        info = parts.consumers.groups.get(group)
-        if info is None:
-            raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}", {})
-        if info.broadcasting and not row.consume_broadcast_enable:
-            raise _forbidden(f"the consumer group[{group}] can not consume by broadcast way", FORBIDDEN_BROADCAST)
-        if parts.groups.forbidden and parts.groups.is_forbidden(group, topic):
-            raise _forbidden(f"the consumer group[{group}] is forbidden for topic[{topic}]", FORBIDDEN_SUBSCRIPTION)
-        subscription = info.subscriptions.get(topic)
-        if subscription is None:
-            raise CommandError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}", {})
-        try:
-            version = int(ext.get("subVersion") or 0)
-        except ValueError:
-            version = 0
-        condition: PropertyFilter | None = None
-        if not filters.is_tag_type(subscription.expression_type):
-            try:
-                condition = self._condition(subscription.expression_type, subscription.expression)
-            except SqlError as error:
-                raise CommandError(
-                    ResponseCode.FILTER_DATA_NOT_EXIST,
-                    f"the consumer's filter data not exist, its condition is none: {error}",
-                    {},
-                ) from None
-        if subscription.version < version:
-            young = abs(self._clock.wall_ms() - version) <= HEARTBEAT_GRACE_MS
-            if not young or condition is not None or not filters.is_tag_type(ext.get("expressionType")):
-                raise CommandError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest", {})
-            # Differs because the reference refuses until the client's next heartbeat: a Java client that rebalances
-            # while its heartbeat is under way announces the new version up to 30 s later and gets nothing until then.
-            # What the group wants now is not known here, so nothing is held back; clients compare tags themselves.
-            return None
-        return subscription.wanted if condition is None else condition
-
 
 def _code_of(status: GetStatus, offset: int) -> int:
     if status in _RETRY:
@@ -395,10 +343,6 @@ def _code_of(status: GetStatus, offset: int) -> int:
     if status in _MOVED or (status in _EMPTY and offset != 0):
         return ResponseCode.PULL_OFFSET_MOVED
     return ResponseCode.PULL_NOT_FOUND
-
-
-def _forbidden(remark: str, kind: int) -> CommandError:
-    return CommandError(ResponseCode.NO_PERMISSION, remark, {"forbiddenType": str(kind)})
 
 
 def _explain(command: Command) -> CommandError:

@@ -22,16 +22,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from understudy.broker.offsets import (
+from understudy.broker.offset_content import (
     PENDING_RESETS,
     REMOVED_GROUPS,
     REMOVED_TOPICS,
     RESET_STAMPS,
-    OffsetTable,
-    is_of,
     queue_table,
     removed_table,
 )
+from understudy.broker.offsets import OffsetTable, is_of
 from understudy.format.data_version import DataVersion
 from understudy.format.json_dialect import JsonError, loads
 from understudy.runtime.log import get_logger

@@ -49,7 +49,7 @@ PULL = {
     "Dispatcher.dispatch",
     "PullProcessor.pull",
     "PullProcessor._pull",
-    "PullProcessor._wanted_of_header",
+    "Subscriptions.of_header",
     "PullProcessor._commit",
     "SystemClock.wall_ms",
     "Reader.get",

@@ -139,6 +139,8 @@ async def test_traffic_connections_storage_and_services_are_shown_under_the_refe
             with trio.fail_after(20):
                 while seen < 10:
                     seen += len(await consumer.poll(timeout_ms=1000))
+            # (a client's heartbeat may come after its first message)
+            await until(lambda: broker.producers.groups)
             shown = await scrape(broker)
         assert shown['rocketmq_messages_in_total{is_system="false",topic="Metered"}'] == 10
         assert shown['rocketmq_throughput_in_total{is_system="false",topic="Metered"}'] > 1000
