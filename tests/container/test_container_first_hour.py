@@ -57,6 +57,11 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def but_for_a_busy_machine(errors: str) -> list[str]:
+    """Return the lines that say more than that the machine had other things to do."""
+    return [line for line in errors.splitlines() if "a task held the event loop" not in line]
+
+
 def up(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", UP, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL)
@@ -84,8 +89,7 @@ def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_pat
             # and a clean stop says nothing at all, but how busy the machine was
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=SECONDS)
-            said = [line for line in errors.splitlines() if "a task held the event loop" not in line]
-            assert (0, []) == (process.returncode, said)
+            assert (0, []) == (process.returncode, but_for_a_busy_machine(errors))
 
 
 @pytest.mark.parametrize(
@@ -129,10 +133,9 @@ def test_a_reader_that_goes_away_ends_it_with_one_line(tmp_path: Path) -> None:
             process.stdout.close()
             errors = process.stderr.read()
             assert 1 == process.wait(SECONDS)
-    assert (
-        "understudy up: stopped, because the reader of its output is gone; send the output to a file, or to /dev/null\n"
-        == errors
-    )
+    assert [
+        "understudy up: stopped, because the reader of its output is gone; send the output to a file, or to /dev/null"
+    ] == but_for_a_busy_machine(errors)
 
 
 def test_the_table_of_two_brokers_fits_eighty_columns() -> None:

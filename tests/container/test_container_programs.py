@@ -19,8 +19,8 @@ import pytest
 from understudy.testkit.port_blocks import PortBlocks
 
 BIN = Path(sys.executable).parent
-START_SECONDS = 30.0
-STOP_SECONDS = 20.0
+START_SECONDS = 60.0
+STOP_SECONDS = 40.0
 
 
 class Program:
@@ -34,7 +34,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environment,
-            text=True,
+            bufsize=0,  # lines that come together are no secret of a buffer: what is not read yet makes the pipe ready
         )
         self.lines: list[str] = []
 
@@ -44,14 +44,14 @@ class Program:
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end:
             ready, _, _ = select.select([self.process.stdout], [], [], end - time.monotonic())
-            line = self.process.stdout.readline() if ready else ""
+            line = self.process.stdout.readline().decode() if ready else ""
             if not line:
                 break
             self.lines.append(line.rstrip())
             if text in line:
                 return line.rstrip()
         self.process.kill()
-        raise AssertionError(f"no line with {text!r}; got {self.lines} and {self.process.communicate()[1]}")
+        raise AssertionError(f"no line with {text!r}; got {self.lines} and {self.process.communicate()[1].decode()}")
 
     def finish(self, number: signal.Signals | None = None) -> tuple[int, str]:
         """Send a signal, wait for the end, and return exit code and standard error."""
@@ -62,8 +62,8 @@ class Program:
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, errors = self.process.communicate()
-            raise AssertionError(f"still running after {STOP_SECONDS} s: {errors}") from None
-        return self.process.returncode, errors
+            raise AssertionError(f"still running after {STOP_SECONDS} s: {errors.decode()}") from None
+        return self.process.returncode, errors.decode()
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_all_keys_and_the_important_ones_are_printed(tmp_path: Path, start: obje
         output, _ = printing.process.communicate(timeout=START_SECONDS)
         assert 0 == printing.process.returncode
         assert least <= len(output.splitlines()) <= most
-        assert "brokerName=broker\n" in output
+        assert b"brokerName=broker\n" in output
 
 
 @pytest.mark.parametrize("program", ["mqbroker", "mqnamesrv", "mqcontroller"])

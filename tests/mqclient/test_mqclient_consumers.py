@@ -105,12 +105,14 @@ async def test_members_share_the_queues_and_take_over(cluster: LocalCluster, pro
         async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, basket, options) as two:
             await until(lambda: len(of_topic(one)) == len(of_topic(two)) == 2)
             assert of_topic(one) | of_topic(two) == {0, 1, 2, 3}
+            # (what one has begun when the other takes over may come to both)
             await send_numbered(producer, 40)
-            await basket.wait(40)
+            everything = {f"m{number}" for number in range(40)}
+            await until(lambda: everything <= set(basket.bodies))
         await until(lambda: of_topic(one) == {0, 1, 2, 3})
         await producer.send(message(TOPIC, b"last"))
-        await basket.wait(41)
-    assert set(basket.bodies) == {f"m{number}" for number in range(40)} | {"last"}
+        await until(lambda: "last" in basket.bodies)
+    assert set(basket.bodies) == everything | {"last"}
 
 
 async def test_broadcasting_members_get_everything_and_remember(
@@ -186,9 +188,11 @@ async def test_a_paused_consumer_gets_nothing_until_resumed(
     basket = Basket()
     options = PushConsumerOptions(consume_from=FIRST, hold_ms=50)
     async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, basket, options) as consumer:
-        await settle(consumer)
+        # (four queues of the topic and one for failed messages, each with a pull under way)
+        await until(lambda: len(consumer.held) == 5 and all(held.last_pull_ms for held in consumer.held.values()))
         consumer.pause()
-        await until(lambda: not cluster.brokers["broker-a"].hold)  # pulls that were under way have come back
+        under_way = {queue: held.last_pull_ms for queue, held in consumer.held.items()}
+        await until(lambda: all(held.last_pull_ms > under_way[queue] for queue, held in consumer.held.items()))
         await send_numbered(producer, 5)
         assert basket.got == []
         consumer.resume()
@@ -217,7 +221,8 @@ async def test_operators_see_and_move_a_consumer(cluster: LocalCluster, producer
         await basket.wait(12)
         client_id = consumer.session.client_id
         session = producer.session
-        # Its report
+        # Its report, when it has the queue of failed messages, too
+        await until(lambda: len(consumer.held) == 5)
         report = await groups.running_info(session, address, "cg", client_id, stacks=True)
         assert report["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
         assert {entry["topic"] for entry in report["subscriptionSet"]} == {TOPIC, retry_topic("cg")}
@@ -237,9 +242,9 @@ async def test_operators_see_and_move_a_consumer(cluster: LocalCluster, producer
         # Back to the start
         moved = await groups.reset_offset(session, address, "cg", TOPIC, timestamp_ms=0)
         assert set(moved.values()) == {0}
+        await until(lambda: Counter(basket.bodies)["m11"] == 2)  # the member is told after the answer
         await send_numbered(producer, 4)
         await basket.wait(13 + 12 + 4)
-    assert Counter(basket.bodies)["m11"] == 2
 
 
 async def test_consumers_and_producers_survive_a_restart_of_the_broker(cluster: LocalCluster, world: World) -> None:

@@ -377,7 +377,8 @@ async def test_the_time_limit_of_a_send_counts_the_look_for_its_brokers() -> Non
 
 async def test_a_missing_topic_is_asked_for_once_in_a_while_not_with_each_send() -> None:
     async with open_fake(FakeBroker("a")) as cluster:
-        async with open_producer(real_world(), cluster.name_server, "pg") as producer:
+        once = ProducerOptions(session=SessionOptions(route_retry_ms=600_000))
+        async with open_producer(real_world(), cluster.name_server, "pg", once) as producer:
             for _ in range(100):
                 with pytest.raises(RouteNotFoundError):
                     await producer.send(message("Missing", b"x"))

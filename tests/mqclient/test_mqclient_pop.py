@@ -8,16 +8,17 @@ import pytest
 import trio
 from mqclient_rig import TOPIC, send_numbered
 
+from understudy.mqclient.admin import topics
 from understudy.mqclient.errors import BrokerError, InvalidMessageError
 from understudy.mqclient.heartbeat import ConsumeFrom
 from understudy.mqclient.listener import ConsumeResult
-from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.message import ReceivedMessage, message
 from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer, run_pop_listener
 from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer
 from understudy.runtime.world import World
 from understudy.testkit.local_cluster import LocalCluster
-from understudy.testkit.waiting import until
+from understudy.testkit.waiting import eventually, until
 
 
 async def pop_all(consumer: PopConsumer, count: int, seconds: float = 20) -> list[PoppedMessage]:
@@ -32,14 +33,19 @@ async def pop_all(consumer: PopConsumer, count: int, seconds: float = 20) -> lis
 @pytest.mark.covers("PP-21")
 async def test_acknowledged_alone_and_in_batches(cluster: LocalCluster, producer: Producer, world: World) -> None:
     bodies = await send_numbered(producer, 40)
-    options = PopConsumerOptions(invisible_ms=2_000)
-    async with open_pop_consumer(world, cluster.namesrv_address, "pops", {TOPIC: "*"}, options) as consumer:
+    patient, hasty = PopConsumerOptions(invisible_ms=120_000), PopConsumerOptions(invisible_ms=2_000)
+    servers = cluster.namesrv_address
+    async with (
+        open_pop_consumer(world, servers, "pops", {TOPIC: "*"}, patient) as consumer,
+        open_pop_consumer(world, servers, "pops", {TOPIC: "*"}, hasty) as other,
+    ):
         popped = await pop_all(consumer, 40)
         assert sorted(each.message.body.decode() for each in popped) == sorted(bodies)
-        left = popped.pop()
-        longer = await consumer.change_invisible(popped.pop(), 60_000)
+        longer = await consumer.change_invisible(popped.pop(), 240_000)
         await consumer.ack(popped[0])
         await consumer.ack(*popped[1:])
+        await producer.send(message(TOPIC, b"left"))
+        (left,) = await pop_all(other, 1)
         (again,) = await pop_all(consumer, 1)
         assert (again.message.body, again.message.reconsume_times) == (left.message.body, 1)
         assert again.stored_topic == f"%RETRY%pops_{TOPIC}"
@@ -84,6 +90,7 @@ async def test_a_listener_gets_everything_and_failures_again(
     ):
         nursery.start_soon(run_pop_listener, consumer, listener)
         await until(lambda: len(done) == 29 and tries[bodies[1]] == 2, 40)
+        await eventually(lambda: topics.exists(consumer.session, "%DLQ%push"))  # what is given up has gone there
         nursery.cancel_scope.cancel()
     assert sorted(done) == sorted(set(bodies) - {bodies[1]})
     async with open_pop_consumer(world, cluster.namesrv_address, "dead", {"%DLQ%push": "*"}) as consumer:
@@ -99,6 +106,6 @@ async def test_what_is_refused(cluster: LocalCluster, producer: Producer, world:
     async with open_pop_consumer(world, cluster.namesrv_address, "bad", {TOPIC: "*"}, options) as consumer:
         with pytest.raises(InvalidMessageError, match="not subscribed"):
             await consumer.pop("Other")
+        (popped,) = await pop_all(consumer, 1)
         with pytest.raises(BrokerError, match="invisibleTime"):
-            (popped,) = await pop_all(consumer, 1)
             await consumer.change_invisible(popped, -1)

@@ -121,7 +121,7 @@ async def test_a_half_message_goes_to_another_broker_only_when_one_refused_it() 
     async with (
         open_fake(silent, topics=(TOPIC,)) as fake,
         open_transaction_producer(
-            real_world(), fake.name_server, "tg", Books().check, ProducerOptions(send_timeout_ms=200)
+            real_world(), fake.name_server, "tg", Books().check, ProducerOptions(send_timeout_ms=1_000)
         ) as opened,
     ):
         with pytest.raises(SendFailedError):

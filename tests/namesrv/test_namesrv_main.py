@@ -79,7 +79,7 @@ def test_it_says_that_it_serves_and_stops_on_a_signal(
         socket.create_connection(("127.0.0.1", port), 5).close()
         # when it is told to stop, then it does, with success
         process.send_signal(number)
-        _, errors = process.communicate(timeout=10)
+        _, errors = process.communicate(timeout=40)
         assert process.returncode == 0
     warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 2
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    done = run(tmp_path, "-c", settings(tmp_path, "kvConfigPath=/dev/null/kv.json\n"))
+    done = run(tmp_path, "-c", settings(tmp_path, "listenPort=0\nkvConfigPath=/dev/null/kv.json\n"))
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("mqnamesrv: ")]
     assert "kvConfigPath: cannot write in /dev/null" in line
@@ -128,7 +128,7 @@ def test_a_key_value_file_without_a_readable_copy_is_not_overwritten(tmp_path: P
     folder = tmp_path / "namesrv"
     folder.mkdir()
     (folder / "kvConfig.json").write_text("{")
-    done = run(tmp_path)
+    done = run(tmp_path, "-c", settings(tmp_path, "listenPort=0\n"))
     assert done.returncode == 1
     assert "kvConfig.json" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
@@ -151,10 +151,11 @@ def test_settings_are_printed_on_request(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.covers("R122")
 def test_a_controller_is_embedded_only_when_the_settings_say_so(tmp_path: Path, port_blocks: PortBlocks) -> None:
     # given settings of a name server and of the controller beside it
-    port, controller_port = port_blocks.middles(2)
+    port, controller_port, raft_port = port_blocks.middles(3)
     controller = (
         f"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0-127.0.0.1:{controller_port}\n"
         f"controllerDLegerSelfId=n0\ncontrollerStorePath={tmp_path}/controller\n"
+        f"controllerRaftPeers=n0-127.0.0.1:{raft_port}\n"
     )
     for enabled in ("true", "false"):
         text = f"listenPort={port}\nbindAddress=127.0.0.1\nenableControllerInNamesrv={enabled}\n{controller}"
@@ -163,8 +164,8 @@ def test_a_controller_is_embedded_only_when_the_settings_say_so(tmp_path: Path, 
             line = process.stdout.readline()
             assert line.startswith("The Name Server boot success."), process.communicate()[1]
             # then its port answers, or does not
-            assert answers(controller_port, within_seconds=20 if enabled == "true" else 0) is (enabled == "true")
+            assert answers(controller_port, within_seconds=60 if enabled == "true" else 0) is (enabled == "true")
             process.send_signal(signal.SIGTERM)
-            _, errors = process.communicate(timeout=20)
+            _, errors = process.communicate(timeout=40)
             assert process.returncode == 0, errors
             assert ("unknown key controllerStorePath" in errors) is (enabled == "false")

@@ -40,7 +40,7 @@ def name_server(folder: Path, text: str, *serves: bytes) -> Iterator[None]:
             missing -= {each for each in missing if each in line}
         yield
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(40) == 0
     finally:
         process.kill()
         process.wait()
