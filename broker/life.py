@@ -46,7 +46,8 @@ async def run_broker(
         world: clock, network, disk and randomness.
         options: its configuration; read while it runs, so that live changes count.
         open_rules: opens what decides which services run, once for each role.
-        client: shared connections to other servers; the broker opens its own when ``None``.
+        client: shared connections to other servers; the broker opens its own when ``None``, and when controllers lead
+            it: they take the end of a connection for the end of whoever used it.
         task_status: gets the broker when its port is bound, its store recovered, requests are answered, and the name
             servers that answer quickly know it.
 
@@ -87,7 +88,8 @@ async def _run_on(
         with serving:
             async with open_client(world) as own_client:
                 secure_calls(own_client, options.security)
-                made = Broker(world, options, ports, store, client if client is not None else own_client, open_rules)
+                shared = client if client is not None and not options.broker.enable_controller_mode else own_client
+                made = Broker(world, options, ports, store, shared, open_rules)
                 await _serve(made, serving, task_status)
 
     async with open_background() as nursery:

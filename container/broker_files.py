@@ -68,12 +68,6 @@ def check_hosted(options: BrokerOptions, values: Properties) -> None:
     if store.duplication_enable:
         place = values.where("duplicationEnable")
         raise ConfigError(f"{place}: duplicationEnable=true is not supported in a container")
-    if options.broker.enable_controller_mode:
-        place = values.where("enableControllerMode")
-        raise ConfigError(
-            f"{place}: enableControllerMode=true: brokers of a container cannot be led by a controller; start it by "
-            "mqbroker, or use slaves with enableSlaveActingMaster"
-        )
     if not store.total_replicas >= store.in_sync_replicas >= store.min_in_sync_replicas:
         raise ConfigError("invalid replicas number")
 
@@ -117,6 +111,8 @@ def broker_options(
 ) -> BrokerOptions:
     """Check a broker's configuration as the reference's container does (BrokerContainerProcessor.java).
 
+    Of a broker that a controller leads, role and id mean nothing but that its file's id names it in the container.
+
     Args:
         properties: the reference's keys to text.
         source: name of the file, for messages; when it is there, the options name it.
@@ -127,7 +123,8 @@ def broker_options(
     Raises:
         AddBrokerError: the message says what is wrong.
     """
-    if properties.get("brokerRole", "").strip() == "SLAVE":
+    led = properties.get("enableControllerMode", "").strip().lower() == "true"
+    if properties.get("brokerRole", "").strip() == "SLAVE" and not led:
         broker_id = properties.get("brokerId", "0").strip()
         if broker_id.lstrip("-").isdecimal() and int(broker_id) <= 0:
             raise AddBrokerError("slave broker id must be > 0")
@@ -155,7 +152,7 @@ def broker_options(
             f"{values.where(INNER)}: {INNER}: brokers of a container sign with what its own file names; set it there"
         )
     store = options.store
-    if (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
+    if not led and (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
         place = values.where("brokerId")
         raise AddBrokerError(
             f"{place}: brokerId={options.broker.broker_id} does not fit brokerRole={store.broker_role}: a master "

@@ -5,7 +5,8 @@ The laws:
 * A broker is one task with its own cancel scope. Whatever happens inside it, its neighbours and the container go on;
   a broker that ends by itself is reported and leaves the table.
 * Adding and removing happen one at a time. A broker that could not start leaves nothing behind but the files it made.
-* All brokers of a container share one client, so that a name server sees one connection per container.
+* All brokers of a container share one client, so that a name server sees one connection per container; but for those
+  that controllers lead, which are lost one by one.
 """
 
 from __future__ import annotations

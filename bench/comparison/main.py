@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bench.comparison.led import measure_led
 from bench.comparison.load import SETUP, load_steps
 from bench.comparison.processes import Cluster, Command, Java, Understudy
 from bench.comparison.rounds import (
@@ -58,6 +59,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--only-idle", action="store_true", help="only the nine idle brokers")
     parser.add_argument("--replicate-mb", type=int, default=0, help="also let an empty slave copy a log of this size")
     parser.add_argument("--sync-master", action="store_true", help="also send to a master that waits for its slave")
+    parser.add_argument("--led", action="store_true", help="also groups of three that a controller leads")
+    parser.add_argument("--only-led", action="store_true", help="only those groups, --pairs times")
     parser.add_argument("--only", choices=["java", "ours"], help="measure one side alone")
     parser.add_argument("--start-cmd", help="starts our cluster in the foreground instead of mqnamesrv and mqbroker")
     parser.add_argument("--slave-cmd", default="", help="starts our empty slave, with --start-cmd")
@@ -113,9 +116,14 @@ def measure(options: argparse.Namespace, sides: list[Cluster]) -> dict[str, list
     rounds: dict[str, list[Figures]] = {side.name: [] for side in sides}
     for number in range(0 if options.only_idle else options.pairs):
         log(f"pair {number + 1} of {options.pairs}")
-        for name, figures in measure_round(sides if number % 2 == 0 else sides[::-1], settings).items():
-            rounds[name].append(figures)
-    if not options.no_idle:
+        turn = sides if number % 2 == 0 else sides[::-1]
+        if not options.only_led:
+            for name, figures in measure_round(turn, settings).items():
+                rounds[name].append(figures)
+        if options.led or options.only_led:
+            for side in turn:
+                rounds[side.name].append(measure_led(side, settings))
+    if not options.no_idle and not options.only_led:
         for side in sides:
             once = {"nine_idle": measure_nine_idle(side)}
             log(f"{side.name}: nine idle brokers: {once['nine_idle']}")

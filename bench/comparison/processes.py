@@ -115,6 +115,18 @@ class Cluster(ABC):
     def start_containers(self, containers: int, brokers_each: int) -> None:
         """Starts a name server and idle brokers in containers."""
 
+    @abstractmethod
+    def start_led(self) -> None:
+        """Starts a name server with a controller inside, and the first broker of a group that it leads."""
+
+    @abstractmethod
+    def start_led_replica(self, number: int) -> None:
+        """Starts another, empty broker of that group; the first one has number 0."""
+
+    @property
+    def controller_address(self) -> str:
+        return f"127.0.0.1:{self.port + 5}"
+
     @property
     def broker_address(self) -> str:
         return f"127.0.0.1:{self.port + 10}"
@@ -209,6 +221,16 @@ class SameShape(Cluster):
         configuration = self.configuration("broker-default", "slave", NAMESRV=self.namesrv, ID=1, ROLE="SLAVE", **ports)
         self.run("broker", configuration, self.broker_heap())
 
+    def start_led(self) -> None:
+        peers = f"n0-{self.controller_address}"
+        self._prepared_namesrv("namesrv-controller", PEERS=peers)()
+        self.start_led_replica(0)
+
+    def start_led_replica(self, number: int) -> None:
+        port = self.port + 10 * (number + 1)
+        keys = {"PORT": port, "HA_PORT": port + 2, "NAMESRV": self.namesrv, "CONTROLLER": self.controller_address}
+        self.run("broker", self.configuration("broker-controller", f"led-{number}", **keys), self.broker_heap())
+
     def start_containers(self, containers: int, brokers_each: int) -> None:
         self._prepared_namesrv()()
         for c in range(containers):
@@ -221,8 +243,8 @@ class SameShape(Cluster):
             keys = {"PORT": self.port + 40 + c, "NAMESRV": self.namesrv, "BROKERS": ":".join(map(str, paths))}
             self.run("container", self.configuration("container", f"container-{c}", **keys), "768m")
 
-    def _prepared_namesrv(self) -> Callable[[], None]:
-        configuration = self.configuration("namesrv", "namesrv", PORT=self.port)
+    def _prepared_namesrv(self, template: str = "namesrv", **keys: object) -> Callable[[], None]:
+        configuration = self.configuration(template, "namesrv", PORT=self.port, **keys)
 
         def start() -> None:
             self.run("namesrv", configuration, JAVA_NAMESRV_HEAP)
@@ -280,6 +302,12 @@ class Command(Cluster):
         if not self._slave_command:
             raise LookupError("there is no command that starts a slave")
         self.spawn(["bash", "-c", f"exec {self._slave_command}"], self.folder / "slave.log")
+
+    def start_led(self) -> None:
+        raise LookupError("a cluster started by a command has no controllers")
+
+    def start_led_replica(self, number: int) -> None:
+        raise LookupError("a cluster started by a command has no controllers")
 
     def start_containers(self, containers: int, brokers_each: int) -> None:
         raise LookupError("a cluster started by a command has no containers")

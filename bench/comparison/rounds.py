@@ -272,15 +272,9 @@ def replicate(side: Cluster, megabytes: int) -> dict[str, Any]:
     Keep the log below 1 GiB: a real master gives an empty slave only its last log file.
     """
     shutil.rmtree(side.folder, ignore_errors=True)
-    body = 16384
     try:
         side.timed_start()
-        count = int(megabytes * 1e6 / (body + 200))
-        limits = ("--warmup", 0, "--count", count, "--limit", 240)
-        sending = ("--mode", "async", "--inflight", 128, "--size", body, *limits)
-        filled = load("send", "--namesrv", side.namesrv, "--topic", "BaseFill", *sending)
-        if "failed" in filled or filled["count"] == 0:
-            return {"failed": f"fill: {filled}"}
+        fill(side, megabytes)
         addresses = ("--master", side.broker_address, "--slave", side.slave_address)
         watch = Watch("catchup", "--namesrv", side.namesrv, *addresses)
         begin = time.time()
@@ -295,3 +289,14 @@ def replicate(side: Cluster, megabytes: int) -> dict[str, Any]:
     finally:
         side.end()
         shutil.rmtree(side.folder, ignore_errors=True)
+
+
+def fill(side: Cluster, megabytes: int) -> None:
+    """Sends so much to the master of a side. Raises RuntimeError when it does not take it."""
+    body = 16384
+    count = int(megabytes * 1e6 / (body + 200))
+    limits = ("--warmup", 0, "--count", count, "--limit", 240)
+    sending = ("--mode", "async", "--inflight", 128, "--size", body, *limits)
+    filled = load("send", "--namesrv", side.namesrv, "--topic", "BaseFill", *sending)
+    if "failed" in filled or filled["count"] == 0:
+        raise RuntimeError(f"fill: {filled}")

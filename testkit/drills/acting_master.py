@@ -22,10 +22,11 @@ import trio
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
 from understudy.testkit.drills.acting_faults import FAULTS
-from understudy.testkit.drills.acting_processes import CLIENTS, RealRun
+from understudy.testkit.drills.acting_processes import RealRun
 from understudy.testkit.drills.acting_scenario import Run
 from understudy.testkit.drills.acting_seeds import tell
 from understudy.testkit.drills.drill_result import DrillResult
+from understudy.testkit.drills.process_traffic import CLIENTS
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.java_tools import missing
 from understudy.testkit.sim.determinism import run_seed

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import attrs
@@ -18,15 +16,11 @@ from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
 from understudy.runtime.world import real_world
-from understudy.testkit.drills.process_traffic import TOPIC, JavaTraffic, OurTraffic, Traffic
+from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC
 from understudy.testkit.drills.ring import GROUPS
 from understudy.testkit.drills.ring_processes import ProcessRing
 from understudy.testkit.history import Verdict
 
-CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Traffic]]] = {
-    "ours": OurTraffic.open,
-    "java": JavaTraffic.open,
-}
 _SETTLE_SECONDS = 4.0
 
 

@@ -1,23 +1,24 @@
 """A controller drill on this machine: kills the active controller, then a broker master, then the majority.
 
     understudy drill controller [--java LAUNCHER] [--controllers java] [--keep]
-    understudy drill controller --brokers ours|java|mixed [--keep]
+    understudy drill controller --brokers ours|java|mixed [--clients java] [--keep]
+    understudy drill controller --brokers mixed --elections 10 [--verify]
 
 Three ``mqcontroller`` processes and one group of two brokers: real Java brokers when a launcher for them is given or
 found in the checkout, stub brokers otherwise. Prints who decided what, why, and how long after the fault; TOLD is when
 the new master's notification arrived there. With ``--controllers java`` the real controllers are played instead, so
 that the times can be compared.
 
-With ``--brokers`` a group of three loses its master again and again under traffic (:mod:`.led`).
+With ``--brokers`` a group of three loses its master again and again under traffic, or has masters elected by an
+operator (:mod:`.led`).
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -33,10 +34,12 @@ from understudy.testkit.drills.controller_processes import (
     Processes,
     controller_settings,
     find_launcher,
+    in_folder,
     java_broker_settings,
     properties,
 )
 from understudy.testkit.drills.request_relay import RELAYED_HOST, Relays
+from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.quorum.stub_broker import StubBroker, StubSettings
 
@@ -44,10 +47,6 @@ GROUP = "broker-a"
 MEMBERS = ("n0", "n1", "n2")
 PORTS = 2 * len(MEMBERS) + 3
 """Two of each controller, one of the name server, two of brokers."""
-
-
-class DrillError(Exception):
-    """Something did not happen in time; the message says what was waited for."""
 
 
 class Drill:
@@ -333,7 +332,7 @@ def _text(group: tuple[int | None, int, list[int], int] | None) -> str:
     return f"master {group[0]} epoch {group[1]} sync state set {group[2]}"
 
 
-async def _play(folder: Path, launcher: Path | None, real_controllers: bool) -> None:
+async def _play(folder: Path, launcher: Path | None, real_controllers: bool) -> bool:
     world = real_world()
     with PortBlocks(10) as blocks:
         async with open_client(world) as client, trio.open_nursery() as nursery:
@@ -343,6 +342,7 @@ async def _play(folder: Path, launcher: Path | None, real_controllers: bool) -> 
             finally:
                 drill.processes.kill_all()
             nursery.cancel_scope.cancel()
+    return True
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -351,6 +351,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--java", metavar="LAUNCHER", help="launcher of Java brokers; 'none' for stub brokers")
     parser.add_argument("--controllers", choices=("ours", "java"), default="ours", help="whose controllers are played")
     parser.add_argument("--brokers", choices=("ours", "java", "mixed"), help="a group of three under traffic, of these")
+    parser.add_argument(
+        "--clients", choices=("ours", "java"), default="ours", help="with --brokers: whose clients (ours)"
+    )
+    parser.add_argument(
+        "--elections", type=int, default=0, metavar="N", help="with --brokers: N masters are elected, nothing is killed"
+    )
+    parser.add_argument("--verify", action="store_true", help="with --brokers: compare the stores by Spark at the end")
     parser.add_argument("--keep", action="store_true", help="keep settings, data and output")
     options = parser.parse_args(arguments)
     launcher, real = find_launcher(options.java), options.controllers == "java"
@@ -360,30 +367,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     from understudy.testkit.drills import led  # it is built on this one
 
-    if options.brokers in ("java", "mixed") and launcher is None:
-        parser.error(f"--brokers {options.brokers} needs the real system: run ./understudy test once")
-    folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
-    try:
-        if options.brokers is None:
-            trio.run(_play, folder, launcher, real)
-        elif not trio.run(led.play, folder, launcher, real, options.brokers):
-            options.keep = True
-            return 1
-    except BaseExceptionGroup as group:
-        wrong = group.subgroup(DrillError)
-        if wrong is None:
-            raise
-        error: BaseException = wrong
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        print(f"drill: {error}", file=sys.stderr)
-        options.keep = True  # there is something to look at
-        return 1
-    finally:
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
-    print("\ndrill: everything happened in time")
-    return 0
+    if launcher is None and (options.brokers in ("java", "mixed") or options.clients == "java"):
+        parser.error("Java brokers and clients need the real system: run ./understudy test once")
+    if options.brokers is None and (options.elections or options.verify or options.clients != "ours"):
+        parser.error("--elections, --verify and --clients belong to --brokers: say of which kind they are")
+    if options.brokers is None:
+        return in_folder(partial(_play, launcher=launcher, real_controllers=real), keep=options.keep)
+    wish = led.Wish(options.brokers, options.clients, options.elections, options.verify)
+    return in_folder(partial(led.play, launcher=launcher, real_controllers=real, wish=wish), keep=options.keep)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+import trio
+
+from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.java_tools import LAUNCHER, missing
+
+_STOP_SECONDS = 60.0
 
 
 class Processes:
@@ -29,6 +37,16 @@ class Processes:
         """Send a signal to a running process."""
         self._running[name].send_signal(number)
 
+    async def stop(self, name: str) -> None:
+        """End a process with SIGTERM and wait for it, but not for ever."""
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGTERM)
+        try:
+            await trio.to_thread.run_sync(process.wait, _STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
     def kill(self, name: str) -> None:
         process = self._running.pop(name)
         process.send_signal(signal.SIGKILL)
@@ -46,6 +64,35 @@ def find_launcher(given: str | None) -> Path | None:
     if given is not None:
         return Path(given)
     return None if missing() else LAUNCHER
+
+
+def in_folder(play: Callable[[Path], Awaitable[bool]], *, keep: bool = False) -> int:
+    """Play in a new folder and return the exit code.
+
+    Args:
+        play: returns whether nothing was violated; raises ``DrillError``, alone or in groups.
+        keep: leave settings, data and output there; they stay in any case when something went wrong.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
+    try:
+        if not trio.run(play, folder):
+            keep = True
+            return 1
+    except BaseExceptionGroup as group:
+        found = group.subgroup(DrillError)
+        if found is None:
+            raise
+        error: BaseException = found
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        print(f"drill: {error}", file=sys.stderr)
+        keep = True  # there is something to look at
+        return 1
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print("\ndrill: everything happened in time")
+    return 0
 
 
 def properties(settings: Mapping[str, str]) -> str:

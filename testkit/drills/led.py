@@ -2,7 +2,8 @@
 
 Three controllers, a name server and three brokers of one group: ours, real ones, or two of ours and a real one. Each
 kind is master and slave of the other. Senders and consumers work all the time; at the end the verdict over what they
-saw is given, and the logs of the group are compared.
+saw is given, and the logs of the group are compared. With a number of elections nothing is killed: an operator has one
+replica after the other elected, each kind in turn.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import attrs
 import trio
 
 from understudy.format.json_dialect import dumps, loads
@@ -22,7 +24,7 @@ from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
 from understudy.testkit.drills.controller_processes import java_broker_settings, properties
-from understudy.testkit.drills.process_traffic import TOPIC, OurTraffic
+from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC, Traffic
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
@@ -45,6 +47,7 @@ class LedDrill(Drill):
         folder, ports, client, launcher, world: as of :class:`Drill`, with :data:`PORTS` ports.
         kinds: ``ours`` or ``java`` of each replica.
         real_controllers: let *launcher* start the controllers, too.
+        clients: whose clients send and consume, a key of :data:`CLIENTS`.
     """
 
     def __init__(
@@ -56,31 +59,47 @@ class LedDrill(Drill):
         world: World,
         kinds: Sequence[str],
         real_controllers: bool = False,
+        clients: str = "ours",
     ) -> None:
         super().__init__(folder, ports, client, launcher, world, real_controllers)
-        self.kinds = kinds
+        self.kinds = list(kinds)
+        self.clients = clients
 
     # -- processes -----------------------------------------------------------------------------------------------
 
     def start_replica(self, number: int) -> None:
-        port, store = self.broker_ports[number], self.folder / f"store{number}"
+        path = self.folder / f"broker{number}.conf"
+        path.write_text(properties(self.settings(number)))
+        command = [sys.executable, "-m", "understudy.programs.mqbroker", "-c", str(path)]
+        if self.kinds[number] == "java":
+            home = str(self.folder / f"home{number}")
+            command = [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home]
+        self.processes.start(f"broker{number}", command)
+
+    def start_name_server(self, **keys: str) -> None:
+        path = self.folder / "namesrv.conf"
+        place = {"listenPort": str(self.name_server), "kvConfigPath": f"{self.folder}/kvConfig.json"}
+        path.write_text(properties({**place, **keys}))
+        self.processes.start("namesrv", [sys.executable, "-m", "understudy.programs.mqnamesrv", "-c", str(path)])
+
+    def settings(self, number: int) -> dict[str, str]:
+        """Return the keys of a replica."""
         controllers = ";".join(f"127.0.0.1:{each}" for each in self.api.values())
-        settings = {
-            **java_broker_settings(GROUP, port, f"127.0.0.1:{self.name_server}", controllers, store),
+        name_server = f"127.0.0.1:{self.name_server}"
+        found = {
+            **java_broker_settings(GROUP, self.broker_ports[number], name_server, controllers, self.store(number)),
             "controllerHeartBeatTimeoutMills": str(TIMEOUT_MS),
             "totalReplicas": str(REPLICAS),
             "inSyncReplicas": "2",
             "minInSyncReplicas": "2",
         }
         if self.kinds[number] == "ours":
-            del settings["brokerId"], settings["brokerRole"]
-        path = self.folder / f"broker{number}.conf"
-        path.write_text(properties(settings))
-        command = [sys.executable, "-m", "understudy.programs.mqbroker", "-c", str(path)]
-        if self.kinds[number] == "java":
-            home = str(self.folder / f"home{number}")
-            command = [str(self.launcher), "broker", "--conf", str(path), "--heap", "384m", "--home", home]
-        self.processes.start(f"broker{number}", command)
+            del found["brokerId"], found["brokerRole"]
+        return found
+
+    def store(self, number: int) -> Path:
+        """Return the folder of a replica's store."""
+        return self.folder / f"store{number}"
 
     # -- questions -----------------------------------------------------------------------------------------------
 
@@ -140,9 +159,7 @@ class LedDrill(Drill):
         for member in MEMBERS:
             self.start_controller(member)
         await self.wait_leader(MEMBERS)
-        path = self.folder / "namesrv.conf"
-        path.write_text(f"listenPort={self.name_server}\nkvConfigPath={self.folder}/kvConfig.json\n")
-        self.processes.start("namesrv", [sys.executable, "-m", "understudy.programs.mqnamesrv", "-c", str(path)])
+        self.start_name_server()
         for number in range(REPLICAS):
             self.start_replica(number)
             await self.in_sync(number + 1)
@@ -154,9 +171,9 @@ class LedDrill(Drill):
         Args:
             short: one replica is killed, and that is all.
         """
-        self.say(f"three controllers, group {GROUP} of {', '.join(self.kinds)}; output in {self.folder}")
+        self.introduce()
         await self.start()
-        async with OurTraffic.open(f"127.0.0.1:{self.name_server}") as traffic:
+        async with CLIENTS[self.clients](f"127.0.0.1:{self.name_server}") as traffic:
             masters = dict.fromkeys([0, self.kinds.index("java") if "java" in self.kinds else 1])
             for number in [0] if short else masters:
                 await self.hand_over(number)
@@ -165,12 +182,51 @@ class LedDrill(Drill):
                     await self.lose_master(suspend=suspend)
                     await self.in_sync(REPLICAS)
                     await self.hand_over(number)
-            await self.world.clock.sleep(QUIET_SECONDS)
-            await traffic.stop_sending()
-            await traffic.drain()
+            return await self.end(traffic)
+
+    async def play_elections(self, count: int) -> Verdict:
+        """Have *count* masters elected under traffic, each kind in turn; return the verdict. Raises ``DrillError``."""
+        self.introduce()
+        await self.start()
+        async with CLIENTS[self.clients](f"127.0.0.1:{self.name_server}") as traffic:
+            for elected in range(count):
+                await self.world.clock.sleep(QUIET_SECONDS)
+                await self.hand_over(self.next_master(elected))
+            return await self.end(traffic)
+
+    def next_master(self, elected: int) -> int:
+        """Return which replica is to be master after *elected* others were: real ones and ours in turn."""
+        kinds = [kind for kind in ("java", "ours") if kind in self.kinds]
+        members = [number for number in (1, 2, 0) if self.kinds[number] == kinds[elected % len(kinds)]]
+        return members[elected // len(kinds) % len(members)]
+
+    def introduce(self) -> None:
+        """Say what is played."""
+        clients = f"{'Java' if self.clients == 'java' else 'our'} clients"
+        self.say(f"three controllers, group {GROUP} of {', '.join(self.kinds)}, {clients}; output in {self.folder}")
+
+    async def end(self, traffic: Traffic) -> Verdict:
+        """Let the traffic come to its end and compare the logs; return the verdict."""
+        await self.world.clock.sleep(QUIET_SECONDS)
+        await traffic.stop_sending()
+        await traffic.drain()
         await self.until("equal logs in all replicas", self.logs_are_equal, 60)
         self.say(f"\nlogs of all replicas: equal, {len(self.log(0))} bytes")
         return traffic.verdict()
+
+    async def stores_agree(self) -> bool:
+        """Stop the replicas and have ``understudy-spark verify-replicas`` look at their stores; say what it found."""
+        for number in range(REPLICAS):
+            await self.processes.stop(f"broker{number}")
+        stores = [f"--store={GROUP}/{number}={self.store(number)}" for number in range(REPLICAS)]
+        program = [sys.executable, "-m", "understudy.spark_tools.main", "verify-replicas", "--quiet", "--verify"]
+        command = [*program, "--out", str(self.folder / "verify"), *stores]
+        done = await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
+        lines = done.stdout.decode(errors="replace").strip().splitlines()
+        self.say(
+            f"understudy-spark verify-replicas: exit {done.returncode}: {lines[0] if lines else done.stderr[-300:]!r}"
+        )
+        return done.returncode == 0
 
     async def hand_over(self, number: int) -> None:
         """Have this replica elected, as an operator does."""
@@ -237,7 +293,7 @@ class LedDrill(Drill):
 
     def log(self, number: int) -> bytes:
         """Return the log of a replica, without the zeros at its end."""
-        files = sorted((self.folder / f"store{number}" / "commitlog").glob("[0-9]*"))
+        files = sorted((self.store(number) / "commitlog").glob("[0-9]*"))
         return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
 
     def logs_are_equal(self) -> bool:
@@ -245,26 +301,50 @@ class LedDrill(Drill):
         return len({self.log(number) for number in range(REPLICAS)}) == 1
 
 
-async def play(folder: Path, launcher: Path | None, real_controllers: bool, brokers: str) -> bool:
-    """Play the drill with *brokers* of :data:`KINDS`, and print the verdict; return whether nothing was violated.
+@attrs.frozen
+class Wish:
+    """What is to be played.
+
+    Attributes:
+        brokers: one of the keys of :data:`KINDS`.
+        clients: whose clients make the traffic.
+        elections: how many masters an operator has elected; 0: masters are killed and suspended instead.
+        verify: have the stores looked at by Spark at the end.
+    """
+
+    brokers: str
+    clients: str = "ours"
+    elections: int = 0
+    verify: bool = False
+
+
+async def play(folder: Path, launcher: Path | None, real_controllers: bool, wish: Wish) -> bool:
+    """Play the drill and print the verdict; return whether nothing was violated.
 
     Args:
         folder: for the stores and logs of all processes.
         launcher: starts real servers; ``None`` where there are none.
         real_controllers: whether the controllers are real ones.
-        brokers: one of the keys of :data:`KINDS`.
+        wish: what is to be played.
     """
-    world = real_world()
+    world, agree = real_world(), True
     with PortBlocks(20) as blocks:
         async with open_client(world) as client, trio.open_nursery():  # what goes wrong comes as a group
-            ports = blocks.middles(PORTS)
-            drill = LedDrill(folder, ports, client, launcher, world, KINDS[brokers], real_controllers)
+            ports, kinds = blocks.middles(PORTS), KINDS[wish.brokers]
+            drill = LedDrill(folder, ports, client, launcher, world, kinds, real_controllers, wish.clients)
             try:
-                verdict = await drill.play_led()
+                verdict = await (drill.play_elections(wish.elections) if wish.elections else drill.play_led())
+                if wish.verify:
+                    agree = await drill.stores_agree()
             finally:
                 drill.processes.kill_all()
+    tell(drill, verdict)
+    return verdict.ok and agree
+
+
+def tell(drill: LedDrill, verdict: Verdict) -> None:
+    """Print the verdict, and where what was violated stands in the log."""
     print(f"\nVerdict: {verdict}")
     for violation in verdict.violations[:_SHOWN_VIOLATIONS]:
         key = violation.detail.partition(" ")[0]
         print(f"  {violation.rule}: {violation.detail}; in the log {drill.log(0).count(key.encode())} times")
-    return verdict.ok

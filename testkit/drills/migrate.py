@@ -1,10 +1,14 @@
 """A running group comes to be led by controllers, and goes back, under traffic: played in virtual time from a seed.
 
     understudy drill migrate [--seed N] [--acting]
+    understudy drill migrate --processes [--acting] [--clients java]
 
 Three brokers in plain replication (with ``--acting``: whose slaves act) become a group that controllers lead, broker
 after broker; the elected master is killed, so that it is seen to be led; then they go back. A producer and a consumer
 group work all the time. docs/migration.md is the same as a page for operators.
+
+With ``--processes`` real replicas of a led group (with ``--acting``: of one whose slaves act) are replaced by ours and
+come back, one by one, in processes of this machine (:mod:`.migrate_processes`).
 """
 
 from __future__ import annotations
@@ -202,7 +206,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="what everything random is drawn from (1)")
     parser.add_argument("--acting", action="store_true", help="the slaves of the plain group act for their master")
+    parser.add_argument("--processes", action="store_true", help="replace real replicas by ours and back, here and now")
+    parser.add_argument("--clients", choices=("ours", "java"), help="with --processes: whose clients work (java)")
     options = parser.parse_args(argv)
+    if options.processes:
+        return _play_processes(parser, options)
+    if options.clients:
+        parser.error("--clients belongs to --processes: in virtual time there are our clients only")
     logging.disable(logging.CRITICAL)
 
     def say(text: str) -> None:
@@ -211,3 +221,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     verdict = run_seed(partial(migrate, acting=options.acting, say=say), options.seed)
     print(f"\nVerdict: {verdict}")
     return 0 if verdict.ok else 1
+
+
+def _play_processes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Replace real replicas and return the exit code; the folder is kept when something went wrong."""
+    from understudy.testkit.drills import controller_processes, migrate_processes
+
+    launcher = controller_processes.find_launcher(None)
+    if launcher is None:
+        parser.error("--processes needs the real system: run ./understudy test once")
+    return controller_processes.in_folder(
+        partial(migrate_processes.play, launcher=launcher, clients=options.clients or "java", acting=options.acting)
+    )

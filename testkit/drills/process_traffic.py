@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 
 import trio
@@ -107,8 +107,8 @@ class OurTraffic(Traffic):
                 self.history.sent(key, lane, None, acknowledged=False)
             else:
                 queue = (sent.queue.topic, sent.queue.broker_name, sent.queue.queue_id)
-                # A message that waited for its copies in vain may go with the master that has it.
-                self.history.sent(key, lane, queue, acknowledged=sent.status is not SendStatus.FLUSH_SLAVE_TIMEOUT)
+                # Any other status says that the message is stored, and that it may go with the master that has it.
+                self.history.sent(key, lane, queue, acknowledged=sent.status is SendStatus.OK)
             await trio.sleep(SEND_PAUSE_SECONDS)
         self._senders -= 1
         if not self._senders:
@@ -207,3 +207,10 @@ class JavaTraffic(Traffic):
             self._failure = str(told.get("why", event))
             for waiting in self._told.values():
                 waiting.set()
+
+
+CLIENTS: dict[str, Callable[[str], AbstractAsyncContextManager[Traffic]]] = {
+    "ours": OurTraffic.open,
+    "java": JavaTraffic.open,
+}
+"""Whose clients make the traffic; each is given the name servers."""

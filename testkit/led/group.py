@@ -88,20 +88,25 @@ class LedGroup:
         except RuntimeError as ended:  # before it served
             raise process.failure or ended from None
 
+    def keys_of(self, name: str) -> dict[str, str]:
+        """Return all keys of the broker of host *name*."""
+        host = self.cluster.host(name).address
+        return {
+            "brokerName": "g", "listenPort": str(PORT), "brokerIP1": host, "brokerIP2": host,
+            "enableControllerMode": "true",
+            "controllerAddr": ";".join(f"{self.cluster.address(each)}:{API_PORT}" for each in CONTROLLERS),
+            "brokerHeartbeatInterval": "200", "controllerHeartBeatTimeoutMills": "2000",
+            "syncBrokerMetadataPeriod": "1000", "checkSyncStateSetPeriod": "1000",
+            "storePathRootDir": "/data/store", "storePathCommitLog": "/data/store/commitlog",
+            "namesrvAddr": self.cluster.name_servers,
+            "slaveReadEnable": "true", **TINY_FILES, **self.keys, **self.own_keys.get(name, {}),
+        }  # fmt: skip
+
     async def start_broker(self, name: str) -> Broker:
         host = self.cluster.host(name)
         self.cluster.network.power_on(host.address)
         process = host.new_process()
-        options, _ = BrokerOptions.from_properties(
-            {"brokerName": "g", "listenPort": str(PORT), "brokerIP1": host.address, "brokerIP2": host.address,
-             "enableControllerMode": "true",
-             "controllerAddr": ";".join(f"{self.cluster.address(each)}:{API_PORT}" for each in CONTROLLERS),
-             "brokerHeartbeatInterval": "200", "controllerHeartBeatTimeoutMills": "2000",
-             "syncBrokerMetadataPeriod": "1000", "checkSyncStateSetPeriod": "1000",
-             "storePathRootDir": "/data/store", "storePathCommitLog": "/data/store/commitlog",
-             "namesrvAddr": self.cluster.name_servers,
-             "slaveReadEnable": "true", **TINY_FILES, **self.keys, **self.own_keys.get(name, {})}
-        )  # fmt: skip
+        options, _ = BrokerOptions.from_properties(self.keys_of(name))
 
         async def life(*, task_status: trio.TaskStatus[None]) -> None:
             async with trio.open_nursery() as nursery:

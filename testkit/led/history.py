@@ -251,7 +251,8 @@ async def _check_the_end(group: LedGroup, judge: Judge) -> None:
 
 
 def _are_equal(group: LedGroup) -> bool:
-    return len({bytes(_log(group, name)) for name in BROKERS}) == 1
+    ends = {group.brokers[name].store.max_physical_offset for name in BROKERS}
+    return len(ends) == 1 and len({bytes(_log(group, name)) for name in BROKERS}) == 1
 
 
 def _log(group: LedGroup, name: str) -> bytearray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -16,6 +17,9 @@ from controller_processes import received, send_many, until_true
 from controller_tools import BothTools, both_tools, lines_of
 
 from understudy.format.json_dialect import loads
+from understudy.mqadmin.command import Output
+from understudy.mqadmin.main import load_commands, run_command
+from understudy.mqadmin.options import parse
 from understudy.mqclient.api import open_producer, real_world
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.command import request
@@ -220,6 +224,7 @@ async def test_the_real_mqadmin_prints_the_same_of_a_real_controller_and_of_ours
         with both_tools() as tools, trio.fail_after(600):
             async with open_client(real_world()) as client:
                 await compare(Beside(tools, sides), client)
+                await lose_masters(sides, client)
                 await move(sides[0], client)
     finally:
         for side in sides:
@@ -302,6 +307,34 @@ async def compare(beside: Beside, client: RemotingClient) -> None:
         "clear broker a metadata from controller success!"
     ]
     await beside.same("getSyncStateSet -a @C -b a")
+
+
+async def lose_masters(sides: list[Side], client: RemotingClient) -> None:
+    """Kill the only broker that is left on each side: our tool says why nobody leads, whoever controls."""
+    for side in sides:
+        kind = "a real controller" if side.real else "ours"
+        assert f"{side.broker(1)}) is master" in await why_no_master(side), kind
+        side.processes.kill("broker1")
+        with trio.fail_after(60):
+            while "#Master\tnone\n" not in await why_no_master(side):  # noqa: ASYNC110 - other processes decide it
+                await trio.sleep(0.2)
+        told = await why_no_master(side)
+        assert f"{side.broker(1)}\tno answer\trefused: in the sync-state set, but it does not run" in told, kind
+        assert f"({side.broker(1)}): nobody else surely has every acknowledged message" in told, kind
+    # and after the step that it names there is a master
+    sides[0].start_broker(1)
+    await sides[0].settled(client, [1], 1)
+    assert f"#NextStep\tnothing: broker {sides[0].ids()[1]} ({sides[0].broker(1)}) is master" in await why_no_master(
+        sides[0]
+    )
+
+
+async def why_no_master(side: Side) -> str:
+    """Return what ``mqadmin whyNoMaster`` prints."""
+    stream, command = io.StringIO(), load_commands()["whyNoMaster"]
+    values = parse(command.all_options, ["-a", side.controller, "-b", "a"])
+    await run_command(command, values, "", Output(False, stream), real_world())
+    return stream.getvalue()
 
 
 async def move(side: Side, client: RemotingClient) -> None:

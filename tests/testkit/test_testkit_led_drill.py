@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from understudy.remoting.client import open_client
+from understudy.remoting.client import RemotingClient, open_client
 from understudy.runtime.world import real_world
+from understudy.testkit.drills import controller
 from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -37,3 +39,19 @@ async def test_a_killed_master_is_replaced_under_traffic_and_comes_back(
         "equal",
     ):
         assert step in told
+
+
+@pytest.mark.parametrize(
+    ("brokers", "masters"),
+    [("mixed", [2, 1, 2, 0, 2, 1]), ("ours", [1, 2, 0, 1, 2, 0]), ("java", [1, 2, 0, 1, 2, 0])],
+)
+def test_an_operator_has_each_kind_elected_in_turn(tmp_path: Path, brokers: str, masters: list[int]) -> None:
+    client = cast(RemotingClient, None)
+    drill = LedDrill(tmp_path, range(1, PORTS + 1), client, None, real_world(), KINDS[brokers])
+    assert masters == [drill.next_master(elected) for elected in range(6)]
+
+
+def test_options_of_a_led_group_need_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        controller.main(["--java", "none", "--elections", "10"])
+    assert "--elections, --verify and --clients belong to --brokers" in capsys.readouterr().err

@@ -10,10 +10,14 @@ from typing import cast
 import pytest
 import trio
 
+from understudy.mqclient.message import Message
+from understudy.mqclient.producer import Producer
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.sending import SendResult, SendStatus
 from understudy.testkit import java_tools
 from understudy.testkit.drills.acting_master import main
 from understudy.testkit.drills.acting_processes import RealRun
-from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic
+from understudy.testkit.drills.process_traffic import CONCURRENT, ORDERLY, JavaTraffic, OurTraffic
 
 
 @pytest.mark.slow
@@ -106,3 +110,18 @@ def test_options_that_do_not_go_together_are_refused(
 ) -> None:
     assert main(options) == 2
     assert said in capsys.readouterr().err
+
+
+async def test_only_a_send_that_is_said_to_be_ok_counts_as_acknowledged(autojump_clock: trio.testing.MockClock) -> None:
+    traffic, statuses = OurTraffic(), list(SendStatus)
+
+    class Sending:
+        async def send(self, message: Message) -> SendResult:
+            status = statuses.pop()
+            traffic._sending = bool(statuses)
+            return SendResult(status, "id", "", MessageQueue("orders", "a", 0), 0, None, None, None)
+
+    with trio.fail_after(5):
+        await traffic._send(cast(Producer, Sending()), "s", 0)
+    # a message that waited in vain for the disk or for its copies may go with the master that has it
+    assert [each.acknowledged for each in traffic.history.sends] == [False, False, False, True]

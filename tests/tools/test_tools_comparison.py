@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +14,8 @@ import pytest
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from bench import main as bench_main
+from bench.comparison import led, rounds, targets
 from bench.comparison import main as comparison
-from bench.comparison import rounds, targets
 from bench.comparison.load import Step
 from bench.comparison.targets import Verdict
 
@@ -127,3 +129,62 @@ def test_a_step_from_which_the_host_took_the_processors_is_measured_again(
 ) -> None:
     machine = Machine(monkeypatch, stolen)
     assert (kept, tries) == (played(machine, key, limit_percent), len(stolen) - len(machine.left))
+
+
+def test_a_led_group_is_measured_alone_and_with_its_slaves(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # given a side whose master spends 2 s of processor time for a second of sends, 3 s with slaves
+    begun: list[int] = []
+    asked: list[int] = []
+
+    class Side:
+        name, namesrv, folder = "ours", "", tmp_path / "side"
+        broker_address = slave_address = controller_address = ""
+
+        def __init__(self) -> None:
+            self.children: list[Any] = []
+
+        def start_led(self) -> None:
+            self.children = [SimpleNamespace(pid=0), SimpleNamespace(pid=1)]
+            begun.append(0)
+
+        def start_led_replica(self, number: int) -> None:
+            self.children.append(SimpleNamespace(pid=1 + number))
+            begun.append(number)
+
+        def end(self) -> None:
+            self.children = []
+
+    class Busy:
+        def __init__(self, clock: object) -> None:
+            self.per_second = 1.0 + begun.count(0)
+
+        def between(self, after_s: float, for_s: float) -> Any:
+            return contextlib.nullcontext()
+
+    class Watching:
+        def __init__(self, *arguments: object) -> None:
+            pass
+
+        def result(self) -> dict[str, Any]:
+            return {"done_epoch_ms": time.time() * 1000 + 2_000, "bytes": 100_000_000, "mb_s": 70.0}
+
+    monkeypatch.setattr(led, "SETTLE_S", 0)
+    monkeypatch.setattr(led, "Spent", Busy)
+    monkeypatch.setattr(led, "Watch", Watching)
+    monkeypatch.setattr(led, "load", lambda *arguments: {"msgs_s": 1000})
+    monkeypatch.setattr(led, "fill", lambda side, megabytes: None)
+    monkeypatch.setattr(led, "await_in_sync", lambda side, count: asked.append(count))
+    settings = rounds.Settings(None, (1,), 1, 1, 1, 1, False, None, False, False, 100)
+    # when it is measured
+    side: Any = Side()
+    figures = led.measure_led(side, settings)
+    # then the first broker is measured alone, then with two more, then a backlog goes to an empty one
+    assert [0, 0, 1, 2, 0, 1] == begun
+    assert [1, 3, 1] == asked
+    assert (300.0, 100.0) == (
+        figures["led_all_ack"]["master_cpu_s_per_100k"],
+        figures["led_all_ack"]["slave_cpu_s_per_100k"],
+    )
+    assert 45 < figures["led_replicate"]["attach_mb_s"] <= 50
+    rows = {row.target.label: row for row in targets.compared(figures, figures)}
+    assert 4 == sum(row.ratio == 1 and "led" in label for label, row in rows.items())

@@ -1,0 +1,102 @@
+"""Brokers of containers that controllers lead: each is led on its own, whatever becomes of its neighbours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from understudy.container.hosted import BrokerIdentity
+from understudy.remoting.client import open_client
+from understudy.runtime.background import open_background
+from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup
+from understudy.testkit.local_cluster import LocalCluster
+from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.sim.determinism import run_seed
+from understudy.testkit.waiting import until
+
+ALL = {"allAckInSyncStateSet": "true"}
+
+
+async def start_container(group: LedGroup, name: str) -> None:
+    """Start host *name*: a broker that is led, and one that is not."""
+    await group.cluster.start_container(name, [group.keys_of(name), {"brokerName": f"beside-{name}"}])
+    group.brokers[name] = group.cluster.brokers(name)["g"]
+
+
+@asynccontextmanager
+async def contained_group(source: random.Random) -> AsyncIterator[LedGroup]:
+    async with (
+        SimCluster(source) as cluster,
+        open_client(cluster.client_world()) as client,
+        open_background() as nursery,
+    ):
+        group = LedGroup(cluster, nursery, client, ALL, {})
+        for name in (*CONTROLLERS, *BROKERS):
+            cluster.host(name)
+        await cluster.start_name_server("ns")
+        for name in CONTROLLERS:
+            await group.start_controller(name)
+        for name in BROKERS:
+            await start_container(group, name)
+        yield group
+
+
+@pytest.mark.covers("R147", "R304")
+def test_when_a_container_is_killed_another_replica_leads_and_it_comes_back() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with contained_group(source) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert [await group.send(first, b"%d" % number) for number in range(5)] == [0] * 5
+            await group.kill(first)
+            second = await group.ready(2)
+            assert await group.send(second, b"after") == 0
+            await group.cluster.restart(first)
+            group.brokers[first] = group.cluster.brokers(first)["g"]
+            await group.ready(3)
+            assert group.master() == second
+            await until(lambda: all(len(group.bodies(name)) == 6 for name in BROKERS), 10)
+
+    run_seed(scenario, 1)
+
+
+def test_when_a_led_master_is_removed_from_its_container_another_is_elected_at_once_and_its_neighbour_goes_on() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with contained_group(source) as group:
+            first = await group.ready(3)
+            container = group.cluster.host(first).container
+            assert container is not None
+            # what names it is the id of its file, whatever its role is
+            assert await container.remove_broker(BrokerIdentity("DefaultCluster", "g", 0))
+            del group.brokers[first]
+            # then the end of its own connection tells the controllers; heartbeats would need two seconds
+            await until(lambda: group.master() not in (None, first), 1.0)
+            assert {f"beside-{first}"} == set(group.cluster.brokers(first))
+            await group.ready(2)
+
+    run_seed(scenario, 2)
+
+
+@pytest.mark.parametrize(
+    "role", [{"brokerId": "-1", "brokerRole": "SLAVE"}, {"brokerId": "3"}, {"brokerRole": "SLAVE"}]
+)
+async def test_role_and_id_of_the_file_do_not_count(tmp_path: Path, role: dict[str, str]) -> None:
+    keys = {
+        "brokerName": "g",
+        "brokerIP1": "127.0.0.1",
+        "listenPort": "0",
+        "enableControllerMode": "true",
+        "controllerAddr": "127.0.0.1:1",
+        "storePathRootDir": str(tmp_path / "store"),
+        **role,
+    }
+    async with LocalCluster(0) as cluster:
+        broker = await cluster.container.add_broker(keys)
+        assert broker.role.is_slave  # nobody is told of it yet
+        assert BrokerIdentity("DefaultCluster", "g", int(role.get("brokerId", "0"))) in {
+            each.identity for each in cluster.container.brokers()
+        }
