@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -23,7 +22,7 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
 from understudy.runtime.disk import RealDisk
 from understudy.runtime.network import ByteStream
-from understudy.runtime.world import World, real_world
+from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
 from understudy.testkit.sim.network import SimNetwork
 
@@ -319,30 +318,6 @@ async def test_the_next_name_server_is_asked_when_the_chosen_one_fails(
             await client.invoke_name_server(request(ECHO), 1000)
 
 
-@pytest.mark.covers("R319")
-async def test_thousand_idle_connections_do_not_delay_a_new_one() -> None:
-    world = real_world()
-    server = RemotingServer(world, "127.0.0.1", 0)
-    server.register(ECHO, echo)
-    async with trio.open_nursery() as nursery:
-        host, port = await server.bind()
-        nursery.start_soon(server.run)
-        idle = [await world.network.connect(host, port, 5) for _ in range(1000)]
-        for _ in range(10):  # a busy machine may delay anybody, but not always
-            async with open_client(world) as client:
-                start = trio.current_time()
-                answer = await client.invoke(f"{host}:{port}", request(ECHO, None, b"hello"), 30_000)
-                took = trio.current_time() - start
-            if took < 1.0:
-                break
-        for stream in idle:
-            await stream.aclose()
-        nursery.cancel_scope.cancel()
-
-    assert b"hello" == answer.body
-    assert took < 1.0
-
-
 async def first_frame_in_pieces(send: Callable[[bytes], Awaitable[None]], frame: bytes) -> None:
     for at in range(len(frame)):
         await send(frame[at : at + 1])
@@ -360,48 +335,3 @@ async def test_the_first_bytes_may_come_one_by_one(
 
         assert b"slowly" == answer.body
         assert (("10.1.2.3", 5555) if preamble else stream.local) == connection.peer
-
-
-async def test_frames_larger_than_a_receive_go_through_both_ways() -> None:
-    world = real_world()
-    server = RemotingServer(world, "127.0.0.1", 0)
-    server.register(ECHO, echo)
-    body = random.Random(3).randbytes(5_000_000)
-    async with trio.open_nursery() as nursery:
-        host, port = await server.bind()
-        nursery.start_soon(server.run)
-        async with open_client(world) as client:
-            answer = await client.invoke(f"{host}:{port}", request(ECHO, None, body), 10_000)
-        nursery.cancel_scope.cancel()
-    assert body == answer.body
-
-
-async def test_slow_requests_of_one_packet_leave_others_their_turn_between_them() -> None:
-    world, turns, seen = real_world(), 0, list[int]()
-
-    def slow(connection: Connection, command: Command) -> Command:
-        time.sleep(0.006)  # works as long as that, in place
-        seen.append(turns)
-        return response(command, 0)
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await trio.lowlevel.checkpoint()
-
-    server = RemotingServer(world, "127.0.0.1", 0)
-    server.register(SLOW, slow)
-    async with trio.open_nursery() as nursery:
-        _, port = await server.bind()
-        nursery.start_soon(server.run)
-        nursery.start_soon(other)
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
-        await stream.send_all(b"".join(encode(request(SLOW)) for _ in range(6)))
-        reader, count = FrameReader(), 0
-        while count < 6:
-            count += len(reader.feed(await stream.receive_some(65536)))
-        await stream.aclose()
-        nursery.cancel_scope.cancel()
-    # In a turn of the event loop either may come first.
-    assert all(later > former for former, later in zip(seen, seen[2:], strict=False)), seen

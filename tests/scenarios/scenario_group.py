@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from scenario_members import Broker, NameServer, Transcript
+from scenario_links import Links
+from scenario_members import Broker, NameServer
 
 from understudy.broker import absence, lock_quorum, member_events, member_view, registering
-from understudy.broker.absence import Moment
 from understudy.broker.member_events import Following, Notice
 from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
@@ -33,31 +33,8 @@ LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
 SILENCE = silence.limits(3000, LIMITS.silence, 1000)
 
 
-class Group(Transcript):
+class Group(Links):
     """The members 0 to n and their name servers, in virtual time."""
-
-    def __init__(self, members: int, servers: int, *, without_acting: frozenset[int] = frozenset()) -> None:
-        super().__init__()
-        self.brokers = [Broker(number, number not in without_acting) for number in range(members)]
-        self.servers = [NameServer(f"n{number + 1}") for number in range(servers)]
-        self.cuts: set[frozenset[str]] = set()
-
-    # --- links -----------------------------------------------------------------------------------------------------
-
-    def linked(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) not in self.cuts
-
-    def _reachable(self, broker: Broker, address: str) -> Broker | None:
-        """Return the member at *address* if it answers *broker*."""
-        found = self.brokers[int(address[1:])]
-        return found if found.runs and not found.stuck and self.linked(broker.name, found.name) else None
-
-    def _server(self, broker: Broker, name: str) -> NameServer | None:
-        found = next(each for each in self.servers if each.name == name)
-        return found if found.up and self.linked(broker.name, name) else None
-
-    def _names(self) -> tuple[str, ...]:
-        return tuple(each.name for each in self.servers)
 
     # --- faults ----------------------------------------------------------------------------------------------------
 
@@ -83,13 +60,7 @@ class Group(Transcript):
         self._drop(server, broker_id)
         self._everybody_decides()
 
-    def boot(self, server: NameServer) -> None:
-        server.up, server.members, server.heard = True, {}, {}
-
     # --- time ------------------------------------------------------------------------------------------------------
-
-    def _moment(self) -> Moment:
-        return Moment(self.now * 1000, round(self.now * 1000))
 
     def second(self) -> None:
         """Let one second pass."""
