@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Mapping
 
 import attrs
+
+MARK_SECONDS = 0.1
+"""How exactly it is remembered when bytes were sent."""
+_MOST_MARKS = 256
+
+
+class Unconfirmed:
+    """When what a slave has not confirmed yet was sent to it.
+
+    A report that confirms more does not say that the slave is there now: it may have been under way for long. What
+    tells is how old the oldest bytes are that it does not confirm.
+    """
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[int, float]] = deque()
+
+    def sent(self, end: int, now: float) -> None:
+        """Learn that everything before *end* (bytes) has been sent at *now* (monotonic seconds)."""
+        marks = self._marks
+        if marks and (now - marks[-1][1] < MARK_SECONDS or len(marks) >= _MOST_MARKS):
+            now = marks.pop()[1]
+        marks.append((end, now))
+
+    def confirmed(self, end: int) -> None:
+        """Learn that the slave has everything before *end* (bytes)."""
+        while self._marks and self._marks[0][0] <= end:
+            self._marks.popleft()
+
+    @property
+    def since(self) -> float:
+        """Monotonic seconds when the oldest unconfirmed bytes were sent; infinity: all are confirmed."""
+        return self._marks[0][1] if self._marks else math.inf
 
 
 @attrs.frozen
@@ -15,7 +49,7 @@ class Voice:
         host: where it comes from.
         known: it has said how far it is.
         heard_at: when it said something last.
-        waits_since: when it was first sent what it has not confirmed; infinity: it has confirmed everything.
+        waits_since: when what it has not confirmed was sent to it; infinity: it has confirmed everything.
     """
 
     host: str
@@ -28,7 +62,7 @@ class Voice:
         return self.heard_at >= now - seconds and not self.stalled(now, seconds)
 
     def stalled(self, now: float, seconds: float) -> bool:
-        """Return whether it was sent something and has not reported more for *seconds*."""
+        """Return whether it was sent something and has not confirmed it for *seconds*."""
         return now - self.waits_since > seconds
 
 

@@ -11,7 +11,7 @@ import trio
 from understudy.ha import replicas, wire
 from understudy.ha.conversation import HANDSHAKE_SECONDS, Conversation, PlainConversation
 from understudy.ha.flow import Flow
-from understudy.ha.hearing import Hearing, Voice
+from understudy.ha.hearing import Hearing, Unconfirmed, Voice
 from understudy.ha.replicas import Replica
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
@@ -278,8 +278,7 @@ class HaMaster:
             slave.started.set()
             self._left_at.pop(slave.host, None)
         if slave.replica.acknowledged > before.acknowledged:
-            has_all = slave.replica.acknowledged >= self._store.max_physical_offset
-            slave.waits_since = math.inf if has_all else slave.heard_at
+            slave.unconfirmed.confirmed(slave.replica.acknowledged)
             self._tell(self.acknowledged)
         return ""
 
@@ -310,7 +309,7 @@ class HaMaster:
             if self._end() > slave.next_offset:
                 parts, size = self._next_frames(slave)
                 if parts:
-                    slave.waits_since = min(slave.waits_since, clock.monotonic())
+                    slave.unconfirmed.sent(slave.next_offset + size, clock.monotonic())
                     slave.conversation.sent(self._store.max_physical_offset)
                     await _send(stream, parts)
                     slave.next_offset += size
@@ -377,9 +376,9 @@ class _Slave:
         self.next_offset = -1
         self.started = trio.Event()
         self.heard_at = -math.inf
-        self.waits_since = math.inf
+        self.unconfirmed = Unconfirmed()
 
     @property
     def voice(self) -> Voice:
         """What is heard of it."""
-        return Voice(self.host, self.replica.known, self.heard_at, self.waits_since)
+        return Voice(self.host, self.replica.known, self.heard_at, self.unconfirmed.since)
