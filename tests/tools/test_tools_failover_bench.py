@@ -9,8 +9,9 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from bench.failover import TARGETS, Target, main, medians, table
+from bench.failover import TARGETS, Target, main, medians, page_table, put_into, table, table_of_page
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "failover.md"
 BOUND = Target("a", "bound", must_s=0.5, goal_ratio=0.1)
 RATIO = Target("b", "ratio", must_ratio=1 / 3, goal_ratio=1 / 5)
 
@@ -48,3 +49,38 @@ def test_rounds_become_medians_and_a_table_of_what_was_measured() -> None:
 def test_unknown_steps_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--only", "ours", "--steps", "kill,explode"]) == 2
     assert "no step explode" in capsys.readouterr().err
+
+
+def test_a_page_gets_the_least_and_the_greatest_of_all_rounds(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(
+        "before\n\n| seconds, one round | Java 5.4.0 | here | |\n|---|---|---|---|\n| old | 1 | 2 | |\n\nafter\n"
+    )
+    ours = [{"kill_route_s": 0.0123}, {"kill_route_s": 0.2, "merge_s": 1.5}]
+    put_into(path, page_table(ours, [{"kill_route_s": 13.14}, {"kill_route_s": 13.12}]))
+    before, header, _, route, merge, after = (line for line in path.read_text().splitlines() if line)
+    assert (before, after) == ("before", "after")
+    assert header.startswith("| seconds, least to greatest of 2 rounds |")
+    assert [each.strip() for each in route.split("|")[2:4]] == ["13.1", "0.0123 to 0.2"]
+    assert [each.strip() for each in merge.split("|")[2:4]] == ["not measured", "1.5"]
+
+
+def test_the_page_of_failovers_holds_the_table_of_this_bench() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    begin, end = table_of_page(page)
+    shown = [[each.strip() for each in line.split("|")] for line in page[begin:end].splitlines()[2:]]
+    known = {target.label: target.note for target in TARGETS}
+    assert len(shown) > 4, "refresh it: ./understudy bench failover --rounds 3 --into docs/failover.md"
+    for _, label, _, _, note, _ in shown:
+        assert known[label] == note
+
+
+@pytest.mark.parametrize("text", ["nothing here\n", "| seconds, a |\n\n| seconds, b |\n"])
+def test_a_page_without_one_such_table_is_refused_before_anything_is_measured(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(text)
+    assert main(["--into", str(path)]) == 2
+    assert "it must hold one table" in capsys.readouterr().err
+    assert path.read_text() == text
