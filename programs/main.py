@@ -12,6 +12,7 @@ import understudy
 
 COMMANDS = {
     "up": ("understudy.programs.up", "", "run a name server and two broker groups on this machine"),
+    "console": ("understudy.programs.mqconsole", "", "show a cluster in the browser"),
     "drill": ("understudy.testkit.drills.main", "", "play a failover in a simulated cluster"),
     "spark": ("understudy.spark_tools.main", "spark", "reconcile offsets of replicas with Spark"),
 }
@@ -24,7 +25,9 @@ def usage() -> str:
     lines = ["usage: understudy COMMAND [ARGUMENTS]", ""]
     lines += [f"  {name:8} {text}" for name, (_, _, text) in COMMANDS.items()]
     lines += ["", "  --version", "  --help   (also after a command)", ""]
-    lines += ["Servers and administration: mqnamesrv, mqbroker, mqbrokercontainer, mqcontroller, mqadmin"]
+    lines += [
+        "Servers and administration: mqnamesrv, mqbroker, mqbrokercontainer, mqcontroller, mqproxy, mqconsole, mqadmin"
+    ]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""``understudy up``: a name server, a proxy and a container with two broker groups in one process, on defaults."""
+"""``understudy up``: name server, proxy, console and a container with two broker groups in one process, on defaults."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from understudy.broker.config import Machine
+from understudy.console.server import Console, ConsoleOptions
 from understudy.container.broker_files import AddBrokerError
 from understudy.container.config import ContainerOptions
 from understudy.container.container import BrokerContainer
@@ -18,7 +19,8 @@ from understudy.namesrv.config import NamesrvConfig, read_config
 from understudy.namesrv.server import NameServer
 from understudy.programs import command_line, proxy_options
 from understudy.programs.live_table import show_live_table, show_plain_lines
-from understudy.programs.up_places import BROKERS, Places, check_free, folder_of
+from understudy.programs.mqconsole import DEFAULT_PORT, given_token
+from understudy.programs.up_places import BROKERS, LOOPBACK, Places, check_free, folder_of
 from understudy.programs.version import ShowVersion
 from understudy.runtime.disk import Disk, DiskLockedError
 from understudy.runtime.durable import write_durably
@@ -47,11 +49,14 @@ Send to it with any RocketMQ client; topics are created on first use. Java:
 {grpc}Look around:
     .venv/bin/mqadmin clusterList -n {address}
     .venv/bin/mqadmin sendMessage -n {address} -t TopicTest -p hello
-Data: {folder}    Stop: Ctrl-C
+{console}Data: {folder}    Stop: Ctrl-C
 """
 _HOW_TO_USE_GRPC = """\
 gRPC clients (5.x): endpoints {host}:{port}; their topics are made beforehand:
     .venv/bin/mqadmin updateTopic -n {address} -c DefaultCluster -t TopicTest
+"""
+_IN_THE_BROWSER = """\
+In the browser: {address}
 """
 _KEPT = """\
 # Settings of {name} that differ from the defaults of "understudy up"; what is changed while it runs is kept here.
@@ -89,6 +94,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--proxy-port", type=int, default=8081, help="port of the proxy for gRPC clients, 0 for none (default: 8081)"
     )
+    parser.add_argument(
+        "--console-port",
+        type=int,
+        metavar="PORT",
+        help="port of the page for the browser, on this machine alone, 0 for none (default: 8082, or a free one)",
+    )
+    parser.add_argument(
+        "--console-token", metavar="TEXT", help="who gives it on that page may change something (default: nobody may)"
+    )
     parser.add_argument("--version", action=ShowVersion)
     parser.add_argument("--plain", action="store_true", help="plain lines even on a terminal")
     arguments = parser.parse_args(argv)
@@ -101,8 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.container_port,
             arguments.broker_port,
             0 if proxy_options.missing_libraries() else arguments.proxy_port,
+            arguments.console_port,
         )
         places.check()
+        token = given_token(arguments.console_token)
         if places.proxy_port:
             proxy_options.load()
     except UsageError as error:
@@ -110,7 +126,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     return run_program(
         "understudy up",
-        lambda: serve(command_line.server_world(), places, live=sys.stdout.isatty() and not arguments.plain),
+        lambda: serve(
+            command_line.server_world(), places, live=sys.stdout.isatty() and not arguments.plain, token=token
+        ),
         refusals=(ListenError, DiskLockedError, ConfigError, AddBrokerError, TableDamagedError),
     )
 
@@ -128,13 +146,14 @@ def kept_settings(disk: Disk, folder: str, name: str) -> Properties:
     return read_properties_file(disk, path, None)
 
 
-async def serve(world: World, places: Places, *, live: bool) -> None:
+async def serve(world: World, places: Places, *, live: bool, token: str = "") -> None:
     """Run everything until cancelled.
 
     Args:
         world: clock, network, disk and randomness.
         places: where it listens and keeps everything; the folder is made when absent.
         live: redraw a table instead of printing lines.
+        token: who gives it on the page may change something.
 
     Raises:
         OSError: a file in the folder cannot be written.
@@ -154,7 +173,7 @@ async def serve(world: World, places: Places, *, live: bool) -> None:
             f"{places.folder} is the data of an 'understudy up' that runs; stop it, or name another folder by --data"
         ) from None
     try:
-        await _serve(world, places, live=live)
+        await _serve(world, places, live=live, token=token)
     finally:
         lock.release()
 
@@ -182,7 +201,25 @@ async def _run_proxy(
     )
 
 
-async def _serve(world: World, places: Places, *, live: bool) -> None:
+async def _start_console(nursery: trio.Nursery, world: World, places: Places, token: str) -> str:
+    """Start the page; return what is printed of it."""
+    if places.console_port == 0:
+        return ""
+    ports = (DEFAULT_PORT, 0) if places.console_port is None else (places.console_port,)
+    for port in ports:
+        try:
+            console = Console(world, ConsoleOptions(LOOPBACK, port, places.name_server, token))
+            await console.bind()
+        except ListenError:
+            if port == ports[-1]:
+                raise
+            continue
+        nursery.start_soon(console.run)
+        return _IN_THE_BROWSER.format(address=console.address)
+    return ""
+
+
+async def _serve(world: World, places: Places, *, live: bool, token: str) -> None:
     folder, host, listen = places.folder, places.host, places.listen_address
     machine = Machine("localhost", host, os.path.join(folder, "store"), None, None)
     container_keys = kept_settings(world.disk, folder, "container").changed(
@@ -226,7 +263,9 @@ async def _serve(world: World, places: Places, *, live: bool) -> None:
                 await container.add_broker(broker_keys, source=broker_keys.source)
             if places.proxy_port:
                 await inner.start(_run_proxy, world, places, container)
+            console = await _start_console(inner, world, places, token)
+            grpc = _grpc_hint(places)
             command_line.boot_line(
-                _HOW_TO_SEND.format(address=places.name_server, folder=folder, grpc=_grpc_hint(places))
+                _HOW_TO_SEND.format(address=places.name_server, folder=folder, grpc=grpc, console=console)
             )
             await (show_live_table if live else show_plain_lines)(world.clock, container)

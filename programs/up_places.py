@@ -28,6 +28,8 @@ class Places:
         namesrv_port, container_port, broker_port: of the name server, the container and the first broker; the next
             broker follows ten ports later.
         proxy_port: of the proxy for gRPC clients; 0 for none.
+        console_port: of the page in the browser, on this machine alone; 0 for none, ``None`` for the usual one, or a
+            free one when another program has that.
     """
 
     folder: str
@@ -36,6 +38,7 @@ class Places:
     container_port: int = 10811
     broker_port: int = 10911
     proxy_port: int = 0
+    console_port: int | None = 0
 
     @property
     def listen_address(self) -> str:
@@ -59,6 +62,8 @@ class Places:
         ]
         if self.proxy_port:
             found.append((self.proxy_port, "the proxy", "--proxy-port"))
+        if self.console_port:
+            found.append((self.console_port, "the console", "--console-port"))
         for name in BROKERS:
             port = self.port_of(name)
             found += [
@@ -114,7 +119,8 @@ async def check_free(network: Network, places: Places) -> None:
     """
     for port, who, option in places.ports():
         try:
-            listener = await network.listen(places.listen_address, port)
+            host = LOOPBACK if option == "--console-port" else places.listen_address
+            listener = await network.listen(host, port)
         except ListenError as error:
             raise UsageError(
                 f"{error} (that of {who}, moved by {option}); if 'understudy up' runs already, use it or stop it"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +18,9 @@ from rich.console import Console
 
 import understudy
 from understudy.mqadmin.main import main as mqadmin
-from understudy.programs import mqbroker, mqbrokercontainer, mqcontroller, mqnamesrv
+from understudy.programs import mqbroker, mqbrokercontainer, mqconsole, mqcontroller, mqnamesrv
 from understudy.programs.live_table import Row, table_of
+from understudy.programs.mqconsole import DEFAULT_PORT
 from understudy.programs.up import main
 from understudy.programs.up_places import Places, folder_of
 from understudy.runtime.program import UsageError
@@ -37,6 +40,8 @@ def options(first: int, folder: Path) -> list[str]:
         first + 10,
         "--proxy-port",
         first + 30,
+        "--console-port",
+        first + 31,
     )
     return [*map(str, ports), "--data", str(folder)]
 
@@ -72,7 +77,13 @@ def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_pat
         first, second = blocks.take(), blocks.take()
         with running(*options(first, tmp_path / "data")) as process:
             # then nobody else reaches it
-            for port in (first, first + 5, first + 30, *(first + 10 + step for step in (0, -2, 1, 10, 8, 11))):
+            for port in (
+                first,
+                first + 5,
+                first + 30,
+                first + 31,
+                *(first + 10 + step for step in (0, -2, 1, 10, 8, 11)),
+            ):
                 with socket.create_connection(("127.0.0.1", port), 5):
                     pass
                 with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), 5):
@@ -98,6 +109,7 @@ def test_it_listens_on_loopback_only_and_a_second_one_ends_with_one_line(tmp_pat
         (Places("/d", namesrv_port=99999), "--namesrv-port: the name server would listen on port 99999"),
         (Places("/d", broker_port=1), r"--broker-port: broker-a \(second port\) would listen on port -1"),
         (Places("/d", broker_port=65530), r"--broker-port: broker-b would listen on port 65540"),
+        (Places("/d", console_port=10909), r"would both listen on port 10909; change --console-port or --broker-port"),
         (Places("/d", broker_port=10810), "would both listen on port 10811; change --container-port or --broker-port"),
     ],
 )
@@ -153,6 +165,28 @@ def test_the_table_of_two_brokers_fits_eighty_columns() -> None:
         assert word in text
 
 
+def test_a_console_whose_usual_port_is_taken_listens_on_a_free_one(tmp_path: Path) -> None:
+    with PortBlocks(40) as blocks, socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # another program has it already
+            taken.bind(("127.0.0.1", DEFAULT_PORT))
+            taken.listen()
+        arguments = options(blocks.take(), tmp_path / "data")
+        before = arguments[: arguments.index("--console-port")]
+        with subprocess.Popen(
+            [sys.executable, "-c", UP, *before, *arguments[len(before) + 2 :]], stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                assert process.stdout is not None
+                line = next(line for line in process.stdout if line.startswith("In the browser: "))
+                address = line.split()[-1]
+                assert f":{DEFAULT_PORT}/" not in address
+                with urllib.request.urlopen(address, timeout=SECONDS) as page:
+                    assert b"<title>Understudy</title>" in page.read()
+            finally:
+                process.kill()
+
+
 PROGRAMS = {
     "mqnamesrv": mqnamesrv.main,
     "mqbroker": mqbroker.main,
@@ -161,9 +195,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("program", [*PROGRAMS, "mqadmin", "understudy up"])
+@pytest.mark.parametrize("program", [*PROGRAMS, "mqadmin", "mqconsole", "understudy up"])
 def test_every_program_tells_its_version(program: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = {**PROGRAMS, "mqadmin": mqadmin, "understudy up": main}[program]
+    run = {**PROGRAMS, "mqadmin": mqadmin, "mqconsole": mqconsole.main, "understudy up": main}[program]
     try:
         code = run(["--version"])
     except SystemExit as end:

@@ -76,6 +76,9 @@ def test_the_wheel_holds_the_namespace_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"understudy"}
     assert "understudy/py.typed" in names
+    assets = ROOT / "console" / "assets"
+    page = {path.relative_to(assets).as_posix() for path in assets.rglob("*") if path.is_file()}
+    assert {f"understudy/console/assets/{name}" for name in page} <= set(names)
     assert [name for name in names if name.endswith((".pyc", ".conf")) or "/tests/" in name] == []
 
 
@@ -91,7 +94,7 @@ def test_its_commands_work_without_the_checkout(installed: Path, tmp_path: Path)
     assert place.startswith(str(installed.parent))
     version = run(installed / "understudy", "--version", cwd=tmp_path)
     assert re.fullmatch(r"understudy \d+\.\d+\.\d+\n", version)
-    for command in ("up", "drill", "spark"):
+    for command in ("up", "console", "drill", "spark"):
         assert run(installed / "understudy", command, "--version", cwd=tmp_path) == version
         assert command in run(installed / "understudy", "--help", cwd=tmp_path)
     assert "did you mean 'drill'?" in run(installed / "understudy", "dril", cwd=tmp_path, code=2)

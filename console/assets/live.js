@@ -1,0 +1,99 @@
+// What the console knows now, pushed by the server; pages read it and are drawn anew when it changes.
+
+const MOST_POINTS = 600;
+
+export const state = {
+  view: null,         // the first screen, as the server made it last
+  points: [],         // rates, the oldest first
+  connected: false,
+  lostAt: null,       // since when nothing comes from the server
+  session: null,      // what may be done here
+};
+
+const listeners = new Set();
+let source = null;
+
+export function onChange(listener) {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+}
+
+function changed() {
+  for (const listener of listeners) listener();
+}
+
+export class Refused extends Error {
+  constructor(status, text) { super(text); this.status = status; }
+}
+
+// Ask the server; what it refuses is an error whose message is for people.
+export async function ask(path, { method = "GET", body = null } = {}) {
+  const options = { method, headers: {}, credentials: "same-origin" };
+  if (method !== "GET") {
+    options.headers["Content-Type"] = "application/json";
+    options.body = JSON.stringify(body ?? {});
+  }
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Refused(0, "the console does not answer: was it stopped?");
+  }
+  const value = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, value.error || `the console answered ${answer.status}`);
+  return value;
+}
+
+export function query(path, fields) {
+  return ask(`/api/${path}?${new URLSearchParams(fields)}`);
+}
+
+export async function loadSession() {
+  try {
+    state.session = await ask("/api/session");
+  } catch {
+    state.session = null;
+  }
+  changed();
+  return state.session;
+}
+
+export async function signIn(token) {
+  await ask("/api/session", { method: "POST", body: { token } });
+  await loadSession();
+  follow();
+}
+
+export async function signOut() {
+  await ask("/api/session", { method: "DELETE" });
+  await loadSession();
+}
+
+function take(view) {
+  state.view = view;
+  state.connected = true;
+  state.lostAt = null;
+  const newest = view.rate[0];
+  const last = state.points[state.points.length - 1];
+  if (newest && (!last || newest[0] > last[0])) state.points = [...state.points, newest].slice(-MOST_POINTS);
+  changed();
+}
+
+// Follow the server for ever: it tells after each look at the cluster.
+export function follow() {
+  if (source !== null) source.close();
+  source = new EventSource("/api/live");
+  source.onopen = async () => {
+    try {
+      const { points } = await ask("/api/history");
+      if (points.length > state.points.length) state.points = points;
+    } catch { /* the plots begin now */ }
+  };
+  source.onmessage = (event) => take(JSON.parse(event.data));
+  source.onerror = () => {
+    if (state.connected || state.lostAt === null) state.lostAt = Date.now();
+    state.connected = false;
+    changed();
+    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
+  };
+}

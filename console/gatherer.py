@@ -1,0 +1,206 @@
+"""Asks a cluster what the model wants to know: once a second, only while somebody looks, each broker on its own.
+
+A look does not wait for a broker that is slow: its answer is part of the look after it. One that is dead is asked more
+and more seldom. What is much (how far all consumers are, what waits) is asked every five seconds, and more seldom where
+the answer takes long, so that it costs a broker a twentieth of its time at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import attrs
+import trio
+
+from understudy.console import questions
+from understudy.console.backoff import Backoff
+from understudy.console.model import lag, memory
+from understudy.console.model.looks import BrokerLook, GroupAddresses, Look
+from understudy.console.model.memory import Memory
+from understudy.mqclient.session import Session
+from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
+
+log = get_logger("console.gatherer")
+
+LOOK_SECONDS = 1.0
+MOST_BROKERS = 512
+MOST_AT_ONCE = 32
+_ANSWERS_WITHIN_SECONDS = 0.8
+_LINGER_SECONDS = 10.0
+"""How long it goes on when nobody looks any more: a page that is loaded again finds what it knew."""
+_DEPTH_SECONDS = 5.0
+_DEPTH_SHARE = 20
+_ROSTER_AGAIN_SECONDS = 60.0
+
+
+@attrs.define
+class _Asked:
+    """One broker, as the gatherer deals with it; times are monotonic, in seconds."""
+
+    backoff: Backoff = attrs.field(factory=Backoff)
+    busy: bool = False
+    listed: bool = True
+    roster_at: float = 0.0
+    replication_at: float = 0.0
+    depth_at: float = 0.0
+    depth_busy: bool = False
+
+
+class Gatherer:
+    """Keeps what is known of one cluster.
+
+    Args:
+        session: connections to its servers.
+
+    Attributes:
+        known: what is known now.
+        looked: set after each look.
+        screen: the first screen as JSON, made once for all who look.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._clock = session.world.clock
+        self._watchers = 0
+        self._watched = Signal()
+        self._until = 0.0
+        self._asked: dict[str, _Asked] = {}
+        self._answers: dict[str, BrokerLook] = {}
+        self._limiter = trio.CapacityLimiter(MOST_AT_ONCE)
+        self.known = Memory()
+        self.looked = Signal()
+        self.screen = b"{}"
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Have it look as long as the block lasts."""
+        self._watchers += 1
+        self._watched.set()
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+            self._until = self._clock.monotonic() + _LINGER_SECONDS
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                while not self._watchers and self._clock.monotonic() >= self._until:
+                    await self._watched.wait()
+                began = self._clock.monotonic()
+                try:
+                    await self._look(nursery)
+                except Exception as error:
+                    log.error("a look failed", exc=error)  # whatever a server answered: the next look may be better
+                self.looked.set()
+                await self._clock.sleep_until(began + LOOK_SECONDS)
+
+    async def _look(self, nursery: trio.Nursery) -> None:
+        groups: Mapping[str, GroupAddresses] | None = None
+        error = "it does not answer in time"
+        with self._clock.move_on_after(3 * LOOK_SECONDS):
+            try:
+                groups = await questions.groups(self._session)
+            except questions.NoAnswerError as failed:
+                error = str(failed)
+        self._list(groups)
+        now = self._clock.monotonic()
+        done = [self._start(nursery, address, each) for address, each in self._asked.items() if _due(each, now)]
+        with self._clock.move_on_after(_ANSWERS_WITHIN_SECONDS):
+            for event in done:
+                await event.wait()
+        answers, self._answers = self._answers, {}
+        self.known = memory.observe(
+            self.known, Look(self._clock.wall_ms(), groups, answers, "" if groups is not None else error)
+        )
+        self._ask_depth(nursery)
+        self.screen = json.dumps(memory.first_screen(self.known), ensure_ascii=False).encode(errors="replace")
+
+    def _list(self, groups: Mapping[str, GroupAddresses] | None) -> None:
+        """Take over whom to ask: who is registered, and who was and is shown still."""
+        if groups is None:
+            return
+        addresses = [address for each in groups.values() for address in each.registered.values()]
+        shown = [address for each in self.known.groups.values() for address in each.members]
+        wanted = dict.fromkeys([*addresses, *shown][:MOST_BROKERS])
+        listed = set(addresses)
+        asked = {address: self._asked.get(address) or _Asked() for address in wanted}
+        for address, each in asked.items():
+            if address in listed and not each.listed:
+                each.backoff = Backoff()  # it is back
+            each.listed = address in listed
+        self._asked = asked
+
+    def _start(self, nursery: trio.Nursery, address: str, asked: _Asked) -> trio.Event:
+        done = trio.Event()
+        asked.busy = True
+        nursery.start_soon(self._ask, address, asked, done)
+        return done
+
+    async def _ask(self, address: str, asked: _Asked, done: trio.Event) -> None:
+        try:
+            async with self._limiter:
+                now = self._clock.monotonic()
+                with_roster, with_replication = now >= asked.roster_at, now >= asked.replication_at
+                look = await questions.broker(
+                    self._session, address, with_roster=with_roster, with_replication=with_replication
+                )
+            now = self._clock.monotonic()
+            asked.backoff = asked.backoff.after(look.answered, now)
+            if look.answered and with_roster and look.roster is None:
+                asked.roster_at = now + _ROSTER_AGAIN_SECONDS  # one of the reference
+            if look.answered and with_replication:
+                asked.replication_at = now + _DEPTH_SECONDS
+            elif look.answered:
+                look = attrs.evolve(look, replication=self._replication_of(address))
+            self._answers[address] = look
+        except Exception as error:
+            log.error("an answer could not be used", exc=error, broker=address)
+            asked.backoff = asked.backoff.after(False, self._clock.monotonic())
+        finally:
+            asked.busy = False
+            done.set()
+
+    def _replication_of(self, address: str) -> Mapping[str, object] | None:
+        for group in self.known.groups.values():
+            member = group.members.get(address)
+            if member is not None and member.answer is not None:
+                return member.answer.replication
+        return None
+
+    # --- what is much ------------------------------------------------------------------------------------------
+
+    def _ask_depth(self, nursery: trio.Nursery) -> None:
+        now = self._clock.monotonic()
+        for name, group in self.known.groups.items():
+            asked = self._asked.get(group.leader)
+            if asked is None or asked.depth_busy or now < asked.depth_at or not group.members[group.leader].answers:
+                continue
+            asked.depth_busy = True
+            nursery.start_soon(self._depth, name, group.leader, asked)
+
+    async def _depth(self, name: str, address: str, asked: _Asked) -> None:
+        try:
+            async with self._limiter:
+                began = self._clock.monotonic()
+                stuck = await questions.stuck(self._session, address, name)
+                lags = await questions.lags(self._session, address)
+                ended = self._clock.monotonic()
+            asked.depth_at = ended + max(_DEPTH_SECONDS, _DEPTH_SHARE * (ended - began))
+            self.known = memory.with_lag(memory.with_stuck(self.known, name, stuck), name, lags)
+            table = await self._session.world.threads.run(partial(lag.ranking, tuple(self.known.lags.values())))
+            self.known = attrs.evolve(self.known, ranking=table)
+        except Exception as error:
+            log.error("an answer could not be used", exc=error, broker=address)
+            asked.depth_at = self._clock.monotonic() + _ROSTER_AGAIN_SECONDS
+        finally:
+            asked.depth_busy = False
+
+
+def _due(asked: _Asked, now: float) -> bool:
+    return not asked.busy and now >= asked.backoff.not_before

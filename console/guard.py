@@ -1,0 +1,136 @@
+"""Whom the page answers: names it is called by, pages of its own only, and who may change something. Pure.
+
+* A request must name the page as its address, or as a name that was given: a foreign site whose name was made to point
+  here (DNS rebinding) names its own.
+* What is not a page's own address bar comes from a page of ours: browsers say so (``Sec-Fetch-Site``, ``Origin``).
+* A change needs a sign-in with the token. Its cookie is kept from scripts and from requests of other sites, and a
+  change must be JSON besides, which no foreign form can send.
+* A page that other hosts reach shows nothing without sign-in.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+
+import attrs
+
+COOKIE = "understudy-console"
+MOST_SIGNED_IN = 64
+_JSON = "application/json"
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+@attrs.frozen
+class Refusal:
+    """Why a request is not answered."""
+
+    status: HTTPStatus
+    text: str
+
+
+@attrs.define
+class Guard:
+    """The rules of one page.
+
+    Attributes:
+        host: address that is listened on.
+        port: the real one.
+        token: who knows it may change something; ``""``: nobody may.
+        names: further names and addresses the page is called by, ``host`` or ``host:port``.
+        closed: nothing is shown without sign-in, as other hosts reach the page.
+        signed_in: cookies of those who gave the token, the oldest first.
+    """
+
+    host: str
+    port: int
+    token: str = ""
+    names: tuple[str, ...] = ()
+    closed: bool = False
+    signed_in: list[str] = attrs.field(factory=list)
+
+    def hosts(self) -> frozenset[str]:
+        """Return what a Host header may say."""
+        own = {f"{name}:{self.port}" for name in (*_LOOPBACK_NAMES, _bracketed(self.host))}
+        if self.port == 80:
+            own |= {name.rpartition(":")[0] for name in own}
+        return frozenset(own | {name.lower() for name in self.names} | {f"{n}:{self.port}".lower() for n in self.names})
+
+    def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
+        """Return why a request is refused before anything looks at it; ``None`` when it may go on.
+
+        Args:
+            method: in capitals.
+            path: what is asked for.
+            headers: by name in small letters.
+        """
+        host = headers.get("host", "").lower()
+        if host not in self.hosts():
+            return Refusal(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "this page is not served under that name; use its address, or name it with --name when it starts",
+            )
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        own = origin is None or origin.lower() in (f"http://{host}", f"https://{host}")
+        navigates = headers.get("sec-fetch-mode") == "navigate" and method == "GET" and not path.startswith("/api/")
+        if not own or (site not in ("same-origin", "none") and not navigates):
+            return Refusal(HTTPStatus.FORBIDDEN, "another site asks: only the pages of this console may")
+        if method in ("GET", "HEAD"):
+            return None
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+            return Refusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a change is sent as {_JSON}")
+        return None
+
+    def may_read(self, headers: Mapping[str, str]) -> bool:
+        """Return whether the cluster may be shown."""
+        return not self.closed or self.may_change(headers)
+
+    def may_change(self, headers: Mapping[str, str]) -> bool:
+        """Return whether whoever asks has given the token, by cookie or as ``Authorization: Bearer``."""
+        if not self.token:
+            return False
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and _same(given.strip(), self.token):
+            return True
+        cookie = _cookie(headers.get("cookie", ""))
+        return bool(cookie) and any(_same(cookie, each) for each in self.signed_in)
+
+    def sign_in(self, token: str, secret: str) -> str | None:
+        """Return the cookie header of a new session; ``None`` when *token* is not the one.
+
+        Args:
+            token: what was given.
+            secret: a fresh random text for the cookie.
+        """
+        if not self.token or not _same(token, self.token):
+            return None
+        self.signed_in = [*self.signed_in, secret][-MOST_SIGNED_IN:]
+        return f"{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/"
+
+    def sign_out(self, headers: Mapping[str, str]) -> str:
+        """End the session that *headers* show; return the cookie header that ends it in the browser."""
+        cookie = _cookie(headers.get("cookie", ""))
+        self.signed_in = [each for each in self.signed_in if not _same(each, cookie)]
+        return f"{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
+
+
+def listed_names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in texts of one or several, divided by commas."""
+    return tuple(name.strip().lower() for text in texts for name in text.split(",") if name.strip())
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host.lower()
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def _cookie(text: str) -> str:
+    for part in text.split(";"):
+        name, _, value = part.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""

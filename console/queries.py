@@ -1,0 +1,126 @@
+"""What a page asks for beyond the first screen, each answered from what is known or by asking brokers once.
+
+The same question within a second has the same answer, so that many open pages are not many questions. Addresses that a
+page names must be those of brokers that the cluster has: the console is no way into other hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any
+
+import attrs
+
+from understudy.console import consumers, failover_reports, topics
+from understudy.console.gatherer import Gatherer
+from understudy.console.model import memory, waiting
+from understudy.format.names import group_name_error
+from understudy.mqclient.admin import cluster
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.session import Session
+
+Fields = Mapping[str, str]
+Query = Callable[[Fields], Awaitable[Any]]
+
+_SAME_SECONDS = 1.0
+_MOST_KEPT = 64
+_LONGEST_NAME = 512
+
+
+class QueryError(Exception):
+    """A question cannot be answered; the message is one sentence for whoever sits before the page."""
+
+
+@attrs.frozen
+class _Kept:
+    until: float
+    value: Any
+
+
+class Queries:
+    """The questions of pages.
+
+    Args:
+        session: connections to servers.
+        gatherer: what is known.
+    """
+
+    def __init__(self, session: Session, gatherer: Gatherer) -> None:
+        self._session = session
+        self._gatherer = gatherer
+        self._kept: dict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = {}
+        self._by_name: dict[str, Query] = {
+            "history": self._history,
+            "roster": self._roster,
+            "topics": self._topics,
+            "topic": self._topic,
+            "groups": self._groups,
+            "group": self._group,
+            "stuck": self._stuck,
+            "failovers": self._failovers,
+        }
+
+    def named(self, name: str) -> Query | None:
+        """Return the question called *name*; ``None`` when there is none."""
+        return partial(self._once, name) if name in self._by_name else None
+
+    async def _once(self, name: str, fields: Fields) -> Any:
+        now = self._session.world.clock.monotonic()
+        key = name, tuple(sorted(fields.items()))
+        kept = self._kept.get(key)
+        if kept is not None and now < kept.until:
+            return kept.value
+        try:
+            value = await self._by_name[name](fields)
+        except ClientError as error:
+            raise QueryError(str(error)) from error
+        now = self._session.world.clock.monotonic()
+        self._kept = {each: old for each, old in self._kept.items() if now < old.until}
+        if len(self._kept) < _MOST_KEPT:
+            self._kept[key] = _Kept(now + _SAME_SECONDS, value)
+        return value
+
+    async def _history(self, fields: Fields) -> Any:
+        return {"points": memory.points(self._gatherer.known)}
+
+    async def _roster(self, fields: Fields) -> Any:
+        address = fields.get("address", "")
+        members = [group.members.get(address) for group in self._gatherer.known.groups.values()]
+        if not any(members):
+            raise QueryError(f"{address[:_LONGEST_NAME]} is no broker of this cluster")
+        return await cluster.roster(self._session, address)
+
+    async def _topics(self, fields: Fields) -> Any:
+        return await topics.every_topic(self._session, self._gatherer.known)
+
+    async def _topic(self, fields: Fields) -> Any:
+        return await topics.one_topic(self._session, self._gatherer.known, _name(fields, "topic"))
+
+    async def _groups(self, fields: Fields) -> Any:
+        return consumers.every_group(self._gatherer.known)
+
+    async def _group(self, fields: Fields) -> Any:
+        name = _name(fields, "group")
+        if group_name_error(name) is not None:
+            raise QueryError(f"{name} is no name of a group")
+        return await consumers.one_group(self._session, self._gatherer.known, name)
+
+    async def _stuck(self, fields: Fields) -> Any:
+        known = self._gatherer.known
+        return {
+            "rows": waiting.rows_of(known.stuck.values()),
+            "more": sum(look.more for look in known.stuck.values()),
+            "missing": [name for name in sorted(known.groups) if name not in known.stuck or known.stuck[name].error],
+            "cannotSay": sorted(name for name, look in known.stuck.items() if not look.says),
+        }
+
+    async def _failovers(self, fields: Fields) -> Any:
+        return await failover_reports.every_failover(self._session, self._gatherer.known)
+
+
+def _name(fields: Fields, key: str) -> str:
+    value = fields.get("name", "")
+    if not value or len(value) > _LONGEST_NAME:
+        raise QueryError(f"name the {key}")
+    return value

@@ -1,0 +1,137 @@
+"""What name servers and brokers are asked, each an answer in the words of the model; nothing here remembers anything.
+
+Only the remoting protocol's admin requests, and ours where a broker knows them: one of the reference is asked without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from understudy.console.model import lag, waiting
+from understudy.console.model.lag import LagLook
+from understudy.console.model.looks import BrokerLook, GroupAddresses
+from understudy.console.model.waiting import StuckLook
+from understudy.format.json_dialect import JsonError
+from understudy.mqclient.admin import cluster
+from understudy.mqclient.errors import BrokerError, ClientError
+from understudy.mqclient.session import Session
+from understudy.remoting.bodies import json_value
+from understudy.remoting.codes import RequestCode, ResponseCode
+
+_TIMEOUT_MS = 3_000.0
+_LONG_TIMEOUT_MS = 15_000.0
+_UNREADABLE = (JsonError, ValueError, TypeError, AttributeError, KeyError)
+
+
+class NoAnswerError(Exception):
+    """A server did not answer, refused, or answered what cannot be read; the message is one line for people."""
+
+
+async def groups(session: Session) -> dict[str, GroupAddresses]:
+    """Return the broker groups of a name server, with what routes show of them. Raises :class:`NoAnswerError`."""
+    try:
+        info = await cluster.cluster_info(session)
+        shown: dict[str, Mapping[int, str]] = {}
+        for name in info.clusters:
+            shown |= await _shown(session, name)
+    except (ClientError, *_UNREADABLE) as error:
+        raise NoAnswerError(str(error)) from error
+    return {
+        name: GroupAddresses(each.cluster, dict(each.addresses), shown.get(name, {}))
+        for name, each in info.brokers.items()
+    }
+
+
+async def _shown(session: Session, cluster_name: str) -> dict[str, Mapping[int, str]]:
+    """Return addresses as clients get them: every broker has a topic called like its cluster, unless told otherwise."""
+    try:
+        route = await session.fresh_route(cluster_name)
+    except ClientError:
+        return {}
+    return {name: dict(each.addresses) for name, each in route.brokers.items()}
+
+
+async def broker(session: Session, address: str, *, with_roster: bool, with_replication: bool) -> BrokerLook:
+    """Return what the broker at *address* says of itself.
+
+    Args:
+        session: connections to servers.
+        address: ``host:port``.
+        with_roster: ask which services run and why, which only brokers of ours know.
+        with_replication: ask how its slaves follow.
+    """
+    clock = session.world.clock
+    try:
+        figures = await cluster.runtime_info(session, address)
+        roster = await _known(session, address, RequestCode.GET_BROKER_ROSTER) if with_roster else None
+        replication = await _known(session, address, RequestCode.GET_BROKER_HA_STATUS) if with_replication else None
+    except (ClientError, *_UNREADABLE) as error:
+        return BrokerLook(clock.wall_ms(), error=str(error))
+    return BrokerLook(clock.wall_ms(), figures, roster, replication)
+
+
+async def _known(session: Session, address: str, code: RequestCode) -> Mapping[str, Any] | None:
+    """Return the answer to a question that not every broker knows; ``None`` from one that does not."""
+    try:
+        return await ask(session, address, code, {})
+    except BrokerError:
+        return None
+
+
+async def lags(session: Session, address: str) -> LagLook:
+    """Return how far all consumer groups are at the broker at *address*."""
+    clock = session.world.clock
+    try:
+        body = await ask(
+            session, address, RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": False}, timeout_ms=_LONG_TIMEOUT_MS
+        )
+        return await session.world.threads.run(partial(lag.look_of, body, clock.wall_ms()))
+    except (ClientError, *_UNREADABLE) as error:
+        return LagLook(clock.wall_ms(), error=str(error))
+
+
+async def stuck(session: Session, address: str, name: str) -> StuckLook:
+    """Return what waits in the broker at *address*, which leads broker group *name*."""
+    clock = session.world.clock
+    try:
+        body = await ask(session, address, RequestCode.LIST_STUCK_WORK, {}, timeout_ms=_LONG_TIMEOUT_MS)
+        return waiting.look_of(body, name, clock.wall_ms())
+    except BrokerError as error:
+        says = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        return StuckLook(clock.wall_ms(), name, says=says, error=str(error) if says else "")
+    except (ClientError, *_UNREADABLE) as error:
+        return StuckLook(clock.wall_ms(), name, error=str(error))
+
+
+async def ask(
+    session: Session,
+    address: str,
+    code: RequestCode,
+    ext: Mapping[str, object],
+    *,
+    timeout_ms: float = _TIMEOUT_MS,
+) -> dict[str, Any]:
+    """Return the JSON object that a server answers; a large one is read in a thread.
+
+    Args:
+        session: connections to servers.
+        address: ``host:port``.
+        code: what to ask.
+        ext: header fields.
+        timeout_ms: longest wait.
+
+    Raises:
+        ClientError: no answer, a refusal, or no JSON object.
+    """
+    answer = await session.call(address, code, ext, timeout_ms=timeout_ms)
+    if not answer.body:
+        return {}
+    try:
+        body = await json_value(session.world.threads, bytes(answer.body))
+    except JsonError as error:
+        raise ClientError(f"{address}: the answer's body cannot be read: {error}") from error
+    if not isinstance(body, dict):
+        raise ClientError(f"{address}: the answer's body is no JSON object")
+    return body

@@ -1,0 +1,234 @@
+"""The console as one HTTP port: its own files, what was gathered as JSON, and a stream of it while somebody looks."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncGenerator
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+import attrs
+import trio
+
+from understudy.console import asset_files
+from understudy.console.asset_files import Asset
+from understudy.console.gatherer import Gatherer
+from understudy.console.guard import Guard, Refusal
+from understudy.console.queries import Queries, QueryError
+from understudy.mqclient.session import SessionOptions, open_session
+from understudy.runtime.http_server import Answer, HttpLimits, HttpServer, Request
+from understudy.runtime.log import get_logger
+from understudy.runtime.network import is_loopback
+from understudy.runtime.world import World
+
+log = get_logger("console")
+
+LIMITS = HttpLimits(connections=128, head_bytes=16 << 10, body_bytes=256 << 10)
+MOST_LIVE = 48
+"""Pages that are kept up to date at a time; one more is told to wait."""
+JSON = "application/json; charset=utf-8"
+_EVENTS = "text/event-stream; charset=utf-8"
+_QUIET_SECONDS = 15.0
+_MOST_FIELDS = 20
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = (
+    ("Content-Security-Policy", _POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+)
+
+
+class RefusedError(Exception):
+    """A request cannot be answered; the message is one sentence for whoever sits before the page."""
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@attrs.frozen
+class ConsoleOptions:
+    """How a console is served.
+
+    Attributes:
+        host, port: where it listens; port 0 for a free one.
+        name_servers: of the cluster that is shown, ``host:port`` separated by semicolons.
+        token: who gives it may change something; ``""``: nobody may.
+        names: further names the page is called by.
+        session: what requests to servers are signed and secured with.
+    """
+
+    host: str
+    port: int
+    name_servers: str
+    token: str = ""
+    names: tuple[str, ...] = ()
+    session: SessionOptions | None = None
+
+
+class Console:
+    """One page for one cluster.
+
+    Args:
+        world: clock, network and threads.
+        options: how it is served.
+    """
+
+    def __init__(self, world: World, options: ConsoleOptions) -> None:
+        self._world = world
+        self._options = options
+        self._assets = asset_files.load()
+        self._server = HttpServer(world, options.host, options.port, self.answer, LIMITS)
+        self._guard = Guard(
+            options.host, options.port, options.token, options.names, closed=not is_loopback(options.host)
+        )
+        self._gatherer: Gatherer
+        self._queries: Queries
+        self._live = 0
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        host, port = self._server.address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+
+    async def bind(self) -> None:
+        """Take the port. Raises ``ListenError``."""
+        await self._server.bind()
+        self._guard.port = self._server.address[1]
+
+    async def run(self) -> None:
+        """Serve until cancelled; :meth:`bind` first."""
+        async with open_session(self._world, self._options.name_servers, self._options.session) as session:
+            self._gatherer = Gatherer(session)
+            self._queries = Queries(session, self._gatherer)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._gatherer.run)
+                nursery.start_soon(self._server.run)
+
+    # --- requests ----------------------------------------------------------------------------------------------
+
+    async def answer(self, request: Request) -> Answer:
+        """Return the answer to one request, with what browsers are told of all of them."""
+        refusal = self._guard.refuses(request.method, request.path, request.headers)
+        if refusal is not None:
+            found = _refused(refusal)
+        else:
+            try:
+                found = await self._route(request)
+            except RefusedError as error:
+                found = _refused(Refusal(error.status, str(error)))
+        return attrs.evolve(found, headers=(*found.headers, *_HEADERS))
+
+    async def _route(self, request: Request) -> Answer:
+        asset = self._assets.get(request.path)
+        if asset is not None:
+            return _asset(request, asset)
+        if not request.path.startswith("/api/"):
+            raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
+        if request.path == "/api/session":
+            return self._session(request)
+        if not self._guard.may_read(request.headers):
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, "sign in with the token that the console was started with")
+        if request.method != "GET":
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
+        if request.path == "/api/live":
+            return self._follow()
+        query = self._queries.named(request.path.removeprefix("/api/"))
+        if query is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
+        try:
+            fields = dict(parse_qsl(request.query, max_num_fields=_MOST_FIELDS))
+        except ValueError:
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"at most {_MOST_FIELDS} fields are taken") from None
+        with self._gatherer.watching():
+            try:
+                return _json(await query(fields))
+            except QueryError as error:
+                raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+
+    def _session(self, request: Request) -> Answer:
+        guard = self._guard
+        if request.method == "GET":
+            return _json(
+                {
+                    "token": bool(guard.token),
+                    "signedIn": guard.may_change(request.headers),
+                    "closed": guard.closed,
+                    "nameServers": self._options.name_servers if guard.may_read(request.headers) else "",
+                }
+            )
+        if request.method == "DELETE":
+            return attrs.evolve(_json({}), headers=(("Set-Cookie", guard.sign_out(request.headers)),))
+        if request.method != "POST":
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "sign in with POST, out with DELETE")
+        if not guard.token:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "this console was started without a token: nothing can be changed")
+        cookie = guard.sign_in(str(json_object(request.body).get("token") or ""), secrets.token_urlsafe(32))
+        if cookie is None:
+            log.warning("somebody gave a wrong token to the console")
+            raise RefusedError(HTTPStatus.FORBIDDEN, "that is not the token")
+        return attrs.evolve(_json({}), headers=(("Set-Cookie", cookie),))
+
+    # --- live --------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> Answer:
+        if self._live >= MOST_LIVE:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_LIVE} pages are open already; close some")
+        return Answer(content_type=_EVENTS, headers=(("Cache-Control", "no-store"),), parts=self._events)
+
+    async def _events(self) -> AsyncGenerator[bytes, None]:
+        """Send the first screen after each look, and a sign of life when there is none for long."""
+        gatherer, self._live = self._gatherer, self._live + 1
+        try:
+            with gatherer.watching():
+                seen = gatherer.looked.count
+                if gatherer.known.at_ms:
+                    yield _event(gatherer.screen)
+                while True:
+                    with self._world.clock.move_on_after(_QUIET_SECONDS) as scope:
+                        seen = await gatherer.looked.wait(seen)
+                    yield b": nothing new\n\n" if scope.cancelled_caught else _event(gatherer.screen)
+        finally:
+            self._live -= 1
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return the JSON object in a request. Raises :class:`RefusedError`."""
+    try:
+        value = json.loads(body or b"{}")
+    except (ValueError, RecursionError):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the request's body is no JSON") from None
+    if not isinstance(value, dict):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the request's body is no JSON object")
+    return value
+
+
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"  # one line: JSON has no bare line ends
+
+
+def _json(value: Any, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    body = json.dumps(value, ensure_ascii=False).encode(errors="replace")
+    return Answer(status, body, JSON, (("Cache-Control", "no-store"),))
+
+
+def _refused(refusal: Refusal) -> Answer:
+    return _json({"error": refusal.text}, refusal.status)
+
+
+def _asset(request: Request, asset: Asset) -> Answer:
+    if request.method not in ("GET", "HEAD"):
+        raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
+    headers = (("ETag", asset.tag), ("Cache-Control", "no-cache"))
+    if request.headers.get("if-none-match") == asset.tag:
+        return Answer(HTTPStatus.NOT_MODIFIED, b"", asset.content_type, headers)
+    return Answer(HTTPStatus.OK, asset.content, asset.content_type, headers)

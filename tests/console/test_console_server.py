@@ -1,0 +1,216 @@
+"""The page over HTTP: what it serves, whom it refuses, and that no request costs it more than its bounds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+from console_rig import HOST, PORT, TOKEN, Browser, serving
+from trio.testing import MockClock
+
+from understudy.console.asset_files import load
+from understudy.console.server import LIMITS, MOST_LIVE
+from understudy.runtime.world import World
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
+
+OWN = f"Host: {HOST}:{PORT}\r\n".encode()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@asynccontextmanager
+async def page(**options: str) -> AsyncIterator[Browser]:
+    """Serve a console of a cluster that is not there."""
+    source = random.Random(1)
+    network = SimNetwork(source)
+    world = World(VirtualClock(), network.host(HOST), SimDisk(source), source)
+    async with serving(world, "nobody:9876", **options):
+        yield Browser(network.host("browser"))
+
+
+class TestFiles:
+    async def test_the_page_and_all_that_it_names_are_served_with_a_strict_policy(
+        self, autojump_clock: MockClock
+    ) -> None:
+        async with page() as browser:
+            assert load().keys() >= {"/", "/index.html", "/main.js", "/style.css", "/vendor/htm-preact.js"}
+            for path, asset in load().items():
+                reply = await browser.ask(path, {"Authorization": ""})
+                assert (200, asset.content) == (reply.status, reply.body)
+                policy = reply.headers["content-security-policy"]
+                assert "default-src 'none'" in policy
+                assert "unsafe" not in policy
+                assert "frame-ancestors 'none'" in policy
+                assert "nosniff" == reply.headers["x-content-type-options"]
+
+    async def test_what_a_browser_has_is_not_sent_again(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            first = await browser.ask("/main.js")
+            again = await browser.ask("/main.js", {"If-None-Match": first.headers["etag"]})
+            assert (304, b"") == (again.status, again.body)
+
+    @pytest.mark.parametrize(
+        "path",
+        ["/../pyproject.toml", "/..%2f..%2fetc/passwd", "//etc/passwd", "/vendor", "/vendor/", "/server.py", "/%00",
+         "/api/", "/api/../main.js", "/api/no-such", "/main.js/", "/assets/main.js", "/.."],
+    )  # fmt: skip
+    async def test_nothing_else_can_be_asked_for(self, path: str, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            reply = await browser.ask(path)
+            assert (404, {"error": "there is no such page"}) == (reply.status, reply.json)
+
+    def test_no_file_of_the_page_asks_another_host_or_makes_markup_of_text(self) -> None:
+        for path, asset in load().items():
+            text = asset.content.decode()
+            if "/vendor/" in path or asset.content_type.startswith(("text/plain", "image/svg")):
+                continue
+            assert "http://" not in text, path
+            assert "https://" not in text, path
+            for risky in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function("):
+                assert risky not in text, path
+
+
+class TestRefusals:
+    async def test_a_foreign_name_gets_nothing_not_even_the_page(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            for path in ("/", "/api/session", "/api/live"):
+                reply = await browser.ask(path, {"Host": f"evil.example:{PORT}"})
+                assert 421 == reply.status
+                assert "not served under that name" in reply.json["error"]
+
+    async def test_other_sites_get_nothing(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            assert 403 == (await browser.ask("/api/history", {"Origin": "http://evil.example"})).status
+            assert 403 == (await browser.ask("/api/live", {"Sec-Fetch-Site": "cross-site"})).status
+            forged = {"Origin": "http://evil.example", "Content-Type": "text/plain"}
+            assert 403 == (await browser.ask("/api/session", forged, method="POST", body={"token": TOKEN})).status
+
+    async def test_who_has_not_signed_in_sees_no_cluster_on_a_page_that_others_reach(
+        self, autojump_clock: MockClock
+    ) -> None:
+        async with page() as browser:
+            for path in ("/api/live", "/api/history"):
+                assert 401 == (await browser.ask(path, {"Authorization": ""})).status
+            session = (await browser.ask("/api/session", {"Authorization": ""})).json
+            assert {"token": True, "signedIn": False, "closed": True, "nameServers": ""} == session
+
+    async def test_signing_in_gives_a_cookie_and_signing_out_ends_it(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            nobody = {"Authorization": ""}
+            wrong = await browser.ask("/api/session", nobody, method="POST", body={"token": "wrong token"})
+            assert (403, "that is not the token") == (wrong.status, wrong.json["error"])
+            right = await browser.ask("/api/session", nobody, method="POST", body={"token": TOKEN})
+            cookie, _, rest = right.headers["set-cookie"].partition(";")
+            assert TOKEN not in cookie
+            assert "HttpOnly; SameSite=Strict" in rest
+            held = {**nobody, "Cookie": cookie}
+            assert (await browser.ask("/api/session", held)).json["signedIn"]
+            assert 200 == (await browser.ask("/api/history", held)).status
+            assert 200 == (await browser.ask("/api/session", held, method="DELETE")).status
+            assert 401 == (await browser.ask("/api/history", held)).status
+
+    async def test_a_console_without_token_takes_none(self, autojump_clock: MockClock) -> None:
+        async with page(token="") as browser:
+            reply = await browser.ask("/api/session", method="POST", body={"token": ""})
+            assert 403 == reply.status
+            assert "without a token" in reply.json["error"]
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1", b"[" * 100_000, b"\xff"])
+    async def test_a_body_that_is_no_object_is_one_sentence(self, body: bytes, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            head = b"POST /api/session HTTP/1.1\r\n" + OWN + b"Content-Type: application/json\r\n"
+            reply = await browser.raw(head + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert reply.status in (400, 403)
+            assert reply.json["error"]
+
+
+class TestBounds:
+    @pytest.mark.parametrize(
+        ("data", "status"),
+        [
+            (b"GET / HTTP/1.1\r\n" + OWN + b"X: " + b"x" * 2 * LIMITS.head_bytes + b"\r\n\r\n", 431),
+            (b"GET /" + b"x" * 2 * LIMITS.head_bytes, 431),
+            (b"POST /api/session HTTP/1.1\r\n" + OWN + b"Content-Length: 99999999\r\n\r\n" + b"x" * 300_000, 413),
+            (
+                b"POST /api/session HTTP/1.1\r\n" + OWN + b"Transfer-Encoding: chunked\r\n\r\n"
+                + b"8000\r\n" + b"x" * 0x8000 + b"\r\n" + (b"8000\r\n" + b"x" * 0x8000 + b"\r\n") * 9,
+                413,
+            ),
+            (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+            (b"GET / HTTP/1.1\r\n" + OWN + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
+            (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+            (b"GET http://evil.example/ HTTP/1.1\r\n" + OWN + b"\r\n", 404),
+            (b"DELETE /main.js HTTP/1.1\r\n" + OWN + b"Content-Type: application/json\r\n\r\n", 405),
+            (b"BREW / HTTP/1.1\r\n" + OWN + b"\r\n", 415),
+        ],
+    )  # fmt: skip
+    async def test_large_and_odd_requests_are_answered_and_forgotten(
+        self, data: bytes, status: int, autojump_clock: MockClock
+    ) -> None:
+        async with page() as browser:
+            assert status == (await browser.raw(data)).status
+            assert 200 == (await browser.ask("/")).status
+
+    async def test_a_slow_request_ends_in_time(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            stream = await browser.connect()
+            began = trio.current_time()
+            with trio.move_on_after(60):
+                for byte in b"GET / HTTP/1.1\r\n" + OWN:
+                    await stream.send_all(bytes([byte]))
+                    await trio.sleep(0.5)
+                    if trio.current_time() - began > LIMITS.request_seconds + 1:
+                        break
+            assert b"" == await stream.receive_some(100)
+            assert trio.current_time() - began < LIMITS.request_seconds + 3
+
+    async def test_connections_have_a_number_and_pages_that_are_kept_alive_a_smaller_one(
+        self, autojump_clock: MockClock
+    ) -> None:
+        async with page() as browser, trio.open_nursery() as nursery:
+
+            async def look() -> None:
+                async with aclosing(browser.live()) as screens:
+                    async for _ in screens:
+                        pass
+
+            for _ in range(MOST_LIVE):
+                nursery.start_soon(look)
+            await trio.sleep(1)
+            reply = await browser.ask("/api/live")
+            assert 503 == reply.status
+            assert "close some" in reply.json["error"]
+            assert 200 == (await browser.ask("/")).status
+            idle = [await browser.connect() for _ in range(LIMITS.connections - MOST_LIVE)]
+            await trio.sleep(0.1)
+            assert 0 == (await browser.raw(b"GET / HTTP/1.1\r\n" + OWN + b"\r\n")).status
+            # when they leave, then there is room again
+            for stream in idle:
+                await stream.aclose()
+            nursery.cancel_scope.cancel()
+        async with page() as browser:
+            assert 200 == (await browser.ask("/")).status
+
+    async def test_a_page_that_does_not_read_is_dropped(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            silent = await browser.connect()
+            await silent.send_all(
+                b"GET /api/live HTTP/1.1\r\n" + OWN + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+            )
+            await trio.sleep(30)
+            # a name server that is not there is a look, too
+            async with aclosing(browser.live()) as screens:
+                seen = [await anext(screens), await anext(screens)]
+            assert ["unknown"] * 2 == [each["verdict"]["state"] for each in seen]
+
+
+def test_the_vendored_library_has_its_licence_beside_it() -> None:
+    folder = ROOT / "console" / "assets" / "vendor"
+    text = (folder / "LICENSES.txt").read_text()
+    for name in folder.glob("*.js"):
+        assert name.name in text
