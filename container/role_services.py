@@ -117,8 +117,8 @@ class RoleServices:
 
     @property
     def acting(self) -> bool:
-        """Whether this broker is a slave that acts at this moment, and was not away."""
-        return not self._away and acts(self.situation()).run
+        """Whether this broker is a slave that acts at this moment, was not away, and hears that nobody else may."""
+        return not self._away and acts(self.situation()).run and not self._listen().holds_back
 
     @property
     def may_store(self) -> bool:
@@ -275,9 +275,16 @@ class RoleServices:
         hearing = None if master is None else master.hearing((state.contact_ms or 0) / 1000)
         self._silence, actions = silence.step(
             self._silence,
-            silence.Listened(state.guarded, state.contact_ms, len(others), hearing),
+            silence.Listened(
+                state.guarded, state.contact_ms, len(others), hearing, self.acting_since_ms is not None
+            ),
             self._clock.monotonic() * 1000,
-            silence.limits(keys.slave_timeout, presence.limits.silence, keys.ha_send_heartbeat_interval),
+            silence.limits(
+                keys.slave_timeout,
+                presence.limits.silence,
+                keys.ha_send_heartbeat_interval,
+                broker.options.broker.sync_broker_member_group_period,
+            ),
         )
         for action in actions:
             if isinstance(action, silence.HoldBack):

@@ -1,4 +1,4 @@
-"""What a master makes of the silence around it: a pure state machine.
+"""What a master, or the slave that acts for it, makes of the silence around it: a pure state machine.
 
 A slave acts for a master that the name servers have lost. The master may not know of that, so it listens to both: name
 servers, and the slaves that copy from it. As long as either speaks, no slave acts: a name server would not have lost a
@@ -11,6 +11,9 @@ master that it answers, and a slave that acts stops copying. When both are silen
 
 The second lasts until a name server answers: a slave that is heard again may have acted, and its word alone does not
 tell how far. Then the master comes back through pre-online.
+
+A slave that acts copies from nobody, and what it hears of others proves nothing: its master may be back, or another slave
+may act by now. It listens to name servers only, and holds back what falls due, as a master does, long before it stops.
 
 The slaves of the last view count, those that were in the group not long before, and those that have come since: a slave
 that acts must not be overlooked because it was gone when the last view was taken, or because another one, which the
@@ -32,22 +35,26 @@ class Limits:
         due: by what falls due.
         services: by services.
         contact: of name servers.
+        acting: of name servers, by what falls due at a slave that acts.
     """
 
     due: float
     services: float
     contact: float
+    acting: float
 
 
-def limits(slave_timeout_ms: float, contact_ms: float, beat_ms: float) -> Limits:
-    """Return the limits of a master.
+def limits(slave_timeout_ms: float, contact_ms: float, beat_ms: float, view_ms: float) -> Limits:
+    """Return the limits of a broker.
 
     Args:
         slave_timeout_ms: ``slaveTimeout``.
         contact_ms: how long name servers may be silent (:attr:`understudy.broker.absence.Limits.silence`).
         beat_ms: ``haSendHeartbeatInterval``, how often a slave that has nothing to say speaks; once may go wrong.
+        view_ms: ``syncBrokerMemberGroupPeriod``, how often name servers are asked; once may go wrong.
     """
-    return Limits(min(slave_timeout_ms, contact_ms), max(contact_ms, 1.5 * beat_ms), contact_ms)
+    due = min(slave_timeout_ms, contact_ms)
+    return Limits(due, max(contact_ms, 1.5 * beat_ms), contact_ms, min(max(due, 2 * view_ms), contact_ms))
 
 
 @attrs.frozen
@@ -67,19 +74,21 @@ class State:
 
 @attrs.frozen
 class Listened:
-    """The master listened.
+    """The broker listened.
 
     Attributes:
         guarded: a slave could act for it.
         contact_ms: monotonic time of the last answer of a name server, ``None`` before the first.
         others: how many other members the last view shows, or showed not long before.
         hearing: its slaves; ``None``: this broker has none, for it is one.
+        acts: it is a slave that acts.
     """
 
     guarded: bool
     contact_ms: float | None
     others: int
     hearing: Hearing | None
+    acts: bool = False
 
 
 @attrs.frozen
@@ -110,10 +119,14 @@ def step(state: State, event: Listened, now_ms: float, trusted: Limits) -> tuple
     silent = _silent(event, now_ms, trusted.services)
     cut_off = contact > trusted.contact and (state.cut_off or silent)
     holds_back = cut_off or (contact > trusted.due and _silent(event, now_ms, trusted.due))
+    if event.acts:
+        holds_back = contact > trusted.acting
     after = State(silent or cut_off, cut_off, holds_back)
-    if holds_back == state.holds_back:
+    stands_by = event.hearing is None and not event.acts
+    if holds_back == state.holds_back or stands_by:
         return after, ()
-    why = f"no name server for {contact:.0f} ms and not every slave is heard, so one may act"
+    others = "the master or another slave may deliver" if event.acts else "not every slave is heard, so one may act"
+    why = f"no name server for {contact:.0f} ms and {others}"
     return after, (HoldBack(why) if holds_back else GoOn(),)
 
 

@@ -22,7 +22,8 @@ from understudy.testkit.history import Violation
 SYNC_SECONDS = 1.0
 """How old the progress of a slave may be: two rounds of half a second."""
 SLAVE_TIMEOUT_SECONDS = 3.0
-"""``slaveTimeout``: after so long a master that hears no slave and no name server holds delayed messages back."""
+"""``slaveTimeout``: after so long a master that hears no slave and no name server, or an acting slave that hears no name
+server, holds delayed messages back."""
 GROUP_TIMEOUT_SECONDS = 10.0
 """``brokerNotActiveTimeoutMillis``: after so long an acting slave that hears no name server stops."""
 NOTICE_SECONDS = 1.0
@@ -104,11 +105,15 @@ class Repeat:
             for met in away
         )
 
-    def acted_for(self, lost: Met) -> bool:
-        """Return whether a slave may have acted when *lost* met it, or until it was over."""
-        return any(
-            met.home is not Home.SLAVE and met.begin <= lost.end and lost.begin <= met.end + RETURN_SECONDS
-            for met in self.met
+    def acting_since(self, lost: Met) -> float:
+        """Return since when a slave may have acted when *lost* met it, or until it was over; infinity: none did."""
+        return min(
+            (
+                met.begin
+                for met in self.met
+                if met.home is not Home.SLAVE and met.begin <= lost.end and lost.begin <= met.end + RETURN_SECONDS
+            ),
+            default=math.inf,
         )
 
     def deaf_since(self, lost: Met) -> float:
@@ -152,7 +157,8 @@ class Allowance:
         most: how often it may come at most.
         unflushed: only where the fault took bytes that had not been flushed.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
-        acting: only where a slave may act at that time: the master or a name server had met a fault as well.
+        acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before* then
+            counts from the later one.
         deaf: only where a slave was away until then; *before* then counts from when it was.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
         commits: also a plain message that was consumed then, where so many members were away that locks were lost: its
@@ -185,7 +191,6 @@ class Allowance:
             met.kind in self.faults
             and met.home is self.home
             and not (self.unflushed and met.flushed)
-            and (not self.acting or repeat.acted_for(met))
             and self._since(repeat, met) - before <= repeat.due <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
             for met in repeat.met
         )
@@ -193,6 +198,8 @@ class Allowance:
     def _since(self, repeat: Repeat, met: Met) -> float:
         if self.alone:
             return repeat.alone_since(met)
+        if self.acting:
+            return max(repeat.acting_since(met), met.begin)
         return repeat.deaf_since(met) if self.deaf else met.begin
 
 
@@ -227,11 +234,11 @@ ALLOWED = (
     ),
     Allowance(
         "acting slave lost",
-        "the slave that acts is cut off or dies; the next one acts before it knows, or goes on until its timeout",
-        (*SILENT, *ENDS_PROCESS),
+        "the slave that acts is cut off or dies; it delivers until slaveTimeout, and the next one cannot learn of it",
+        (*SILENT, "cut-in", *ENDS_PROCESS),
         Home.SLAVE,
         before=SYNC_SECONDS,
-        after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
         acting=True,
     ),
     Allowance(
@@ -278,6 +285,7 @@ def allowed_table() -> str:
         if row.unknown:
             faults += ", unless the slave that acts has the master's copy in its log"
         begin = "the master was away" if row.alone else "the slave was deaf" if row.deaf else "the fault"
+        begin = "the later fault" if row.acting else begin
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
         when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
         if row.commits:

@@ -78,6 +78,28 @@ def test_a_slave_that_asks_a_silent_master_learns_from_the_one_that_acts_at_once
     run(scenario)
 
 
+@pytest.mark.parametrize("how", ["cut", "cut-in", "cut-off-servers"])
+def test_a_slave_that_is_cut_off_while_it_acts_repeats_delayed_messages_of_a_moment_only(how: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_ring(source) as ring:
+            # given delayed messages that fall due all the time, and the first slave acting
+            due = {key: at + 10 for key, at in (await send_delayed(ring, 60, 3, pause_seconds=0.2)).items()}
+            _, second = await first_slave_acts(ring)
+            # when it hears nobody any more, and the second one acts some time later
+            began = trio.current_time()
+            await Accident(ring.cluster, Fault(how, "c2"), HOSTS).begin()
+            await acts(second)
+            await trio.sleep(15)
+            # then only what fell due before it could know better has come twice
+            later = {key: at - began for key, at in due.items() if at > began}
+            assert max(later.values()) > 4.0
+            assert later.keys() <= delivered(ring).keys()
+            repeated = [due[key] - began for key in twice(ring, due)]
+            assert all(-1.0 <= at <= 3.5 for at in repeated), repeated
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("how", ["pause", "suspend", "kill"])
 def test_a_slave_that_comes_back_takes_over_from_the_one_that_acted_meanwhile(how: str) -> None:
     async def scenario(source: random.Random) -> None:

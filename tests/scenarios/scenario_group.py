@@ -30,7 +30,7 @@ RETURN_SECONDS = 10.0
 PATIENCE_SECONDS = 60
 SETTINGS = registering.Settings(timeout_seconds=TIMEOUT_SECONDS)
 LIMITS = absence.limits(TIMEOUT_SECONDS * 1000, 1000, 1000)
-SILENCE = silence.limits(3000, LIMITS.silence, 1000)
+SILENCE = silence.limits(3000, LIMITS.silence, 1000, 1000)
 
 
 class Group(Links):
@@ -319,27 +319,31 @@ class Group(Links):
         )
 
     def _listen(self, broker: Broker) -> None:
-        """A master listens to its name servers and to the slaves that copy from it."""
-        if broker.broker_id or broker.presence.isolated:
+        """A master listens to its name servers and to the slaves that copy from it; a slave that acts, to the former."""
+        if broker.presence.isolated:
             return
-        for other in self.brokers[1:]:
-            if self._reachable(broker, other.address) is not None and other.follows == broker.address:
-                broker.heard[other.broker_id] = self.now
-                broker.left.pop(other.broker_id, None)
-            elif broker.heard.get(other.broker_id, self.now) < self.now and not other.alive:
-                broker.left.setdefault(other.broker_id, self.now)  # the connection of a dead process ends
-                del broker.heard[other.broker_id]
-        voices = (Voice(f"b{number}", True, heard, math.inf) for number, heard in broker.heard.items())
         listened = silence.Listened(
             broker.presence.guarded,
             broker.presence.contact_ms,
             len({*(broker.view.members or {}), *(broker.memory.members or {})} - {broker.broker_id}),
-            Hearing(tuple(voices), {f"b{number}": at for number, at in broker.left.items()}),
+            None if broker.broker_id else self._hearing(broker),
+            acts(self._situation(broker)).run,
         )
         broker.silence, actions = silence.step(broker.silence, listened, self.now * 1000, SILENCE)
         for action in actions:
             held = f"holds back what is due: {action.why}" if isinstance(action, silence.HoldBack) else ""
             self.say(broker, held or "delivers what is due again")
+
+    def _hearing(self, master: Broker) -> Hearing:
+        for other in self.brokers[1:]:
+            if self._reachable(master, other.address) is not None and other.follows == master.address:
+                master.heard[other.broker_id] = self.now
+                master.left.pop(other.broker_id, None)
+            elif master.heard.get(other.broker_id, self.now) < self.now and not other.alive:
+                master.left.setdefault(other.broker_id, self.now)  # the connection of a dead process ends
+                del master.heard[other.broker_id]
+        voices = (Voice(f"b{number}", True, heard, math.inf) for number, heard in master.heard.items())
+        return Hearing(tuple(voices), {f"b{number}": at for number, at in master.left.items()})
 
     def _everybody_decides(self) -> None:
         for broker in self.brokers:

@@ -44,18 +44,24 @@ def test_a_row_covers_what_was_due_in_its_window(met: Met, due: float, row: str)
 
 
 @pytest.mark.parametrize(
-    ("other", "allowed"),
+    ("due", "other", "allowed"),
     [
-        pytest.param(None, False, id="no slave acts"),
-        pytest.param(Met("cut", Home.MASTER, 70.0, 95.0), True, id="the master is not back yet"),
-        pytest.param(Met("cut", Home.MASTER, 60.0, 85.0), False, id="the master was back"),
-        pytest.param(Met("kill", Home.SERVER, 105.0, 110.0), True, id="a name server lost the master"),
-        pytest.param(Met("kill", Home.SLAVE, 95.0, 130.0), False, id="another slave"),
+        pytest.param(103.5, None, False, id="no slave acts"),
+        pytest.param(103.5, Met("cut", Home.MASTER, 70.0, 95.0), True, id="the master is not back yet"),
+        pytest.param(104.5, Met("cut", Home.MASTER, 70.0, 95.0), False, id="it held back by then"),
+        pytest.param(98.5, Met("cut", Home.MASTER, 70.0, 95.0), False, id="the next one knew"),
+        pytest.param(103.5, Met("cut", Home.MASTER, 60.0, 85.0), False, id="the master was back"),
+        pytest.param(103.5, Met("kill", Home.SERVER, 103.0, 110.0), True, id="a name server lost the master"),
+        pytest.param(101.5, Met("kill", Home.SERVER, 103.0, 110.0), False, id="it did not act yet"),
+        pytest.param(103.5, Met("kill", Home.SLAVE, 95.0, 130.0), False, id="another slave"),
     ],
 )
-def test_a_lost_slave_repeats_only_where_it_may_have_acted(other: Met | None, allowed: bool) -> None:
-    met = Met("pause", Home.SLAVE, 100.0, 120.0)
-    counts, violations = judge([repeat(110.5, *([met] if other is None else [met, other]))])
+@pytest.mark.parametrize("kind", ["pause", "cut-in"])
+def test_a_lost_slave_repeats_only_what_it_may_have_delivered_when_it_acted(
+    kind: str, due: float, other: Met | None, allowed: bool
+) -> None:
+    met = Met(kind, Home.SLAVE, 100.0, 120.0)
+    counts, violations = judge([repeat(due, *([met] if other is None else [met, other]))])
     assert (dict(counts), bool(violations)) == ({"acting slave lost": 1} if allowed else {}, not allowed)
 
 
