@@ -97,12 +97,14 @@ class Repeat:
 
     @property
     def unlocked(self) -> bool:
-        """Whether locks were lost: at some time too many members were away for a majority."""
+        """Whether locks were lost before it came again: at some time since it came, too few members for a majority."""
         away = [met for met in self.met if met.away and met.host in self.hosts]
+        first, last = self.came[0], self.came[-1]
+        moments = [first, *(met.begin for met in away if first <= met.begin <= last)]
         return any(
-            len({each.host for each in away if each.begin <= met.begin <= each.end + NOTICE_SECONDS})
+            len({met.host for met in away if met.begin <= moment <= met.end + NOTICE_SECONDS})
             >= len(self.hosts) - len(self.hosts) // 2
-            for met in away
+            for moment in moments
         )
 
     def acting_since(self, lost: Met) -> float:

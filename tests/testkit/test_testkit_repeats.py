@@ -147,6 +147,20 @@ DEAD = Met("kill", Home.MASTER, 100.0, 110.0, host="c1")
         pytest.param(
             95.0, (DEAD, attrs.evolve(LAST, begin=109.0)), "c1 c2 c3", "sudden death", id="locks were lost later"
         ),
+        pytest.param(
+            95.0,
+            (attrs.evolve(DEAD, end=130.0), attrs.evolve(LAST, begin=121.0)),
+            "c1 c2 c3",
+            None,
+            id="locks were lost when it had come again",
+        ),
+        pytest.param(
+            98.0,
+            (DEAD, *(Met("kill", Home.SLAVE, 80.0, 96.0, host=host) for host in ("c2", "c3"))),
+            "c1 c2 c3",
+            None,
+            id="locks had been lost before it came",
+        ),
         pytest.param(95.0, (attrs.evolve(DEAD, kind="cut"),), "c1 c2", None, id="the master knew it all the time"),
         pytest.param(105.0, (AWAY, LAST), "c1 c2", "last member lost", id="its commit was known to the last one only"),
         pytest.param(93.5, (AWAY, LAST), "c1 c2", None, id="it was committed at the master"),
@@ -155,7 +169,7 @@ DEAD = Met("kill", Home.MASTER, 100.0, 110.0, host="c1")
 def test_a_plain_message_comes_again_only_where_its_commit_and_its_lock_got_lost(
     came: float, met: tuple[Met, ...], hosts: str, row: str | None
 ) -> None:
-    found = attrs.evolve(repeat(came, *met, delayed=False), hosts=frozenset(hosts.split()))
+    found = attrs.evolve(repeat(came, *met, delayed=False), came=(came, 120.0), hosts=frozenset(hosts.split()))
     counts, violations = judge([found])
     assert (dict(counts), bool(violations)) == ({} if row is None else {row: 1}, row is None)
 
