@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from understudy.broker.merge import merge, stamped, table_of
 from understudy.container.preonline.report import FORMER_MAX, Report, TakenOver, former_of
+from understudy.container.role_services import RoleServices
 from understudy.format.json_dialect import loads
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.waiting import until
@@ -51,10 +52,12 @@ def test_what_was_taken_before_a_give_back_failed_is_in_the_report() -> None:
             for one, two in servers:
                 ring.cluster.network.cut(one, two)
                 ring.cluster.network.cut(two, one)
-            await trio.sleep(4)
+            rules = master.session.rules
+            assert isinstance(rules, RoleServices)
+            await until(lambda: rules.returning is not None and rules.returning.tries > 0, 30)
             ring.cluster.heal()
             report = await returned(ring)
-            # then the report still tells of it
+            # then it compares once more, finds nothing new, and the report still tells of it
             assert (10, 400) in taken(report)
             assert report["changed"] >= 1
 
