@@ -44,20 +44,17 @@ def test_what_was_taken_before_a_give_back_failed_is_in_the_report() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_ring(source) as ring:
             await given_commits_at_the_acting_slave(ring)
-            # when the name server is lost between the first slave and the next question for members
+            # when the second slave does not answer, so that everybody is asked once more
+            ring.cluster.network.cut(ring.cluster.address("c1"), ring.cluster.address("c3"))
             await ring.cluster.restart("c1")
             master = ring.broker("g0", 0)
-            await until(lambda: master.offsets.query("readers", TOPIC, 0) == 400, 30, 0.0005)
-            servers = [(ring.cluster.address("c1"), ring.cluster.address("n1"))]
-            for one, two in servers:
-                ring.cluster.network.cut(one, two)
-                ring.cluster.network.cut(two, one)
             rules = master.session.rules
             assert isinstance(rules, RoleServices)
             await until(lambda: rules.returning is not None and rules.returning.tries > 0, 30)
+            assert master.offsets.query("readers", TOPIC, 0) == 400
             ring.cluster.heal()
             report = await returned(ring)
-            # then it compares once more, finds nothing new, and the report still tells of it
+            # then the report still tells of what was taken the first time
             assert (10, 400) in taken(report)
             assert report["changed"] >= 1
 
