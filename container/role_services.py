@@ -275,9 +275,7 @@ class RoleServices:
         hearing = None if master is None else master.hearing((state.contact_ms or 0) / 1000)
         self._silence, actions = silence.step(
             self._silence,
-            silence.Listened(
-                state.guarded, state.contact_ms, len(others), hearing, self.acting_since_ms is not None
-            ),
+            silence.Listened(state.guarded, state.contact_ms, len(others), hearing, self.acting_since_ms is not None),
             self._clock.monotonic() * 1000,
             silence.limits(
                 keys.slave_timeout,
