@@ -12,8 +12,8 @@ master that it answers, and a slave that acts stops copying. When both are silen
 The second lasts until a name server answers: a slave that is heard again may have acted, and its word alone does not
 tell how far. Then the master comes back through pre-online.
 
-A slave that acts copies from nobody, and what it hears of others proves nothing: its master may be back, or another slave
-may act by now. It listens to name servers only, and holds back what falls due, as a master does, long before it stops.
+A slave that acts copies from nobody, and what it hears of others proves nothing: its master may be back, or another
+slave may act by now. It listens to name servers only, and holds back what falls due long before it stops.
 
 The slaves of the last view count, those that were in the group not long before, and those that have come since: a slave
 that acts must not be overlooked because it was gone when the last view was taken, or because another one, which the

@@ -22,8 +22,8 @@ from understudy.testkit.history import Violation
 SYNC_SECONDS = 1.0
 """How old the progress of a slave may be: two rounds of half a second."""
 SLAVE_TIMEOUT_SECONDS = 3.0
-"""``slaveTimeout``: after so long a master that hears no slave and no name server, or an acting slave that hears no name
-server, holds delayed messages back."""
+"""``slaveTimeout``: after so long a master that hears no slave and no name server holds delayed messages back, and so does
+a slave that acts and hears no name server."""
 GROUP_TIMEOUT_SECONDS = 10.0
 """``brokerNotActiveTimeoutMillis``: after so long an acting slave that hears no name server stops."""
 NOTICE_SECONDS = 1.0
@@ -159,8 +159,8 @@ class Allowance:
         most: how often it may come at most.
         unflushed: only where the fault took bytes that had not been flushed.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
-        acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before* then
-            counts from the later one.
+        acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before*
+            then counts from the later one.
         deaf: only where a slave was away until then; *before* then counts from when it was.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
         commits: also a plain message that was consumed then, where so many members were away that locks were lost: its

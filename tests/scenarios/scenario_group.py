@@ -319,7 +319,7 @@ class Group(Links):
         )
 
     def _listen(self, broker: Broker) -> None:
-        """A master listens to its name servers and to the slaves that copy from it; a slave that acts, to the former."""
+        """A master listens to name servers and to the slaves that copy from it, a slave that acts to the former."""
         if broker.presence.isolated:
             return
         listened = silence.Listened(
