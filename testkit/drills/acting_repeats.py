@@ -22,8 +22,8 @@ from understudy.testkit.history import Violation
 SYNC_SECONDS = 1.0
 """How old the progress of a slave may be: two rounds of half a second."""
 SLAVE_TIMEOUT_SECONDS = 3.0
-"""``slaveTimeout``: after so long a master that hears no slave and no name server holds delayed messages back, and so does
-a slave that acts and hears no name server."""
+"""``slaveTimeout``: after so long a master that hears no slave and no name server holds delayed messages back, and so
+does a slave that acts and hears no name server."""
 GROUP_TIMEOUT_SECONDS = 10.0
 """``brokerNotActiveTimeoutMillis``: after so long an acting slave that hears no name server stops."""
 NOTICE_SECONDS = 1.0
