@@ -13,6 +13,7 @@ from understudy.proxy.config import ProxyConfig
 from understudy.proxy.server import Proxy
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.memory_stream import InsideNetwork
+from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import World
 
 Brokers = Callable[[], Iterable[Broker]]
@@ -47,7 +48,15 @@ async def run_local_proxy(
         return frozenset(each.identity.name for each in brokers())
 
     for broker in brokers():
+        security = broker.options.security
         config = attrs.evolve(config, rocketmq_cluster_name=broker.options.broker.broker_cluster_name)
+        if security.authenticates and not config.security.authenticates:  # a proxy is no way around a broker's gate
+            config = attrs.evolve(config, security=security)
+        if security.authenticates and config.security.inner is None:
+            raise ConfigError(
+                f"{broker.identity.name} asks for signatures and a proxy beside it has nothing to sign with: "
+                "set innerClientAuthenticationCredentials"
+            )
     async with trio.open_nursery() as nursery:
         network = InsideNetwork(world.network, find, nursery.start_soon)
         proxy = Proxy(attrs.evolve(world, network=network), config, host, own_brokers=own)

@@ -191,6 +191,7 @@ async def _run_proxy(
     from understudy.proxy.config import config_of
 
     keys = {"grpcServerPort": places.proxy_port, "namesrvAddr": places.name_server, "localServeAddr": places.host}
+    keys["remotingListenPort"] = 0  # older clients go to the brokers
     config, _ = config_of(keys, _COMMAND_LINE)
     await run_local_proxy(
         world,

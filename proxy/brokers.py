@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 import trio
@@ -19,11 +19,17 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import ConnectFailedError, InvokeTimeoutError, RemotingError
 from understudy.runtime.log import get_logger
+from understudy.security.authority import SUBJECT_PREFIX
+from understudy.security.policies import Acl, acl_of
+from understudy.security.users import User, user_of
 
 log = get_logger("proxy.brokers")
 
 CALL_MS = 3_000
 """How long a broker has for an answer, unless the client's own time is shorter."""
+
+Withdraw = Callable[[], None]
+"""Has a question that was parked not be answered any more."""
 
 
 class Brokers:
@@ -34,15 +40,20 @@ class Brokers:
         cluster_name: of the cluster whose brokers know the groups.
         tasks: where what is known is renewed.
         rules: how long it counts.
+
+    Attributes:
+        cluster_name: as given.
     """
 
     def __init__(self, session: Session, cluster_name: str, tasks: trio.Nursery, rules: CacheRules) -> None:
         self._session = session
-        self._cluster_name = cluster_name
+        self.cluster_name = cluster_name
         clock = session.world.clock
         self._routes = LoadingCache[str, TopicRoute](clock, tasks, self._load_route, rules)
         self._topics = LoadingCache[str, TopicType](clock, tasks, self._load_topic, rules)
         self._groups = LoadingCache[str, GroupConfig](clock, tasks, self._load_group, rules)
+        self._users = LoadingCache[str, User](clock, tasks, self._load_user, rules)
+        self._acls = LoadingCache[str, Acl](clock, tasks, self._load_acl, rules)
 
     @property
     def random(self) -> Random:
@@ -85,6 +96,20 @@ class Brokers:
             log.warning("group not known, taken for an ordinary one", group=group, why=error)
             return GroupConfig()
 
+    async def user(self, name: str) -> User | None:
+        """Return the user of that name, ``None`` if there is none. Raises :class:`ProxyError` (50400)."""
+        try:
+            return await self._users.get(name)
+        except ClientError as error:
+            raise ProxyError(v2.PROXY_TIMEOUT, f"no broker tells who {name[:64]} is: {error}") from error
+
+    async def acl(self, name: str) -> Acl | None:
+        """Return the rules of a user, ``None`` if there are none. Raises :class:`ProxyError` (50400)."""
+        try:
+            return await self._acls.get(name)
+        except ClientError as error:
+            raise ProxyError(v2.PROXY_TIMEOUT, f"no broker tells what {name[:64]} may: {error}") from error
+
     async def _load_route(self, topic: str) -> TopicRoute | None:
         answer = await self._session.call_name_server(
             RequestCode.GET_ROUTEINFO_BY_TOPIC,
@@ -105,11 +130,30 @@ class Brokers:
         return type_of_topic({str(name): str(value) for name, value in texts.items()})
 
     async def _load_group(self, group: str) -> GroupConfig | None:
-        route = await self._routes.get(self._cluster_name)
-        if route is None:
-            return None
-        body = await self._ask_any(route, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+        body = await self._ask_cluster(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
         return None if body is None else parse_group(body)
+
+    async def _load_user(self, name: str) -> User | None:
+        body = await self._ask_cluster(RequestCode.AUTH_GET_USER, {"username": name})
+        try:
+            return user_of(body, "the user") if body else None
+        except ValueError as error:
+            raise ClientError(f"the answer about user {name[:64]} makes no sense: {error}") from None
+
+    async def _load_acl(self, name: str) -> Acl | None:
+        body = await self._ask_cluster(RequestCode.AUTH_GET_ACL, {"subject": SUBJECT_PREFIX + name})
+        acl = Acl()
+        try:
+            for kind, entries in acl_of(body or {}):
+                acl = acl.merged(kind, entries)
+        except ValueError as error:
+            raise ClientError(f"the answer about the rules of {name[:64]} makes no sense: {error}") from None
+        return acl
+
+    async def _ask_cluster(self, code: RequestCode, ext: Mapping[str, object]) -> Mapping[str, object] | None:
+        """Ask any broker of the cluster, see :meth:`_ask_any`."""
+        route = await self._routes.get(self.cluster_name)
+        return None if route is None else await self._ask_any(route, code, ext)
 
     async def _ask_any(
         self, route: TopicRoute, code: RequestCode, ext: Mapping[str, object]
@@ -163,6 +207,14 @@ class Brokers:
             f"there is no broker {broker_name[:64]} in this cluster; use what this cluster gave",
         )
 
+    def known(self, broker_name: str, topic: str) -> BrokerAddresses | None:
+        """Return where the brokers of a group are, if a route says so that was asked for before."""
+        for name in (topic, broker_name):
+            route = self._routes.at_hand(name)
+            if route is not None and broker_name in route.brokers:
+                return route.brokers[broker_name]
+        return None
+
     async def call(
         self,
         address: str,
@@ -188,7 +240,7 @@ class Brokers:
         """
         answer = await self.ask(address, request(code, fields(ext), body), timeout_ms)
         if answer.code not in accept:
-            raise ProxyError(code_of_response(answer.code), answer.remark or f"the broker answered {answer.code}")
+            raise refusal_of(answer)
         return answer
 
     async def ask(self, address: str, command: Command, timeout_ms: float) -> Command:
@@ -199,6 +251,22 @@ class Brokers:
             raise ProxyError(v2.PROXY_TIMEOUT, str(error)) from error
         except RemotingError as error:
             raise BrokerGoneError(str(error), sent=not isinstance(error, ConnectFailedError)) from error
+
+    async def park(self, address: str, command: Command, answered: Callable[[Command | None], None]) -> Withdraw:
+        """Ask the broker at *address* what it may answer late, see ``Connection.ask`` of the remoting protocol.
+
+        Raises:
+            BrokerGoneError: it cannot be reached.
+        """
+        try:
+            return (await self._session.remoting.connection(address, CALL_MS)).ask(command, answered)
+        except RemotingError as error:
+            raise BrokerGoneError(str(error), sent=False) from error
+
+
+def refusal_of(answer: Command) -> ProxyError:
+    """Return what a client is told about a broker's refusal."""
+    return ProxyError(code_of_response(answer.code), answer.remark or f"the broker answered {answer.code}")
 
 
 class BrokerGoneError(ProxyError):

@@ -75,11 +75,7 @@ class LoadingCache(Generic[K, V]):
         while True:
             now, entry = self._clock.monotonic(), self._entries.get(key)
             if entry is not None and self._counts(entry, now, fresh):
-                entry.used_at = now
-                self._entries[key] = self._entries.pop(key)  # the last one was used last
-                if now - entry.loaded_at >= self._rules.refresh_seconds and not entry.renewing:
-                    entry.renewing = True
-                    self._tasks.start_soon(self._renew, key, entry)
+                self._use(key, entry, now)
                 return entry.value
             under_way = self._loading.get(key)
             if under_way is None:
@@ -89,10 +85,20 @@ class LoadingCache(Generic[K, V]):
             if key not in self._entries:  # whoever asked has failed, and tells why only to itself
                 return await self._fill(key)
 
-    def known(self, key: K) -> V | None:
-        """Return the value of *key* if it was loaded before, whatever its age."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry.value
+    def at_hand(self, key: K) -> V | None:
+        """Return the value of *key* if it is there and counts; as with :meth:`get` it is renewed while it is used."""
+        now, entry = self._clock.monotonic(), self._entries.get(key)
+        if entry is None or not self._counts(entry, now, False):
+            return None
+        self._use(key, entry, now)
+        return entry.value
+
+    def _use(self, key: K, entry: _Entry[V], now: float) -> None:
+        entry.used_at = now
+        self._entries[key] = self._entries.pop(key)  # the last one was used last
+        if now - entry.loaded_at >= self._rules.refresh_seconds and not entry.renewing:
+            entry.renewing = True
+            self._tasks.start_soon(self._renew, key, entry)
 
     def _counts(self, entry: _Entry[V], now: float, fresh: bool) -> bool:
         age = now - entry.loaded_at

@@ -12,11 +12,25 @@ from understudy.proxy.cache import CacheRules
 from understudy.proxy.core.receiving import ReceiveRules
 from understudy.proxy.core.sending import SendRules
 from understudy.proxy.core.settings import ClientRules
-from understudy.runtime.configuration import INT, Between, Count, Port, fields_of, keyed, unknown_key_line, with_values
+from understudy.remoting.metrics_keys import read_metrics_settings
+from understudy.runtime.configuration import (
+    INT,
+    UNKEYED,
+    Between,
+    Count,
+    Port,
+    fields_of,
+    keyed,
+    unknown_key_line,
+    with_values,
+)
 from understudy.runtime.files import Files
+from understudy.runtime.metrics import MetricsSettings
 from understudy.runtime.properties import ConfigError, Properties
 from understudy.runtime.property_file import read_text_file
 from understudy.runtime.tls_server import TlsMode
+from understudy.security.settings import KEYS as SECURITY_KEYS
+from understudy.security.settings import SecuritySettings, read_security
 
 FILE = os.path.join("conf", "rmq-proxy.json")
 HOME_VARIABLES = ("RMQ_PROXY_HOME", "ROCKETMQ_HOME")
@@ -26,7 +40,12 @@ _WANTED = "name a file in JSON by -pc; an empty object {} takes every default"
 
 @attrs.frozen(kw_only=True)
 class ProxyConfig:
-    """All settings with an effect; a field's key is its name in camel case. Times say their unit."""
+    """All settings with an effect; a field's key is its name in camel case. Times say their unit.
+
+    Attributes:
+        security: who may call, by the keys that brokers have, too.
+        metrics: where metrics are served; ``None`` for nowhere.
+    """
 
     rocketmq_cluster_name: str = keyed("rocketMQClusterName", "DefaultCluster")
     proxy_cluster_name: str = "DefaultCluster"
@@ -69,6 +88,14 @@ class ProxyConfig:
     topic_route_service_cache_expired_seconds: Count = 300
     topic_route_service_cache_refresh_seconds: Count = 20
     topic_route_service_cache_max_num: Count = 20_000
+    remoting_access_addr: str = ""
+    remoting_listen_port: Port = 8080
+    metrics_exporter_type: str = "0"
+    metrics_prom_exporter_host: str = ""
+    metrics_prom_exporter_port: Port = 5557
+    metrics_label: str = ""
+    security: SecuritySettings = attrs.field(factory=SecuritySettings, metadata=UNKEYED)
+    metrics: MetricsSettings | None = attrs.field(default=None, metadata=UNKEYED)
 
     @property
     def tls_mode(self) -> TlsMode:
@@ -170,5 +197,16 @@ def config_of(values: dict[str, Any], source: str) -> tuple[ProxyConfig, list[st
         raise ConfigError(
             f"{source}: tlsTestModeEnable=false: tlsKeyPath and tlsCertPath must name files in PEM format"
         )
-    known = fields_of(ProxyConfig)
-    return config, [unknown_key_line(texts, key, known) for key in texts if key not in known]
+    try:
+        metrics, warning = read_metrics_settings(
+            config.metrics_exporter_type,
+            config.metrics_prom_exporter_host,
+            config.metrics_prom_exporter_port,
+            config.metrics_label,
+        )
+    except ConfigError as error:
+        raise texts.locate(error) from None
+    known = fields_of(ProxyConfig).keys() | SECURITY_KEYS
+    warnings = [unknown_key_line(texts, key, known) for key in texts if key not in known]
+    config = attrs.evolve(config, security=read_security(texts), metrics=metrics)
+    return config, [*warnings, *([warning] if warning else [])]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
-from understudy.mqclient.session import open_session
+from understudy.mqclient.session import SessionOptions, open_session
+from understudy.proxy.access import Access
 from understudy.proxy.brokers import Brokers
 from understudy.proxy.clients import EXPIRES_SECONDS, Clients
 from understudy.proxy.config import ProxyConfig
 from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.forward.port import RemotingPort
 from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.server import GrpcServer
 from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.metrics import Numbers, collect
+from understudy.proxy.rpcs.health import Health
 from understudy.proxy.rpcs.parts import Parts
 from understudy.proxy.rpcs.receipts import Receipts
 from understudy.proxy.rpcs.receives import Receives
@@ -22,11 +29,15 @@ from understudy.proxy.rpcs.sends import Sends
 from understudy.proxy.rpcs.telemetry import Telemetry
 from understudy.proxy.rpcs.transactions import Transactions
 from understudy.runtime.log import get_logger
+from understudy.runtime.metrics import Family
 from understudy.runtime.network import outgoing_address
 from understudy.runtime.program import UsageError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
 from understudy.runtime.world import World
+
+if TYPE_CHECKING:
+    from understudy.runtime.metrics_endpoint import MetricsEndpoint
 
 log = get_logger("proxy")
 
@@ -49,8 +60,10 @@ class Proxy:
         own_brokers: local mode: returns the names of the only brokers to which it sends and from which it receives.
 
     Attributes:
-        address: host and port by which clients reach it, once it runs.
+        address: host and port by which gRPC clients reach it, once it runs.
+        remoting_address: the same for clients of the remoting protocol; port 0 when they are not served.
         clients: who they are.
+        receives: what they wait for; there once it runs.
     """
 
     def __init__(
@@ -66,7 +79,9 @@ class Proxy:
         self._host = host
         self._own_brokers = own_brokers
         self.address = ("", config.grpc_server_port)
+        self.remoting_address = ("", config.remoting_listen_port)
         self.clients = Clients(world.clock)
+        self.receives: Receives
 
     async def run(self, task_status: trio.TaskStatus[tuple[str, int]] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; reports the address when calls are answered.
@@ -76,12 +91,16 @@ class Proxy:
             UnknownClusterError: there is no cluster of the configured name.
             ConfigError: the certificate cannot be used.
         """
-        config = self._config
-        async with open_session(self._world, config.namesrv_addr) as session, trio.open_nursery() as nursery:
+        config, security = self._config, self._config.security
+        options = SessionOptions(credentials=security.inner, tls=security.tls.for_calls())
+        async with open_session(self._world, config.namesrv_addr, options) as session, trio.open_nursery() as nursery:
             brokers = Brokers(session, config.rocketmq_cluster_name, nursery, config.cache_rules)
-            parts = Parts(config, self._world.clock, brokers, self.clients, lambda: self.address, self._own_brokers)
+            access = Access(security, brokers, self._world.clock)
+            parts = Parts(
+                config, self._world.clock, brokers, self.clients, lambda: self.address, access, self._own_brokers
+            )
             receipts = Receipts(parts)
-            receives = Receives(parts, receipts)
+            receives = self.receives = Receives(parts, receipts)
             transactions = Transactions(parts, session)
             methods = {
                 path: method
@@ -92,6 +111,7 @@ class Proxy:
                     receipts,
                     receives,
                     transactions,
+                    Health(),
                 )
                 for path, method in calls.methods().items()
             }
@@ -99,17 +119,67 @@ class Proxy:
                 message_bytes=config.grpc_max_inbound_message_size,
                 idle_seconds=config.grpc_client_idle_time_mills / 1000,
             )
-            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits, self._tls())
+            tls = self._tls()
+            server = GrpcServer(self._world, self._host, config.grpc_server_port, methods, limits, tls)
             server.on_stop.append(receives.stop)
             _, port = await server.bind()
+            remoting = RemotingPort(
+                self._world,
+                self._host,
+                config.remoting_listen_port,
+                session,
+                brokers,
+                access,
+                server,
+                lambda: "{}:{}".format(*self.remoting_address),
+            )
+            remoting.tls = tls
+            if config.remoting_listen_port:
+                await remoting.bind()
+            endpoint = await self._bind_metrics(server, remoting, receives, receipts, parts)
             if self._own_brokers is None:
                 await self._await_cluster(brokers)
-            self.address = (config.local_serve_addr or outgoing_address(), port)
+            host = config.local_serve_addr or outgoing_address()
+            self.address = host, port
+            self.remoting_address = config.remoting_access_addr or host, remoting.address[1]
             nursery.start_soon(self._expire_clients)
             nursery.start_soon(transactions.run)
             nursery.start_soon(receipts.renewals.run)
+            nursery.start_soon(receives.run)
             nursery.start_soon(server.run)
+            if config.remoting_listen_port:
+                nursery.start_soon(remoting.run)
+            if endpoint is not None:
+                nursery.start_soon(endpoint.run)
             task_status.started(self.address)
+
+    async def _bind_metrics(
+        self, server: GrpcServer, remoting: RemotingPort, receives: Receives, receipts: Receipts, parts: Parts
+    ) -> MetricsEndpoint | None:
+        """Return where metrics are served, bound. Raises ``ListenError``."""
+        config = self._config
+        if config.metrics is None:
+            return None
+        from understudy.runtime.metrics_endpoint import MetricsEndpoint  # few proxies serve metrics
+
+        def families() -> list[Family]:
+            numbers = Numbers(
+                len(server.connections),
+                len(remoting.connections),
+                len(self.clients),
+                len(receives),
+                len(receipts.renewals),
+                server.refused_connections + remoting.refused_connections,
+            )
+            return collect(config.proxy_mode.lower(), numbers, parts.ended, self._world.load)
+
+        labels = {"cluster": config.proxy_cluster_name, "node_type": "proxy"}
+        labels["node_id"] = config.proxy_name or platform.node()
+        endpoint = MetricsEndpoint(
+            self._world, attrs.evolve(config.metrics, labels={**labels, **config.metrics.labels}), families
+        )
+        await endpoint.bind()
+        return endpoint
 
     def _tls(self) -> ServerTls | None:
         """Return what secures connections. Raises :class:`ConfigError`."""

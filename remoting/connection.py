@@ -74,6 +74,7 @@ class Connection:
         self._corked_bytes = 0
         self._incoming_bytes = 0
         self._pending: dict[int, _Pending] = {}
+        self._asked: dict[int, Callable[[Command | None], None]] = {}
         self._nursery: trio.Nursery | None = None
         self.sign: Callable[[Command], None] | None = None
 
@@ -168,6 +169,32 @@ class Connection:
         message = f"no answer from {self.address} to request {command.code} within {timeout_ms:g} ms"
         raise InvokeTimeoutError(self.address, message)
 
+    def ask(self, command: Command, answered: Callable[[Command | None], None]) -> Callable[[], None]:
+        """Send a request of ours whose answer may come late: it waits as a row, without a task.
+
+        Args:
+            command: as of :meth:`invoke`.
+            answered: called once with the answer, or with ``None`` when the connection ends first; must not raise.
+
+        Returns:
+            What withdraws the question: it is not answered any more then.
+
+        Raises:
+            ConnectionLostError: the connection has ended.
+        """
+        if self.closed.is_set():
+            raise ConnectionLostError(self.address, f"connection to {self.address} is closed: {self.close_reason}")
+        if self.sign is not None:
+            self.sign(command)
+        opaque = command.opaque or 0
+        self._asked[opaque] = answered
+        self.write(encode(command))
+
+        def withdraw() -> None:
+            self._asked.pop(opaque, None)
+
+        return withdraw
+
     def close(self, reason: str) -> None:
         """End the connection now; what is still unsent is dropped."""
         if not self.close_reason:
@@ -209,6 +236,8 @@ class Connection:
             self.close_reason = self.close_reason or "stopped by this side"
             for pending in self._pending.values():
                 pending.done.set()
+            while self._asked:
+                self._asked.popitem()[1](None)
             self._outbox.ended()
             self._nursery = None  # nothing of an ended connection is left for a look for garbage
             self._load.incoming.change(self, -self._incoming_bytes)
@@ -328,8 +357,13 @@ class Connection:
         return data
 
     def _on_response(self, command: Command) -> None:
-        pending = self._pending.get(command.opaque or 0)
+        opaque = command.opaque or 0
+        pending = self._pending.get(opaque)
         if pending is None:
+            answered = self._asked.pop(opaque, None)
+            if answered is not None:
+                answered(command)
+                return
             log.debug("answer to no request", peer=self.address, opaque=command.opaque, code=command.code)
             return
         pending.answer = command

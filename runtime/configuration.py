@@ -68,6 +68,10 @@ Count = Annotated[int, Between(0, INT[1])]
 Port = Annotated[int, Between(0, 65535, "a port from 0 to 65535")]
 
 
+UNKEYED: Mapping[str, None] = {"key": None}
+"""Metadata of a field that stands beside the settings of its class and has no key."""
+
+
 def keyed(key: str, default: Any) -> Any:
     """Return a field of that default whose *key* is not its name in camel case, as ``brokerIP1`` or ``useTLS``."""
     return attrs.field(default=default, metadata={"key": key})
@@ -84,7 +88,7 @@ def fields_of(section: type[attrs.AttrsInstance]) -> dict[str, attrs.Attribute[A
     """Return the fields of a class of settings by key, their types resolved."""
     if any(isinstance(field.type, str) for field in attrs.fields(section)):
         attrs.resolve_types(section)
-    return {key_of(field): field for field in attrs.fields(section)}
+    return {key_of(field): field for field in attrs.fields(section) if field.metadata.get("key", "") is not None}
 
 
 @attrs.frozen

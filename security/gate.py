@@ -133,14 +133,14 @@ class Refusals:
         self._second = -1
         self._told: Counter[str] = Counter()
 
-    def tell(self, what: str, user: str | None, address: str, code: int, why: str) -> None:
+    def tell(self, what: str, user: str | None, address: str, code: int | str, why: str) -> None:
         """Log one refusal, unless its address, or all of them, had their share of this second.
 
         Args:
             what: became of it, such as ``not authorized``.
             user: who asked; ``None`` where that is not known.
             address: that it came from.
-            code: of the request.
+            code: of the request, or its name.
             why: it was refused.
         """
         second = int(self._now())

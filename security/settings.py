@@ -19,6 +19,8 @@ from understudy.security.signature import Credentials, signer
 from understudy.security.tls import KEYS as TLS_KEYS
 from understudy.security.tls import TlsSettings, read_tls
 
+_MESSAGES = "apache.rocketmq.v2."
+"""What names of messages of the gRPC protocol begin with."""
 _PACKAGES = "org.apache.rocketmq.auth."
 _KNOWN = {
     "authenticationProvider": ("DefaultAuthenticationProvider",),
@@ -60,6 +62,7 @@ class SecuritySettings:
         authorizes: whether users need policies.
         unsigned: codes that are answered without a signature.
         unlimited: codes that need no policy.
+        unsigned_calls, unlimited_calls: the same for calls of gRPC, by the name of their message.
         init_user: a super user that is there from the start.
         inner: what this process signs its own calls with; a super user of its servers, too.
         cluster: name of the cluster as a resource, where the server has none itself.
@@ -70,6 +73,8 @@ class SecuritySettings:
     authorizes: bool = False
     unsigned: frozenset[int] = frozenset()
     unlimited: frozenset[int] = frozenset()
+    unsigned_calls: frozenset[str] = frozenset()
+    unlimited_calls: frozenset[str] = frozenset()
     init_user: Credentials | None = None
     inner: Credentials | None = None
     cluster: str = "DefaultCluster"
@@ -103,6 +108,8 @@ def read_security(values: Properties) -> SecuritySettings:
         authorizes=keys.authorization_enabled,
         unsigned=_codes(values, "authenticationWhitelist", keys.authentication_whitelist),
         unlimited=_codes(values, "authorizationWhitelist", keys.authorization_whitelist),
+        unsigned_calls=_calls(keys.authentication_whitelist),
+        unlimited_calls=_calls(keys.authorization_whitelist),
         init_user=_user(values, INIT_USER, "username", "password"),
         inner=_user(values, INNER, "accessKey", "secretKey"),
         cluster=keys.cluster_name or "DefaultCluster",
@@ -127,12 +134,17 @@ def _codes(values: Properties, key: str, text: str) -> frozenset[int]:
     for word in filter(None, map(str.strip, text.split(","))):
         if word.isdecimal():
             found.add(int(word))
-        elif not word.startswith("apache.rocketmq.v2."):  # messages of the gRPC protocol
+        elif not word.startswith(_MESSAGES):
             raise ConfigError(
                 f"{values.where(key)}: {key}={printable(text)}: expected request codes or names like "
                 "apache.rocketmq.v2.HeartbeatRequest, divided by commas"
             )
     return frozenset(found)
+
+
+def _calls(text: str) -> frozenset[str]:
+    words = map(str.strip, text.split(","))
+    return frozenset(word.removeprefix(_MESSAGES) for word in words if word.startswith(_MESSAGES))
 
 
 def _user(values: Properties, key: str, name: str, password: str) -> Credentials | None:

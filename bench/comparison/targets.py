@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -117,8 +117,8 @@ def medians(rounds: Iterable[Mapping[str, Any]]) -> Figures:
     return merged
 
 
-def compared(java: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Row]:
-    return [Row(target, target.value(java), target.value(ours)) for target in TARGETS]
+def compared(java: Mapping[str, Any], ours: Mapping[str, Any], targets: Sequence[Target] = TARGETS) -> list[Row]:
+    return [Row(target, target.value(java), target.value(ours)) for target in targets]
 
 
 def _cell(value: float | None, digits: int = 2) -> str:

@@ -10,6 +10,7 @@ from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.remoting.command import LANGUAGES
 
+CLIENT_ID, REQUEST_ID = "x-mq-client-id", "x-mq-request-id"
 _LONGEST_ID = 512
 _OF_GRPC = {"GOLANG": "GO", "DOT_NET": "DOTNET"}
 """Names of languages in gRPC that have another one in remoting."""
@@ -47,7 +48,7 @@ def caller_of(metadata: Mapping[str, str], host: str) -> Caller:
     Raises:
         ProxyError: it has no id (40017).
     """
-    client_id = metadata.get("x-mq-client-id", "").strip()
+    client_id = metadata.get(CLIENT_ID, "").strip()
     if not client_id or len(client_id) > _LONGEST_ID:
         raise ProxyError(
             v2.CLIENT_ID_REQUIRED, f"client id cannot be empty or longer than {_LONGEST_ID}: send x-mq-client-id"
@@ -58,6 +59,6 @@ def caller_of(metadata: Mapping[str, str], host: str) -> Caller:
         client_id,
         language if language in LANGUAGES else "OTHER",
         metadata.get("x-mq-client-version", "")[:64],
-        metadata.get("x-mq-request-id", "")[:64],
+        metadata.get(REQUEST_ID, "")[:64],
         host,
     )

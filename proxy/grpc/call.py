@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from understudy.proxy.grpc.connection import GrpcConnection
 
 
+_DROPPED: Mapping[str, str] = {}
+
+
 class Call:
     """One call.
 
@@ -23,11 +26,13 @@ class Call:
         metadata: header fields by name, in lower case; of several with one name the last.
         connection: where it came from.
         deadline: monotonic seconds at which its client gives up; ``None`` for never.
-        scope: what runs it; ended when the client ends the call.
+        scope: what runs it; ended when the client ends the call. ``None`` while nothing does.
+        parked: what goes on with it, see :meth:`park`.
     """
 
     __slots__ = (
         "_changed",
+        "_ended",
         "_messages",
         "_no_more",
         "_sending",
@@ -37,6 +42,7 @@ class Call:
         "held_bytes",
         "metadata",
         "method",
+        "parked",
         "reader",
         "received_at",
         "scope",
@@ -62,13 +68,15 @@ class Call:
         self.reader = reader
         self.received_at = received_at
         self.deadline = deadline
-        self.scope = trio.CancelScope()
+        self.scope: trio.CancelScope | None = None
+        self.parked: Handler | None = None
         self.started = False
         self.headers_sent = False
         self.held_bytes = 0
         self.unacknowledged_bytes = 0
         self._messages: deque[bytes] = deque()
         self._no_more = False
+        self._ended: Callable[[], None] | None = None
         self._changed = Signal()
         self._sending = trio.Lock() if method.streams else None
 
@@ -102,6 +110,37 @@ class Call:
         """Return how long the client will wait; ``None`` for ever."""
         return None if self.deadline is None else self.deadline - self.connection.clock.monotonic()
 
+    def park(self, handler: Handler, ended: Callable[[], None] | None = None) -> None:
+        """Let the handler return without an end of the call, which is a row without a task from then on.
+
+        Whoever parks a call has read what it needs of its header fields: they are dropped.
+
+        Args:
+            handler: goes on, in a task of its own, when :meth:`resume` is called, and where the client streams when it
+                sends another message or no more.
+            ended: called if the call ends before that; must not raise.
+        """
+        self.metadata = _DROPPED
+        self.scope = None
+        self.parked, self._ended = handler, ended
+
+    def resume(self) -> bool:
+        """Go on with a parked call; return whether somebody waits for its answer."""
+        return self.connection.resume(self)
+
+    def stop(self) -> None:
+        """End what runs the call, or tell who waits for it while it is parked."""
+        ended, self.parked, self._ended = self._ended, None, None
+        if self.scope is not None:
+            self.scope.cancel()
+        elif ended is not None:
+            ended()
+
+    def goes_on(self) -> Handler | None:
+        """Return what goes on with a call that was parked; it is not parked any more then."""
+        handler, self.parked, self._ended = self.parked, None, None
+        return handler
+
     def take(self, messages: list[bytes]) -> None:
         """Keep *messages* for the handler."""
         self._messages.extend(messages)
@@ -114,10 +153,18 @@ class Call:
 
     async def receive(self) -> bytes | None:
         """Return the next message, or ``None`` when the client sends no more."""
-        while not self._messages:
-            if self._no_more:
-                return None
+        await self.wait()
+        return self.next()
+
+    async def wait(self) -> None:
+        """Wait until there is a message, or the client sends no more."""
+        while not self._messages and not self._no_more:
             await self._changed.wait()
+
+    def next(self) -> bytes | None:
+        """Return the next message that is there, or ``None``."""
+        if not self._messages:
+            return None
         message = self._messages.popleft()
         self.connection.taken(self)
         return message

@@ -23,9 +23,10 @@ from h2.errors import ErrorCodes
 from h2.exceptions import H2Error
 
 from understudy.proxy.grpc import http2
-from understudy.proxy.grpc.call import Call, Method
+from understudy.proxy.grpc.call import Call, Handler, Method
 from understudy.proxy.grpc.framing import IDENTITY, MessageReader, framed, refusal, timeout_seconds
 from understudy.proxy.grpc.limits import GrpcLimits
+from understudy.proxy.grpc.liveness import Attention, Liveness
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Load
@@ -53,6 +54,7 @@ class GrpcConnection:
 
     Attributes:
         peer, local: addresses of both sides.
+        source: the host at the other end of the wire, whatever a preamble says: what trust is measured by.
         clock: as given.
     """
 
@@ -65,7 +67,7 @@ class GrpcConnection:
         limits: GrpcLimits,
         peer: tuple[str, int] | None = None,
     ) -> None:
-        self.peer = peer or stream.peer
+        self.peer, self.source = peer or stream.peer, stream.peer[0]
         self.local = stream.local
         self.clock = clock
         self._stream = stream
@@ -78,10 +80,9 @@ class GrpcConnection:
         self._window = Signal()
         self._nursery: trio.Nursery | None = None
         self._corked = False
-        self._stopping = False
+        self._stopping = self._ended = False
         self._closing = ""
-        self._last_call = self._last_byte = clock.monotonic()
-        self._pinged_at: float | None = None
+        self._life = Liveness(limits, clock.monotonic())
         self._control = http2.ControlBudget(limits)
 
     def holds(self, call: Call) -> bool:
@@ -102,7 +103,10 @@ class GrpcConnection:
                 self._h2.initiate_connection()
                 self._h2.increment_flow_control_window(self._limits.window_bytes - http2.DEFAULT_WINDOW_BYTES)
                 self.flush()
-                await self._receive(first)
+                try:
+                    await self._receive(first)
+                finally:
+                    self._ended = True  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
         finally:
             self._corked = True  # nothing leaves any more
@@ -117,7 +121,7 @@ class GrpcConnection:
         try:
             data = data or await self._stream.receive_some(size)
             while data and not self._closing:
-                self._last_byte = self.clock.monotonic()
+                self._life.last_byte = self.clock.monotonic()
                 self._corked = True
                 try:
                     self._take(self._h2.receive_data(data))
@@ -161,20 +165,15 @@ class GrpcConnection:
             if not call.started and now - call.received_at >= limits.request_seconds:
                 why = f"the request was not complete within {limits.request_seconds:g} s"
                 self._end(call, StatusCode.DEADLINE_EXCEEDED, why)
-        if not self._calls:
-            if now - self._last_call >= limits.idle_seconds and not self._stopping and self._nursery is not None:
-                self._nursery.start_soon(self._leave)
-            return self._last_call + limits.idle_seconds
-        if self._pinged_at is not None and self._pinged_at >= self._last_byte:
-            if now - self._pinged_at >= limits.ping_seconds:
-                self.close("silent, and no answer to a ping")
-            return self._pinged_at + limits.ping_seconds
-        if now - self._last_byte >= limits.silent_seconds:
-            self._pinged_at = now
+        attention, due = self._life.look(now, has_calls=bool(self._calls))
+        if attention is Attention.GOODBYE and not self._stopping and self._nursery is not None:
+            self._nursery.start_soon(self._leave)
+        elif attention is Attention.CLOSE:
+            self.close(attention.value)
+        elif attention is Attention.PING:
             self._h2.ping(b"are here")
             self.flush()
-            return now + limits.ping_seconds
-        return now + min(limits.request_seconds, limits.silent_seconds)
+        return due
 
     def goodbye(self) -> None:
         """Tell the client to open no more calls here; those that are open go on."""
@@ -213,12 +212,12 @@ class GrpcConnection:
             elif isinstance(event, events.ConnectionTerminated):
                 self._closing = "closed by the client"
             elif isinstance(event, events.PingAckReceived):
-                self._pinged_at = None
+                self._life.pong()
             if isinstance(event, _CONTROL):
                 self._count_control()
 
     def _count_control(self) -> None:
-        if not self._control.spend(self._last_byte) and not self._closing:
+        if not self._control.spend(self._life.last_byte) and not self._closing:
             self._closing = (
                 f"more than {self._limits.control_frames} control frames in {self._limits.control_seconds:g} s"
             )
@@ -227,30 +226,19 @@ class GrpcConnection:
     def _on_request(self, event: events.RequestReceived) -> None:
         stream_id = event.stream_id or 0
         headers = {http2.text_of(name): http2.text_of(value) for name, value in event.headers or ()}
-        self._last_call = self._last_byte
-        refused = refusal(headers)
+        self._life.last_call = self._life.last_byte
+        refused = refusal(headers, self._methods)
         if refused is not None:
             self._refuse(stream_id, *refused)
             return
-        method = self._methods.get(headers.get(":path", ""))
-        if method is None:
-            why = f"there is no method {headers.get(':path', '')[:200]}"
-            self._refuse(stream_id, 200, RpcError(StatusCode.UNIMPLEMENTED, why))
-            return
-        deadline = None
-        timeout = headers.get("grpc-timeout")
-        if timeout is not None:
-            try:
-                deadline = self._last_byte + timeout_seconds(timeout)
-            except RpcError as error:
-                self._refuse(stream_id, 200, error)
-                return
+        method, timeout = self._methods[headers[":path"]], headers.get("grpc-timeout")
+        deadline = None if timeout is None else self._life.last_byte + timeout_seconds(timeout)
         reader = MessageReader(self._limits.message_bytes, headers.get("grpc-encoding", IDENTITY))
-        call = self._calls[stream_id] = Call(self, stream_id, method, headers, reader, self._last_byte, deadline)
+        call = self._calls[stream_id] = Call(self, stream_id, method, headers, reader, self._life.last_byte, deadline)
         if self._stopping:
             self._end(call, StatusCode.UNAVAILABLE, "the server stops; call again, at another one")
         elif method.streams:
-            self._start(call)
+            self._start(call, method.handler)
 
     def _on_data(self, event: events.DataReceived) -> None:
         call = self._calls.get(event.stream_id or 0)
@@ -267,6 +255,8 @@ class GrpcConnection:
                 raise RpcError(StatusCode.INTERNAL, "a call of this method has one message")
             call.take(messages)
             self._hold(call, sum(map(len, messages)) + call.reader.pending_bytes)
+            if messages and call.parked is not None:
+                self.resume(call)
         except RpcError as error:
             self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
             self._end(call, error.status, error.message)
@@ -296,25 +286,37 @@ class GrpcConnection:
         if call is None:
             return
         call.end_of_messages()
-        if not call.method.streams:
-            if call.unread:
-                self._start(call)
-            else:
-                self._end(call, StatusCode.INTERNAL, "the call has no whole message")
+        if call.method.streams:
+            if call.parked is not None:
+                self.resume(call)
+        elif call.unread:
+            self._start(call, call.method.handler)
+        else:
+            self._end(call, StatusCode.INTERNAL, "the call has no whole message")
 
     # --- calls -------------------------------------------------------------------------------------------------
 
-    def _start(self, call: Call) -> None:
+    def _start(self, call: Call, handler: Handler) -> None:
         assert self._nursery is not None
         call.started = True
-        self._nursery.start_soon(self._serve, call)
+        call.scope = trio.CancelScope()
+        self._nursery.start_soon(self._serve, call, call.scope, handler)
 
-    async def _serve(self, call: Call) -> None:
+    def resume(self, call: Call) -> bool:
+        """Go on with a parked call, see :meth:`Call.resume`."""
+        if self._nursery is None or self._ended or not self.holds(call):
+            return False
+        handler = call.goes_on()
+        if handler is not None:
+            self._start(call, handler)
+        return True
+
+    async def _serve(self, call: Call, scope: trio.CancelScope, handler: Handler) -> None:
         status, message = StatusCode.OK, ""
         timeout = call.remaining_seconds()
-        with call.scope, self.clock.move_on_after(math.inf if timeout is None else timeout) as in_time:
+        with scope, self.clock.move_on_after(math.inf if timeout is None else timeout) as in_time:
             try:
-                await call.method.handler(call)
+                await handler(call)
             except RpcError as error:
                 status, message = error.status, error.message
             except trio.BrokenResourceError:
@@ -324,7 +326,8 @@ class GrpcConnection:
                 status, message = StatusCode.INTERNAL, "the server failed; its log says why"
         if in_time.cancelled_caught:
             status, message = StatusCode.DEADLINE_EXCEEDED, "no answer within the time that the client has set"
-        self._end(call, status, message)
+        if call.parked is None:
+            self._end(call, status, message)
 
     def _end(self, call: Call, status: StatusCode, message: str) -> None:
         """Send the end of *call* and forget it; nothing happens when its client has done so before."""
@@ -356,9 +359,9 @@ class GrpcConnection:
         size = call.unacknowledged_bytes
         if size:
             self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
-        self._last_call = self.clock.monotonic()
+        self._life.last_call = self.clock.monotonic()
         self._window.set()  # who waits for a window or for the last call
-        call.scope.cancel()
+        call.stop()
 
     # --- what goes ---------------------------------------------------------------------------------------------
 

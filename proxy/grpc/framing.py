@@ -6,7 +6,7 @@ Source: PROTOCOL-HTTP2.md of gRPC.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from urllib.parse import quote
 
 from understudy.proxy.grpc.status import RpcError, StatusCode
@@ -103,8 +103,13 @@ def percent_encoded(text: str) -> str:
     return text if text.isascii() and text.isprintable() and "%" not in text else quote(text, safe=_UNESCAPED)
 
 
-def refusal(headers: Mapping[str, str]) -> tuple[int, RpcError] | None:
-    """Return why a request with these *headers* is no call, with the status of HTTP that says so; ``None`` if it is."""
+def refusal(headers: Mapping[str, str], paths: Container[str]) -> tuple[int, RpcError] | None:
+    """Return why a request is no call, with the status of HTTP that says so; ``None`` if it is.
+
+    Args:
+        headers: header fields by name.
+        paths: of the methods that there are.
+    """
     if headers.get(":method") != "POST":
         return 405, RpcError(StatusCode.INTERNAL, "a call is a POST")
     kind = headers.get("content-type", "")
@@ -113,4 +118,12 @@ def refusal(headers: Mapping[str, str]) -> tuple[int, RpcError] | None:
     encoding = headers.get("grpc-encoding", IDENTITY)
     if encoding not in (IDENTITY, GZIP):
         return 200, RpcError(StatusCode.UNIMPLEMENTED, f"grpc-encoding {encoding[:32]!r} is unknown; use gzip")
+    path = headers.get(":path", "")
+    if path not in paths:
+        return 200, RpcError(StatusCode.UNIMPLEMENTED, f"there is no method {path[:200]}")
+    if "grpc-timeout" in headers:
+        try:
+            timeout_seconds(headers["grpc-timeout"])
+        except RpcError as error:
+            return 200, error
     return None

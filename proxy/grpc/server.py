@@ -61,6 +61,11 @@ class GrpcServer:
         """The host and the real port, after :meth:`bind`."""
         return self._bind_to if self._listener is None else self._listener.address
 
+    @property
+    def refused_connections(self) -> int:
+        """Connections closed as soon as they came, because descriptors were short."""
+        return self._listener.refused if self._listener is not None else 0
+
     async def bind(self) -> tuple[str, int]:
         """Take the port; calls are answered once :meth:`run` runs.
 
@@ -99,13 +104,13 @@ class GrpcServer:
                 for connection in self.connections:
                     nursery.start_soon(connection.drain)
 
-    async def serve(self, stream: ByteStream) -> None:
-        """Serve one client until it leaves; never raises for what it does."""
+    async def serve(self, stream: ByteStream, *, secured: bool = False) -> None:
+        """Serve one client until it leaves; never raises for what it does. *secured*: TLS, if any, is off already."""
         connection: GrpcConnection | None = None
         try:
             with self._world.clock.move_on_after(self._limits.request_seconds):
                 data, source = await first_bytes(stream, self._limits.receive_bytes)
-                if data and self._tls is not None:
+                if data and self._tls is not None and not secured:
                     stream = await self._tls.accept(Continued(stream, data))
                     data = await stream.receive_some(self._limits.receive_bytes)
                 if data:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import attrs
 from google.protobuf.message import DecodeError, Message
 
+from understudy.proxy.access import Access
 from understudy.proxy.brokers import Brokers
 from understudy.proxy.clients import Clients
 from understudy.proxy.config import ProxyConfig
-from understudy.proxy.core.callers import Caller, caller_of
-from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.core.callers import CLIENT_ID, REQUEST_ID, Caller, caller_of
+from understudy.proxy.core.statuses import ProxyError, status
 from understudy.proxy.grpc.call import Call, Method, unary
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
@@ -37,7 +39,9 @@ class Parts:
         brokers: the cluster.
         clients: who has said what of itself.
         address: returns host and port by which clients reach this proxy, for those that do not say how they do.
+        access: who may call what.
         own_brokers: local mode: returns the names of the brokers of this process; ``None`` in cluster mode.
+        ended: how many calls ended, by rpc and code of their status.
     """
 
     config: ProxyConfig
@@ -45,7 +49,9 @@ class Parts:
     brokers: Brokers
     clients: Clients
     address: Callable[[], tuple[str, int]]
+    access: Access
     own_brokers: Callable[[], frozenset[str]] | None = None
+    ended: Counter[tuple[str, int]] = attrs.field(factory=Counter)
 
     def serves(self, broker_name: str) -> bool:
         """Tell whether messages of a broker go through this proxy."""
@@ -67,19 +73,34 @@ def method(
         answer: makes it; a :class:`ProxyError` becomes the status of an answer, as any other failure does.
     """
 
+    rpc = request_type.DESCRIPTOR.name.removesuffix("Request")
+    access, ended = parts.access, parts.ended
+
     async def handle(call: Call, data: bytes) -> bytes:
         try:
             caller = caller_of(call.metadata, call.connection.peer[0])
-            response = await answer(caller, decoded(request_type, data))
+            request = decoded(request_type, data)
+            if access.asks:
+                await access.check(call.metadata, call.connection.source, request)
+            response = await answer(caller, request)
         except ProxyError as error:
-            response = response_type(status=error.status)
+            response = response_type(status=refused(rpc, call, error))
         except RpcError:
             raise
         except Exception as error:
-            response = response_type(status=failed(call, error).status)
+            response = response_type(status=failed(rpc, call.metadata.get(REQUEST_ID, ""), error))
+        ended[rpc, response.status.code] += 1  # type: ignore[attr-defined]  # every answer has one
         return response.SerializeToString()
 
     return unary(handle)
+
+
+def refused(rpc: str, call: Call, error: ProxyError) -> v2.Status:
+    """Return the status of a call that is refused; what is not its client's fault is in the log."""
+    if error.code >= v2.INTERNAL_ERROR:
+        client, request = (call.metadata.get(name, "")[:64] for name in (CLIENT_ID, REQUEST_ID))
+        log.info("call not served", rpc=rpc, client=client, request=request, code=error.code, why=error.message)
+    return error.status
 
 
 def decoded(request_type: type[Request], data: bytes) -> Request:
@@ -90,7 +111,13 @@ def decoded(request_type: type[Request], data: bytes) -> Request:
         raise RpcError(StatusCode.INTERNAL, f"the request is no {request_type.__name__}: {error}") from None
 
 
-def failed(call: Call, error: Exception) -> ProxyError:
-    """Log a failure of this proxy and return what its client is told."""
-    log.error("call failed", exc=error, path=call.metadata.get(":path"), error=repr(error))
-    return ProxyError(v2.INTERNAL_SERVER_ERROR, "the proxy failed; its log says why")
+def failed(rpc: str, request_id: str, error: Exception) -> v2.Status:
+    """Log a failure of this proxy and return what its client is told.
+
+    Args:
+        rpc: which call.
+        request_id: by which its client knows it.
+        error: what happened.
+    """
+    log.error("call failed", exc=error, rpc=rpc, request=request_id[:64], error=repr(error))
+    return status(v2.INTERNAL_SERVER_ERROR, "the proxy failed; its log says why")

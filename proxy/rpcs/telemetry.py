@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from understudy.proxy.clients import Client
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller, caller_of
@@ -10,7 +12,7 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Call, Method
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import SERVICE, Parts, decoded, method
+from understudy.proxy.rpcs.parts import SERVICE, Parts, decoded, method, refused
 from understudy.proxy.rpcs.renewals import Renewals
 
 _SILENT_SECONDS = 60.0
@@ -46,22 +48,37 @@ class Telemetry:
         """Serve a client's stream: settings come and are answered, commands go."""
         try:
             caller = caller_of(call.metadata, call.connection.peer[0])
+            user = await self._parts.access.authenticate(call.metadata, call.connection.source, "TelemetryCommand")
             client = self._parts.clients.opened(caller, call)
         except ProxyError as error:
-            await call.send(v2.TelemetryCommand(status=error.status).SerializeToString())
+            await call.send(v2.TelemetryCommand(status=refused("Telemetry", call, error)).SerializeToString())
             return
         try:
             with self._parts.clock.move_on_after(_SILENT_SECONDS) as silent:
-                data = await call.receive()
+                await call.wait()
             if silent.cancelled_caught:
                 raise RpcError(StatusCode.INVALID_ARGUMENT, f"no settings came within {_SILENT_SECONDS:g} s")
-            while data is not None:
+        except BaseException:
+            self._parts.clients.closed(client, call)
+            raise
+        await self._take(client, caller, user, call)
+
+    async def _take(self, client: Client, caller: Caller, user: str | None, call: Call) -> None:
+        """Answer what has come; what follows may be hours away, and the stream is a row until then."""
+        try:
+            while (data := call.next()) is not None:
                 command = decoded(v2.TelemetryCommand, data)
                 if command.WhichOneof("command") == "settings":
+                    await self._parts.access.authorize(user, call.connection.source, command.settings)
                     await self._settle(call, client, caller, command.settings)
-                data = await call.receive()
+            if not call.complete:
+                closed = partial(self._parts.clients.closed, client, call)
+                call.park(partial(self._take, client, caller, user), closed)
+        except ProxyError as error:
+            await call.send(v2.TelemetryCommand(status=refused("Telemetry", call, error)).SerializeToString())
         finally:
-            self._parts.clients.closed(client, call)
+            if call.parked is None:
+                self._parts.clients.closed(client, call)
 
     async def _settle(self, call: Call, client: Client, caller: Caller, settings: v2.Settings) -> None:
         try:

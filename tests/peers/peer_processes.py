@@ -135,7 +135,7 @@ def our_proxy(folder: Path, namesrv: str, port: int, **keys: object) -> ServerPr
     """Describes a proxy of ours in front of brokers of either kind; it is not started yet."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "rmq-proxy.json"
-    path.write_text(json.dumps({"grpcServerPort": port, **keys}))
+    path.write_text(json.dumps({"grpcServerPort": port, "remotingListenPort": 0, **keys}))
     command = [str(Path(sys.executable).parent / OUR_COMMANDS["proxy"]), "-n", namesrv, "-pm", "cluster"]
     return ServerProcess(f"{OURS} proxy", [*command, "-pc", str(path)], folder, "startup successfully")
 

@@ -96,7 +96,7 @@ def test_a_broker_with_a_proxy_beside_it_serves_old_and_new_clients(
 ) -> None:
     python, port = place_of_peer("grpc-python"), port_blocks.take()
     namesrv, broker, keys = f"127.0.0.1:{port}", port + 10, tmp_path / "rmq-proxy.json"
-    keys.write_text(json.dumps({"grpcServerPort": port + 1}))
+    keys.write_text(json.dumps({"grpcServerPort": port + 1, "remotingListenPort": port + 2}))
     text = peer_processes.filled_template("namesrv", PORT=port, DIR=tmp_path / "namesrv")
     first = peer_processes.server(peer_processes.OURS, "namesrv", "namesrv", tmp_path / "namesrv", text)
     text = peer_processes.filled_template(

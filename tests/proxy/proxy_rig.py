@@ -14,12 +14,14 @@ from grpc_client import GrpcClient, Stream, open_client
 
 from understudy.mqclient.admin import topics
 from understudy.mqclient.admin.topics import TopicSettings
-from understudy.mqclient.session import open_session
+from understudy.mqclient.session import SessionOptions, open_session
 from understudy.proxy.config import config_of
 from understudy.proxy.core.durations import set_ms
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE
+from understudy.proxy.rpcs.receives import Receives
 from understudy.proxy.server import Proxy
+from understudy.security.signature import Credentials
 from understudy.testkit.sim.cluster import SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.waiting import eventually
@@ -164,6 +166,11 @@ class Rig:
     proxy: Proxy
     user: User
 
+    @property
+    def receives(self) -> Receives:
+        """Those that wait at the proxy."""
+        return self.proxy.receives
+
     @asynccontextmanager
     async def another_user(self, client_id: str) -> AsyncIterator[User]:
         async with open_client(self.cluster.client_world(client_id), self.address) as connection:
@@ -187,6 +194,7 @@ def play(
     broker_keys: Mapping[str, str] | None = None,
     config: Mapping[str, object] | None = None,
     seed: int = 1,
+    credentials: Credentials | None = None,
 ) -> None:
     """Run *test* on virtual time, with topics of every kind."""
 
@@ -197,15 +205,16 @@ def play(
                 for index in range(brokers):
                     keys = {"brokerName": f"broker-{chr(ord('a') + index)}", **(broker_keys or {})}
                     await cluster.start_container(f"c{index + 1}", [keys])
-                await _make_topics(cluster, brokers)
+                await _make_topics(cluster, brokers, credentials)
                 async with _user_of_proxy(cluster, "p1", config or {}) as (proxy, user):
                     await test(Rig(cluster, proxy, user))
 
     run_seed(scenario, seed=seed)
 
 
-async def _make_topics(cluster: SimCluster, brokers: int) -> None:
-    async with open_session(cluster.client_world(), cluster.name_servers) as session:
+async def _make_topics(cluster: SimCluster, brokers: int, credentials: Credentials | None) -> None:
+    options = SessionOptions(credentials=credentials)
+    async with open_session(cluster.client_world(), cluster.name_servers, options) as session:
         for name, kind in TOPICS.items():
             settings = TopicSettings(name, QUEUES, QUEUES, attributes={"+message.type": kind})
             for index in range(brokers):

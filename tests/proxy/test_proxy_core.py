@@ -143,5 +143,5 @@ async def test_what_is_remembered_is_renewed_while_it_is_used_and_bounded(
         assert (None, 2) == (await cache.get("absent"), loads["absent"])
         await cache.get("c")
         await cache.get("d")
-        assert (None, "d1") == (cache.known("a"), cache.known("d"))
+        assert (None, "d1") == (cache.at_hand("a"), cache.at_hand("d"))
         nursery.cancel_scope.cancel()

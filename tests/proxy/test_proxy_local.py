@@ -30,7 +30,7 @@ async def test_clients_reach_the_broker_beside_the_proxy_without_a_socket_and_no
         await eventually(lambda: topics.exists(session, "Normal"))
         near, far = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
         keys = {"grpcServerPort": 0, "namesrvAddr": cluster.namesrv_address, "localServeAddr": "127.0.0.1"}
-        config, _ = config_of({**keys, "tlsServerMode": "disabled"}, "test")
+        config, _ = config_of({**keys, "tlsServerMode": "disabled", "remotingListenPort": 0}, "test")
         async with trio.open_nursery() as nursery:
             before = set(near.server.connections), set(far.server.connections)
             proxy = await nursery.start(run_local_proxy, world, config, lambda: [near])

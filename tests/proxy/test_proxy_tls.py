@@ -106,7 +106,8 @@ def test_settings_of_tls_that_cannot_work_are_refused(keys: dict[str, object], w
 
 
 async def test_a_certificate_that_cannot_be_used_stops_the_start_with_its_name() -> None:
-    keys = {"tlsTestModeEnable": False, "tlsKeyPath": "/missing/a.key", "tlsCertPath": "/missing/a.crt"}
-    config, _ = config_of({**keys, "namesrvAddr": "127.0.0.1:1", "grpcServerPort": 0}, "rmq-proxy.json")
+    keys: dict[str, object] = {"tlsTestModeEnable": False, "namesrvAddr": "127.0.0.1:1", "grpcServerPort": 0}
+    keys |= {"tlsKeyPath": "/missing/a.key", "tlsCertPath": "/missing/a.crt", "remotingListenPort": 0}
+    config, _ = config_of(keys, "rmq-proxy.json")
     with pytest.raises(ConfigError, match=r"/missing/a\.crt"):
         await Proxy(real_world(), config).run()

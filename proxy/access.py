@@ -1,0 +1,155 @@
+"""The gate of a proxy: each call passes it before it is answered, or is refused.
+
+Users and their rules are those of the brokers, remembered for a while; what a proxy asks brokers is signed with its own
+key, so they are asked by somebody who may everything, and what a client may is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from google.protobuf.message import Message
+
+from understudy.proxy.brokers import Brokers
+from understudy.proxy.core.access import check_signature, check_user, needs_of, read_signed, refused
+from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.remoting.codes import ResponseCode
+from understudy.remoting.command import Command
+from understudy.remoting.fields import CommandError
+from understudy.runtime.clock import Clock
+from understudy.security.gate import Refusals
+from understudy.security.needs import NEEDS
+from understudy.security.policies import Need, decide
+from understudy.security.settings import SecuritySettings
+from understudy.security.signature import ACCESS_KEY, SIGNATURE, content, verify
+from understudy.security.users import User, UserType
+
+
+class Access:
+    """Who may ask a proxy what.
+
+    Args:
+        settings: what is asked for.
+        brokers: who know the users.
+        clock: for the pace of log lines.
+    """
+
+    def __init__(self, settings: SecuritySettings, brokers: Brokers, clock: Clock) -> None:
+        self._settings = settings
+        self._brokers = brokers
+        self._refusals = Refusals(clock.monotonic)
+        self._own = {
+            each.access_key: User(each.access_key, each.secret_key, UserType.SUPER) for each in settings.super_users
+        }
+
+    @property
+    def asks(self) -> bool:
+        """Whether calls must be signed."""
+        return self._settings.authenticates
+
+    async def check(self, metadata: Mapping[str, str], source: str, request: Message) -> None:
+        """Check the signature of a call, and what its user may.
+
+        Args:
+            metadata: header fields of the call by name.
+            source: IP address of who calls.
+            request: what is asked.
+
+        Raises:
+            ProxyError: it is refused (40100), or no broker knows (50400).
+        """
+        name = type(request).__name__
+        await self.authorize(await self.authenticate(metadata, source, name), source, request)
+
+    async def authenticate(self, metadata: Mapping[str, str], source: str, call: str) -> str | None:
+        """Check the signature of a call; return its user's name, ``None`` where nobody has to sign.
+
+        Args:
+            metadata: header fields of the call by name.
+            source: IP address of who calls.
+            call: name of the request's message.
+
+        Raises:
+            ProxyError: see :meth:`check`.
+        """
+        settings, name = self._settings, None
+        if not settings.authenticates or call in settings.unsigned_calls:
+            return None
+        try:
+            signed = read_signed(metadata.get("authorization", ""), metadata.get("x-mq-date-time", ""))
+            name = signed.name
+            check_signature(check_user(await self._user(name), name), signed)
+        except ProxyError as error:
+            self._tell("not authenticated", name, source, call, error)
+            raise
+        return name
+
+    async def authorize(self, name: str | None, source: str, request: Message) -> None:
+        """Check what a user may.
+
+        Args:
+            name: what :meth:`authenticate` returned.
+            source: IP address of who calls.
+            request: what is asked.
+
+        Raises:
+            ProxyError: see :meth:`check`.
+        """
+        call = type(request).__name__
+        if name is None or not self._settings.authorizes or call in self._settings.unlimited_calls:
+            return
+        try:
+            await self._authorize(check_user(await self._user(name), name), needs_of(request), source)
+        except ProxyError as error:
+            self._tell("not authorized", name, source, call, error)
+            raise
+
+    def _tell(self, what: str, user: str | None, source: str, request: str | int, error: ProxyError) -> None:
+        if error.code == v2.UNAUTHORIZED:
+            self._refusals.tell(what, user, source, request, error.message)
+
+    async def check_command(self, command: Command, source: str, cluster: str) -> None:
+        """Check a request of the remoting protocol, as brokers do.
+
+        Args:
+            command: the request, as it came.
+            source: IP address of who sent it.
+            cluster: name of the cluster as a resource.
+
+        Raises:
+            CommandError: it is refused (16), or no broker knows (1).
+        """
+        settings, ext = self._settings, command.ext or {}
+        if not settings.authenticates or command.code in settings.unsigned:
+            return
+        name = ext.get(ACCESS_KEY) or ""
+        try:
+            if not name:
+                raise refused("username cannot be null.")
+            user = check_user(await self._user(name), name)
+            if not verify(user.password, content(ext, bytes(command.body), command.version), ext.get(SIGNATURE) or ""):
+                raise refused("check signature failed.")
+            if settings.authorizes and command.code not in settings.unlimited:
+                rule = NEEDS.get(command.code)
+                if rule is None and not user.is_super:
+                    raise refused(f"User:{name} has no permission for requests of code {command.code}")
+                await self._authorize(user, rule(command, cluster) if rule is not None else (), source)
+        except ProxyError as error:
+            if error.code != v2.UNAUTHORIZED:
+                raise CommandError(ResponseCode.SYSTEM_ERROR, error.message) from None
+            self._tell("request refused", name, source, command.code, error)
+            raise CommandError(ResponseCode.NO_PERMISSION, error.message) from None
+
+    async def _user(self, name: str) -> User | None:
+        return self._own.get(name) or await self._brokers.user(name)
+
+    async def _authorize(self, user: User, needs: Iterable[Need], source: str) -> None:
+        if user.is_super:
+            return
+        rules = await self._brokers.acl(user.name)
+        for need in needs:
+            entry = decide(rules, need, source)
+            if entry is None or not entry.allow:
+                why = "no matched policies" if entry is None else "the decision is deny"
+                raise refused(f"User:{user.name} has no permission to access {need} from {source}, {why}.")

@@ -1,0 +1,143 @@
+"""Calls with a signature, and what their users may, at a proxy whose brokers ask for signatures, too."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from proxy_rig import Rig, consumer_settings, message, play, receive_request
+
+from understudy.mqclient.session import SessionOptions, open_session
+from understudy.proxy.core.access import check_signature, read_signed
+from understudy.proxy.core.statuses import ProxyError
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.rpcs.parts import SERVICE
+from understudy.remoting.codes import RequestCode
+from understudy.security.signature import Credentials
+from understudy.security.users import User as Account
+
+ROOT = Credentials("root", "rootsecret")
+BROKER = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": '{"username":"root","password":"rootsecret"}',
+}
+PROXY = {
+    "authenticationEnabled": True,
+    "authorizationEnabled": True,
+    "innerClientAuthenticationCredentials": {"accessKey": "root", "secretKey": "rootsecret"},
+    "authenticationWhitelist": "apache.rocketmq.v2.QueryRouteRequest",
+}
+RULES = ("Topic:Normal", "Group:readers")
+DATE = "20261123T040000Z"
+
+
+def signed(name: str, secret: str, *, upper: bool = False) -> dict[str, str]:
+    found = hmac.new(secret.encode(), DATE.encode(), "sha1").hexdigest()
+    text = f"MQv2-HMAC-SHA1 Credential={name}/x, SignedHeaders=x-mq-date-time, Signature="
+    return {"authorization": text + (found.upper() if upper else found), "x_mq_date_time": DATE}
+
+
+async def make_alice(rig: Rig) -> None:
+    async with open_session(
+        rig.cluster.client_world(), rig.cluster.name_servers, SessionOptions(credentials=ROOT)
+    ) as session:
+        for broker in rig.cluster.brokers("c1").values():
+            address = broker.identity.address
+            user = {"username": "alice", "password": "alicesecret"}
+            entries = [{"resource": each, "actions": ["Pub", "Sub"], "decision": "Allow"} for each in RULES]
+            acl = {"subject": "User:alice", "policies": [{"entries": entries}]}
+            for code, ext, body in (
+                (RequestCode.AUTH_CREATE_USER, {"username": "alice"}, user),
+                (RequestCode.AUTH_CREATE_ACL, {"subject": "User:alice"}, acl),
+            ):
+                await session.call(address, code, ext, json.dumps(body).encode())
+
+
+def guarded(test: Callable[[Rig], Awaitable[None]]) -> None:
+    async def with_alice(rig: Rig) -> None:
+        await make_alice(rig)
+        await test(rig)
+
+    play(with_alice, broker_keys=BROKER, config=PROXY, credentials=ROOT)
+
+
+async def sent(rig: Rig, topic: str, **metadata: str) -> v2.Status:
+    request = v2.SendMessageRequest(messages=[message(topic, **({"message_group": "g"} if topic == "Fifo" else {}))])
+    return (await rig.user.ask("SendMessage", request, v2.SendMessageResponse, **metadata)).status
+
+
+def test_who_signs_may_what_its_rules_say_and_nothing_else() -> None:
+    async def test(rig: Rig) -> None:
+        alice = signed("alice", "alicesecret")
+        assert v2.OK == (await sent(rig, "Normal", **alice)).code
+        assert v2.OK == (await sent(rig, "Normal", **signed("alice", "alicesecret", upper=True))).code
+        assert v2.OK == (await sent(rig, "Fifo", **signed("root", "rootsecret"))).code
+        refused = await sent(rig, "Fifo", **alice)
+        assert v2.UNAUTHORIZED == refused.code
+        assert "User:alice has no permission to access Topic:Fifo from" in refused.message
+        assert "no matched policies" in refused.message
+
+    guarded(test)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        ({}, "username cannot be null."),
+        (signed("", ""), "username cannot be null."),
+        (signed("bob", "secret"), "User:bob is not found."),
+        (signed("alice", "wrong"), "check signature failed."),
+        ({**signed("alice", "alicesecret"), "x_mq_date_time": "20010101T000000Z"}, "check signature failed."),
+        ({"x_mq_authorization_ak": "root", "rpc_remote_address": "127.0.0.1:1"}, "username cannot be null."),
+    ],
+)
+def test_who_does_not_sign_is_refused_whatever_else_it_claims(metadata: dict[str, str], why: str) -> None:
+    async def test(rig: Rig) -> None:
+        status = await sent(rig, "Normal", **metadata)
+        assert (v2.UNAUTHORIZED, why) == (status.code, status.message)
+        request = v2.HeartbeatRequest(group=v2.Resource(name="readers"))
+        answer = await rig.user.ask("Heartbeat", request, v2.HeartbeatResponse, **metadata)
+        assert v2.UNAUTHORIZED == answer.status.code
+        stream = await rig.user.begin("ReceiveMessage", receive_request("readers", "Normal"), **metadata)
+        await rig.user.connection.wait(stream)
+        assert v2.UNAUTHORIZED == v2.ReceiveMessageResponse.FromString(stream.messages[0]).status.code
+        route = v2.QueryRouteRequest(topic=v2.Resource(name="Normal"))  # which needs no signature here
+        assert v2.OK == (await rig.user.ask("QueryRoute", route, v2.QueryRouteResponse, **metadata)).status.code
+
+    guarded(test)
+
+
+def test_a_telemetry_stream_brings_settings_of_what_its_user_may() -> None:
+    async def test(rig: Rig) -> None:
+        connection = rig.user.connection
+        fields = {"x-mq-client-id": "c", **signed("alice", "alicesecret")}
+        metadata = [(name.replace("_", "-"), text) for name, text in fields.items()]
+        for group, topic, code in (("readers", "Normal", v2.OK), ("others", "Normal", v2.UNAUTHORIZED)):
+            stream = await connection.begin(SERVICE + "Telemetry", metadata)
+            command = v2.TelemetryCommand(settings=consumer_settings(group, topic))
+            await connection.send(stream, command.SerializeToString())
+            await connection.until(lambda stream=stream: stream.messages)
+            assert code == v2.TelemetryCommand.FromString(stream.messages[0]).status.code
+        bare = await connection.begin(SERVICE + "Telemetry", metadata[:1])
+        await connection.wait(bare)
+        assert v2.UNAUTHORIZED == v2.TelemetryCommand.FromString(bare.messages[0]).status.code
+
+    guarded(test)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "date"),
+    [("", DATE), ("MQv2", DATE), ("MQv2 Credential", DATE), ("MQv2 Credential=a", ""), ("MQv2 Signature=a", DATE)],
+)
+def test_a_header_that_makes_no_sense_is_refused(authorization: str, date: str) -> None:
+    with pytest.raises(ProxyError) as refused:
+        read_signed(authorization, date)
+    assert v2.UNAUTHORIZED == refused.value.code
+
+
+def test_a_signature_that_is_no_text_of_ascii_is_a_wrong_one() -> None:
+    with pytest.raises(ProxyError, match="check signature failed"):
+        check_signature(Account("a", "b"), read_signed("M Credential=a, Signature=\u00e4\ud800", DATE))

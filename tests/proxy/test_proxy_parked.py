@@ -1,0 +1,120 @@
+"""Receives that wait and telemetry streams are rows of tables, not tasks, and their number is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import trio
+from grpc_client import Stream
+from proxy_rig import Rig, consumer_settings, message, play, receive_request, received
+
+from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.proxy.rpcs import receives
+from understudy.proxy.rpcs.parts import SERVICE
+from understudy.remoting.codes import RequestCode
+from understudy.testkit.waiting import until
+
+GROUP = "readers"
+
+
+def tasks() -> int:
+    """Return how many tasks there are in the whole process."""
+
+    def below(task: trio.lowlevel.Task) -> Iterator[trio.lowlevel.Task]:
+        yield task
+        for nursery in task.child_nurseries:
+            for child in nursery.child_tasks:
+                yield from below(child)
+
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    return sum(1 for _ in below(root))
+
+
+async def waiting(rig: Rig, count: int, poll_ms: int = 20_000) -> list[Stream]:
+    """Begin *count* receives and wait until they wait at the broker."""
+    before = len(rig.receives)
+    request = receive_request(GROUP, "Normal", poll_ms=poll_ms)
+    begun = [await rig.user.begin("ReceiveMessage", request) for _ in range(count)]
+    await until(lambda: len(rig.receives) == before + count)
+    return begun
+
+
+def test_receives_that_wait_and_open_streams_cost_no_task_and_all_are_answered() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await trio.sleep(1)
+        before = tasks()
+        streams = await waiting(rig, 300)
+        telemetry: list[Stream] = []
+        for number in range(100):
+            fields = [("x-mq-client-id", f"idle-{number}")]
+            telemetry.append(await rig.user.connection.begin(SERVICE + "Telemetry", fields))
+            command = v2.TelemetryCommand(settings=consumer_settings(GROUP, "Normal"))
+            await rig.user.connection.send(telemetry[-1], command.SerializeToString())
+        await rig.user.connection.until(lambda: all(each.messages for each in telemetry))
+        await trio.sleep(0.1)
+        assert tasks() - before <= 2  # one looks after those that wait, one may send
+        assert 101 == len(rig.proxy.clients)
+        async with rig.another_user("sender") as sender:
+            for number in range(3):
+                await sender.send(message("Normal", b"%d" % number, str(number)))
+        await rig.user.connection.until(lambda: all(each.ended for each in streams))
+        answers = [received(each) for each in streams]
+        assert {v2.OK, v2.MESSAGE_NOT_FOUND} == {status.code for status, _ in answers}
+        assert [b"0", b"1", b"2"] == sorted(each.body for _, messages in answers for each in messages)
+        assert (0, before) == (len(rig.receives), tasks())
+        for each in telemetry:  # a stream goes on when it says something again
+            await rig.user.connection.send(each, command.SerializeToString(), end=True)
+        await rig.user.connection.until(lambda: all(each.ended for each in telemetry))
+        assert {(0, 2)} == {(each.status, len(each.messages)) for each in telemetry}
+
+    play(test)
+
+
+def test_more_receives_than_may_wait_are_told_so_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receives, "MOST_PARKED", 20)
+
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await waiting(rig, 20)
+        status, _ = await rig.user.receive(GROUP, "Normal")
+        assert v2.TOO_MANY_REQUESTS == status.code
+        assert v2.OK == (await rig.user.send(message("Fifo", message_group="g"))).status.code
+
+    play(test)
+
+
+@pytest.mark.parametrize("answers", ["at its end", "never"])
+def test_a_broker_that_does_not_answer_is_not_waited_for_for_ever(answers: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        (broker,) = rig.cluster.brokers("c1").values()
+        if answers == "never":
+            broker.server.register(RequestCode.POP_MESSAGE, lambda connection, command: None)
+        (stream,) = await waiting(rig, 1, poll_ms=5_000)
+        if answers == "at its end":
+            await rig.cluster.kill("c1")
+        with trio.fail_after(20):
+            await rig.user.connection.wait(stream)
+        code = received(stream)[0].code
+        assert code == (v2.PROXY_TIMEOUT if answers == "never" else v2.INTERNAL_SERVER_ERROR)
+        assert 0 == len(rig.receives)
+
+    play(test)
+
+
+def test_a_receive_whose_client_gave_it_a_time_ends_at_that_time() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        (broker,) = rig.cluster.brokers("c1").values()
+        broker.server.register(RequestCode.POP_MESSAGE, lambda connection, command: None)
+        request = receive_request(GROUP, "Normal", poll_ms=5_000)
+        stream = await rig.user.begin("ReceiveMessage", request, timeout="6S")
+        with trio.fail_after(8):
+            await rig.user.connection.wait(stream)
+        assert 4 == stream.status
+
+    play(test)
