@@ -2,6 +2,7 @@
 
 Two parts. The loop notes when each of its turns begins and ends, which costs well below a microsecond. A thread looks
 now and then whether the turn that is going on is an old one, and where it is in the code; the turn tells when it ends.
+While the loop sleeps, so does the thread: an idle process must cost nothing.
 """
 
 from __future__ import annotations
@@ -39,13 +40,18 @@ class LoopWatch(trio.abc.Instrument):
         self._since = 0.0  # when the turn began; 0 while the loop sleeps
         self._sample: tuple[float, str] = (0.0, "")  # a turn, and where the thread saw it
         self._loop = 0
-        self._stop = threading.Event()
+        self._dozing = False  # the thread waits for the next turn
+        self._turn = threading.Event()
+        self._stopped = threading.Event()
 
     def before_run(self) -> None:
         self._loop = threading.get_ident()
 
     def after_io_wait(self, timeout: float) -> None:
         self._since = perf_counter()
+        if self._dozing:
+            self._dozing = False
+            self._turn.set()
 
     def before_io_wait(self, timeout: float) -> None:
         since, self._since = self._since, 0.0
@@ -71,12 +77,23 @@ class LoopWatch(trio.abc.Instrument):
 
     def run_thread(self) -> None:
         """Look until :meth:`stop`."""
-        while not self._stop.wait(self._limit_seconds / 4):
+        while not self._stopped.wait(self._limit_seconds / 4):
             self.look()
+            self._doze()
+
+    def _doze(self) -> None:
+        """Wait for the next turn while the loop sleeps."""
+        self._turn.clear()
+        self._dozing = True
+        # Looked at after the note: a turn that begins in between sees the note, or is seen here.
+        if not self._since and not self._stopped.is_set():
+            self._turn.wait()
+        self._dozing = False
 
     def stop(self) -> None:
         """End the thread."""
-        self._stop.set()
+        self._stopped.set()
+        self._turn.set()
 
 
 def innermost(frame: FrameType) -> str:

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from understudy.format.json_dialect import loads
-from understudy.runtime.loop_watch import innermost, watched
+from understudy.runtime.loop_watch import LoopWatch, innermost, watched
 from understudy.runtime.pace import run_steps
 
 
@@ -55,6 +55,31 @@ def test_a_loop_that_sleeps_or_takes_turns_is_left_alone(caplog: pytest.LogCaptu
     with watched(1.0) as watch:
         trio.run(work, instruments=[watch])
     assert (0, []) == (watch.held, caplog.records)
+
+
+def test_while_the_loop_sleeps_nobody_looks_and_the_next_long_turn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[bool] = []
+    seen = threading.Event()
+    look = LoopWatch.look
+
+    def counted(watch: LoopWatch) -> None:
+        looks.append(True)
+        look(watch)
+        if watch._sample[0]:
+            seen.set()
+
+    monkeypatch.setattr(LoopWatch, "look", counted)
+
+    async def work() -> None:
+        await trio.sleep(0.5)
+        before = len(looks)
+        await trio.sleep(0.5)
+        assert len(looks) - before <= 2  # a thread that never sleeps looks fifty times
+        assert seen.wait(10)  # holds the loop until the thread has found out where
+
+    with watched(0.04) as watch:
+        trio.run(work, instruments=[watch])
+    assert not any(thread.name == "loop watch" for thread in threading.enumerate())
 
 
 def test_without_a_frame_of_ours_the_innermost_of_all_is_told() -> None:
