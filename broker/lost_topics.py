@@ -22,6 +22,18 @@ def without_row(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfi
     return dict(sorted(found.items()))
 
 
+def rows_of_log(queues: Iterable[tuple[str, int]], rows: Mapping[str, TopicConfig]) -> list[TopicConfig]:
+    """Return the rows that a slave which comes to lead had not copied yet, with as many queues as its log tells.
+
+    The other slaves may have them, and would delete the messages of a topic that their new master does not know.
+
+    Args:
+        queues: topic and queue id of each queue in the log.
+        rows: what the slave has copied.
+    """
+    return [TopicConfig(topic, count, count) for topic, count in without_row(queues, rows).items()]
+
+
 def lost_rows(
     queues: Iterable[tuple[str, int]],
     rows: Mapping[str, TopicConfig],

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from understudy.broker.lost_topics import rows_of_log
 from understudy.broker.processors.send_admission import refusal_of
 from understudy.broker.role import Role
 from understudy.broker.saved_tables import save_replica_state
@@ -138,6 +139,13 @@ class Roles:
                 self._asked.popleft()
             await self._wake.wait()
 
+    def _find_topics(self) -> None:
+        """Make the rows of topics that were copied as messages, but not yet as rows."""
+        broker = self._broker
+        for row in (found := rows_of_log(broker.store.queues(), broker.topics.rows)):
+            log.warning("topic was not copied from the master in time, made anew", row=row.describe())
+        broker.topics.take(found, None, delete=False, overwrite=False)
+
     async def _turn(self, change: _Change) -> None:
         """Give the broker, of which no session runs, the role that was asked for, and make its session."""
         broker, before = self._broker, self._broker.role
@@ -146,6 +154,7 @@ class Roles:
         try:
             if before.is_slave and not change.role.is_slave:
                 await broker.history.begin(promoted=True)
+                self._find_topics()
             await broker.replication.prepare(change.role)
             await broker.replication.bind(change.role)
             broker.identity.role = change.role

@@ -25,6 +25,7 @@ from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
 from understudy.testkit.drills.controller_processes import java_broker_settings, properties
 from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC, Traffic
+from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
@@ -36,6 +37,9 @@ TIMEOUT_MS = 3_000
 QUIET_SECONDS = 2.0
 JOIN_SECONDS = 300.0
 """Real slaves of a real master may find it half a minute after it was elected, and more on a busy machine."""
+PATIENCE_SECONDS = 15.0
+ASTRAY_SECONDS = 120.0
+"""Longer than a real slave needs that has found its way."""
 _PROBE_MS = 1_000
 _SHOWN_VIOLATIONS = 10
 
@@ -276,18 +280,53 @@ class LedDrill(Drill):
         await self.until("a new master", decided, 60)
         self.happened("T1", f"decided: {await self._now()}")
         heir = await self.master()
+        stands_still = suspend
+        if suspend and not await self._soon_accepts(heir):
+            # A real slave that was told of a new master asks a name server for its address, often before that one is
+            # registered; so it connects to the former one, and waits for its word as long as that stands still.
+            self.happened("", "nothing is acknowledged: slaves wait at the port of the master that stands still")
+            self.processes.signal(name, signal.SIGCONT)
+            stands_still = False
         await self.until("an accepted send", lambda: self.accepts(heir), 60)
         self.happened("T2", f"replica {heir} ({self.kinds[heir]}) has acknowledged a message")
         await self.until("the new master in the route", lambda: self.shown(heir), 60)
         self.happened("T3", "the name server shows it")
         await self.why(await self.wait_leader(MEMBERS))
-        if suspend:
+        if stands_still:
             self.processes.signal(name, signal.SIGCONT)
-        else:
+        elif not suspend:
             self.start_replica(number)
         self.fault(f"R0 replica {number} {'goes on' if suspend else 'is started again'}")
-        await self.in_sync(REPLICAS)
+        await self._rejoin()
         self.happened("R1", f"in sync again: {await self._now()}")
+
+    async def _soon_accepts(self, number: int) -> bool:
+        with trio.move_on_after(PATIENCE_SECONDS):
+            await self.until("an accepted send", lambda: self.accepts(number), 2 * PATIENCE_SECONDS)
+            return True
+        return False
+
+    async def _rejoin(self) -> None:
+        """Wait until all are in sync; a real slave that has gone astray is started again, as an operator does.
+
+        One that is connected to a former master stays there when that one is a slave itself: it copies from it, and
+        nobody counts it.
+        """
+        if "java" not in self.kinds:
+            await self.in_sync(REPLICAS)
+            return
+        try:
+            await self.in_sync(REPLICAS, ASTRAY_SECONDS)
+        except DrillError:
+            ids = await self._ids(await self.wait_leader(MEMBERS))
+            group = await self.group(MEMBERS)
+            members = [] if group is None else group[2]
+            for number, port in enumerate(self.broker_ports):
+                if self.kinds[number] == "java" and ids[f"127.0.0.1:{port}"] not in members:
+                    self.happened("ASTRAY", f"replica {number} (java) is not in sync: it is started again")
+                    self.processes.kill(f"broker{number}")
+                    self.start_replica(number)
+            await self.in_sync(REPLICAS)
 
     # -- logs ----------------------------------------------------------------------------------------------------
 

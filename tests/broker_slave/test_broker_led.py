@@ -200,6 +200,28 @@ def test_a_new_master_calls_the_slaves_that_do_not_follow_it() -> None:
     run_seed(scenario, 8)
 
 
+def test_a_topic_that_only_one_slave_has_copied_keeps_its_messages_when_the_other_one_leads() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert [await group.send(first, b"%d" % number) for number in range(3)] == [0] * 3
+            # given a master that dies before both slaves have copied the row of a new topic
+            heir, other = sorted((name for name in BROKERS if name != first), key=lambda name: part(group, name).own_id)
+            row = group.brokers[first].topics.get(TOPIC)
+            assert row is not None
+            assert group.brokers[heir].topics.get(TOPIC) is None
+            group.brokers[other].topics.update([row])
+            await group.kill(first)
+            assert await group.ready(2) == heir
+            # then its successor knows the topic by its messages, and nobody deletes them
+            assert group.brokers[heir].topics.get(TOPIC) == row
+            await trio.sleep(15)
+            assert group.bodies(heir) == group.bodies(other) == [b"0", b"1", b"2"]
+
+    run_seed(scenario, 10)
+
+
 def test_a_group_that_the_controllers_forgot_is_known_again() -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:
