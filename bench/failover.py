@@ -23,10 +23,10 @@ from pathlib import Path
 import trio
 
 from understudy.format.json_dialect import dumps, loads
-from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.runtime.background import bare_errors
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.ring import REPLICATED
 from understudy.testkit.drills.ring_processes import DrillError, ProcessRing

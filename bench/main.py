@@ -1,6 +1,7 @@
 """`./understudy bench [NAME] [OPTIONS]`: runs one benchmark, or without a name the micro-benchmarks and the comparison.
 
-A benchmark is a module of this folder with `main(arguments)`; `java` is the comparison with the real Java broker.
+A benchmark is a module of this folder with `main(arguments)`, or of `testkit/bench/` if it needs no checkout; `java` is
+the comparison with the real Java broker.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import importlib
 import sys
 from pathlib import Path
 
+from understudy.testkit.bench.main import BENCHMARKS, module_of
+
 HERE = Path(__file__).resolve().parent
 COMPARISON = "java"
 BY_DEFAULT = ("micro", COMPARISON)
@@ -20,11 +23,15 @@ NOT_BENCHMARKS = {"main", "__init__"}
 def benchmarks() -> dict[str, str]:
     """Returns {name: module} of the benchmarks that are there."""
     stems = [path.stem for path in sorted(HERE.glob("*.py")) if path.stem not in NOT_BENCHMARKS]
-    return {stem.replace("_", "-"): f"bench.{stem}" for stem in stems} | {COMPARISON: "bench.comparison.main"}
+    here = {stem.replace("_", "-"): f"bench.{stem}" for stem in stems} | {COMPARISON: "bench.comparison.main"}
+    return here | {name: module_of(name) for name in BENCHMARKS}
 
 
 def description(module: str) -> str:
     """Returns the first line of a benchmark's docstring without importing it."""
+    name = module.rpartition(".")[2]
+    if name in BENCHMARKS:
+        return BENCHMARKS[name]
     path = HERE.parent.joinpath(*module.split(".")).with_suffix(".py")
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 

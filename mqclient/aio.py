@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -25,7 +25,8 @@ from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import ProducerOptions, Select, SendResult
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
-from understudy.runtime.portal import Held, Portal, shared_portal
+from understudy.runtime.portal import shared_portal
+from understudy.runtime.portal_asyncio import LoopCalls, opened
 from understudy.runtime.world import real_world
 
 __all__ = ["Producer", "PullConsumer", "PushConsumer", "open_producer", "open_pull_consumer", "open_push_consumer"]
@@ -34,15 +35,11 @@ T = TypeVar("T")
 Listener = Callable[[Sequence[ReceivedMessage], ConsumeContext], Coroutine[Any, Any, ConsumeResult | None]]
 
 
-async def _call(portal: Portal, call: Callable[..., Awaitable[T]], *args: object) -> T:
-    return await asyncio.wrap_future(portal.submit(call, *args))
-
-
 class Producer:
     """See :class:`understudy.mqclient.producer.Producer`; make it with :func:`open_producer`."""
 
-    def __init__(self, portal: Portal, inner: trio_producer.Producer) -> None:
-        self._portal = portal
+    def __init__(self, calls: LoopCalls, inner: trio_producer.Producer) -> None:
+        self._call = calls.call
         self._inner = inner
 
     async def send(
@@ -62,71 +59,96 @@ class Producer:
             timeout_ms: for the whole send; that of the options if not given.
         """
         send = partial(self._inner.send, message, queue=queue, select=select, timeout_ms=timeout_ms)
-        return await _call(self._portal, send)
+        return await self._call(send)
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:
         """Send *messages* of one topic in one request; errors as with trio."""
-        return await _call(self._portal, partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
+        return await self._call(partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
+
+    async def send_batches(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
+    ) -> list[SendResult]:
+        """Send any number of *messages* of one topic, in as few batches as their size allows; errors as with trio."""
+        return await self._call(partial(self._inner.send_batches, messages, queue=queue, timeout_ms=timeout_ms))
+
+    async def request(self, message: Message, *, timeout_ms: float | None = None) -> ReceivedMessage:
+        """Send *message* and wait until a consumer has replied to it; errors as with trio."""
+        return await self._call(partial(self._inner.request, message, timeout_ms=timeout_ms))
+
+    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_ms: float | None = None) -> SendResult:
+        """Reply to *request*, a message that was received; errors as with trio."""
+        return await self._call(partial(self._inner.reply, request, body, timeout_ms=timeout_ms))
 
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None
     ) -> None:
         """Send *message* without asking whether it was stored; errors as with trio."""
-        await _call(self._portal, partial(self._inner.send_oneway, message, queue=queue, select=select))
+        await self._call(partial(self._inner.send_oneway, message, queue=queue, select=select))
 
 
 class PullConsumer:
     """See :class:`understudy.mqclient.pull_consumer.PullConsumer`; make it with :func:`open_pull_consumer`."""
 
-    def __init__(self, portal: Portal, inner: trio_pull_consumer.PullConsumer) -> None:
-        self._portal = portal
+    def __init__(self, calls: LoopCalls, inner: trio_pull_consumer.PullConsumer) -> None:
+        self._call = calls.call
         self._inner = inner
+
+    @property
+    def queues(self) -> tuple[MessageQueue, ...]:
+        """The queues read now."""
+        return self._inner.queues
 
     async def subscribe(self, subscriptions: Mapping[str, str]) -> None:
         """Share the queues of some topics with the other members of the group."""
-        await _call(self._portal, self._inner.subscribe, subscriptions)
+        await self._call(self._inner.subscribe, subscriptions)
 
     async def assign(self, queues: Iterable[MessageQueue], expression: str = "*") -> None:
         """Read exactly *queues*, whoever else reads them."""
-        await _call(self._portal, self._inner.assign, list(queues), expression)
+        await self._call(self._inner.assign, list(queues), expression)
 
     async def topic_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Return the queues of *topic* that can be read."""
-        return await _call(self._portal, self._inner.topic_queues, topic)
+        return await self._call(self._inner.topic_queues, topic)
 
     async def poll(self, timeout_ms: float = 5_000) -> list[ReceivedMessage]:
         """Return the next messages of one queue, none after *timeout_ms* milliseconds."""
-        return await _call(self._portal, self._inner.poll, timeout_ms)
+        return await self._call(self._inner.poll, timeout_ms)
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Return the messages of all queues one after the other, for ever."""
+        while True:
+            for each in await self.poll():
+                yield each
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read *queue* from *offset* on."""
-        await _call(self._portal, self._inner.seek, queue, offset)
+        await self._call(self._inner.seek, queue, offset)
 
     async def commit(self) -> None:
         """Store the progress of everything that :meth:`poll` returned so far."""
-        await _call(self._portal, self._inner.commit)
+        await self._call(self._inner.commit)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the stored offset of the group."""
-        return await _call(self._portal, self._inner.committed, queue)
+        return await self._call(self._inner.committed, queue)
 
 
 class PushConsumer:
     """A consumer that calls a listener until its block is left; make it with :func:`open_push_consumer`."""
 
-    def __init__(self, portal: Portal, inner: trio_push_consumer.PushConsumer) -> None:
-        self._portal = portal
+    def __init__(self, calls: LoopCalls, inner: trio_push_consumer.PushConsumer) -> None:
+        self._call = calls.call
         self._inner = inner
 
     async def pause(self) -> None:
         """Stop pulling; what was pulled is still consumed."""
-        await _call(self._portal, _now(self._inner.pause))
+        await self._call(_now(self._inner.pause))
 
     async def resume(self) -> None:
         """Pull again."""
-        await _call(self._portal, _now(self._inner.resume))
+        await self._call(_now(self._inner.resume))
 
 
 @asynccontextmanager
@@ -135,8 +157,8 @@ async def open_producer(
 ) -> AsyncIterator[Producer]:
     """Open a producer, see :func:`understudy.mqclient.producer.open_producer`."""
     manager = partial(trio_producer.open_producer, real_world(), name_servers, group, options)
-    async with _opened(manager) as (portal, inner):
-        yield Producer(portal, inner)
+    async with opened(shared_portal(), manager) as (calls, inner):
+        yield Producer(calls, inner)
 
 
 @asynccontextmanager
@@ -145,8 +167,8 @@ async def open_pull_consumer(
 ) -> AsyncIterator[PullConsumer]:
     """Open a consumer that is asked, see :func:`understudy.mqclient.pull_consumer.open_pull_consumer`."""
     manager = partial(trio_pull_consumer.open_pull_consumer, real_world(), name_servers, group, options)
-    async with _opened(manager) as (portal, inner):
-        yield PullConsumer(portal, inner)
+    async with opened(shared_portal(), manager) as (calls, inner):
+        yield PullConsumer(calls, inner)
 
 
 @asynccontextmanager
@@ -185,25 +207,8 @@ async def open_push_consumer(
     manager = partial(
         trio_push_consumer.open_push_consumer, real_world(), name_servers, group, subscriptions, listen, options
     )
-    async with _opened(manager) as (portal, inner):
-        yield PushConsumer(portal, inner)
-
-
-@asynccontextmanager
-async def _opened(make: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[tuple[Portal, T]]:
-    stack = ExitStack()
-    portal = await asyncio.to_thread(stack.enter_context, shared_portal())
-    try:
-        held = Held(portal, make())
-        inner = await asyncio.wrap_future(held.open())
-        try:
-            yield portal, inner
-        except BaseException as error:
-            await asyncio.shield(asyncio.wrap_future(held.close(error)))
-            raise
-        await asyncio.shield(asyncio.wrap_future(held.close()))
-    finally:
-        await asyncio.shield(asyncio.to_thread(stack.close))
+    async with opened(shared_portal(), manager) as (calls, inner):
+        yield PushConsumer(calls, inner)
 
 
 def _now(call: Callable[[], T]) -> Callable[[], Awaitable[T]]:

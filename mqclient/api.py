@@ -13,6 +13,7 @@ from understudy.mqclient.errors import (
     BrokerError,
     ClientError,
     InvalidMessageError,
+    NoReplyError,
     NotConnectedError,
     RecordDamagedError,
     RouteNotFoundError,
@@ -29,6 +30,7 @@ from understudy.mqclient.pull_consumer import PullConsumer, PullConsumerOptions,
 from understudy.mqclient.push_consumer import PushConsumer, open_push_consumer
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import LZ4, ZLIB, ZSTD
+from understudy.mqclient.sending import BatchesFailedError
 from understudy.mqclient.session import SessionOptions
 from understudy.mqclient.transactions import (
     TransactionProducer,
@@ -46,6 +48,7 @@ __all__ = [
     "LZ4",
     "ZLIB",
     "ZSTD",
+    "BatchesFailedError",
     "BrokerError",
     "ClientError",
     "ConsumeContext",
@@ -56,6 +59,7 @@ __all__ = [
     "Message",
     "MessageModel",
     "MessageQueue",
+    "NoReplyError",
     "NotConnectedError",
     "PopConsumer",
     "PopConsumerOptions",

@@ -64,6 +64,20 @@ class Producer:
         """Send *messages* of one topic in one request; errors as with trio."""
         return self._portal.call(partial(self._inner.send_batch, messages, queue=queue, timeout_ms=timeout_ms))
 
+    def send_batches(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
+    ) -> list[SendResult]:
+        """Send any number of *messages* of one topic, in as few batches as their size allows; errors as with trio."""
+        return self._portal.call(partial(self._inner.send_batches, messages, queue=queue, timeout_ms=timeout_ms))
+
+    def request(self, message: Message, *, timeout_ms: float | None = None) -> ReceivedMessage:
+        """Send *message* and wait until a consumer has replied to it; errors as with trio."""
+        return self._portal.call(partial(self._inner.request, message, timeout_ms=timeout_ms))
+
+    def reply(self, request: ReceivedMessage, body: bytes, *, timeout_ms: float | None = None) -> SendResult:
+        """Reply to *request*, a message that was received; errors as with trio."""
+        return self._portal.call(partial(self._inner.reply, request, body, timeout_ms=timeout_ms))
+
     def send_oneway(self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None) -> None:
         """Send *message* without asking whether it was stored; errors as with trio."""
         self._portal.call(partial(self._inner.send_oneway, message, queue=queue, select=select))

@@ -39,6 +39,10 @@ class SendFailedError(ClientError):
     """No broker took the message. The last cause is chained; the message may still have been stored by one of them."""
 
 
+class NoReplyError(ClientError):
+    """A request was stored, but no reply came in time."""
+
+
 class NotConnectedError(ClientError):
     """A server could not be reached, went away, or did not answer in time."""
 

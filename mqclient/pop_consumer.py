@@ -22,9 +22,9 @@ from understudy.mqclient.membership import Membership
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.options import at_least
 from understudy.mqclient.popped import PoppedMessage, PopRequest
-from understudy.mqclient.session import Session, SessionOptions, bare_errors, open_session
+from understudy.mqclient.session import Session, SessionOptions, open_session
 from understudy.remoting.codes import RequestCode
-from understudy.runtime.background import open_shielded
+from understudy.runtime.background import bare_errors, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 
@@ -101,7 +101,8 @@ class PopConsumer:
         Args:
             topic: one that was subscribed to.
             broker_name: from which brokers; the brokers of the topic take turns when ``None``.
-            hold_ms, max_messages: instead of those of the options.
+            hold_ms: instead of that of the options.
+            max_messages: instead of that of the options.
 
         Raises:
             InvalidMessageError: the topic is not subscribed to.

@@ -2,60 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from understudy.format.names import DEFAULT_TOPIC, RETRY_PREFIX
 from understudy.format.recall_handle import decode_handle
-from understudy.format.record import FLAG_COMPRESSED, FLAG_TRANSACTION_PREPARED
+from understudy.format.record import FLAG_TRANSACTION_PREPARED
 from understudy.format.unique_id import UniqueIds
-from understudy.mqclient.broker_health import BrokerHealth, QueueChooser
+from understudy.mqclient.delivery import TRY_ANOTHER, Delivery, Select, command_for
 from understudy.mqclient.errors import (
     BrokerError,
+    ClientError,
     InvalidMessageError,
-    InvalidOptionError,
+    NoReplyError,
     NotConnectedError,
-    RouteNotFoundError,
     SendFailedError,
 )
-from understudy.mqclient.message import (
-    MAX_RECONSUME_TIMES,
-    RECONSUME_TIME,
-    UNIQUE_KEY,
-    WAIT,
-    Message,
-    encode_properties,
-)
-from understudy.mqclient.queue import MessageQueue, check_group, check_topic
-from understudy.mqclient.records import check_properties_size, compress, encode_batch
-from understudy.mqclient.sending import STATUS, ProducerOptions, SendResult, SendStatus
-from understudy.mqclient.session import Session, accepted, bare_errors, open_session
-from understudy.remoting.codes import RequestCode, ResponseCode
-from understudy.remoting.command import Command, request
+from understudy.mqclient.message import UNIQUE_KEY, Message, ReceivedMessage
+from understudy.mqclient.outgoing import Outgoing, send_result
+from understudy.mqclient.queue import MessageQueue, check_group
+from understudy.mqclient.replies import Replies, reply_message
+from understudy.mqclient.sending import BatchesFailedError, ProducerOptions, SendResult, SendStatus
+from understudy.mqclient.session import Session, open_session
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
-from understudy.runtime.background import open_shielded
+from understudy.runtime.background import bare_errors, open_shielded
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
-__all__ = ["Producer", "ProducerOptions", "SendResult", "SendStatus", "open_producer"]
-
-_Stored = tuple[Command, MessageQueue]  # the answer of a broker that has stored it, and where it was sent
-Select = Callable[[Sequence[MessageQueue], Message], MessageQueue]
-
-
-# Refusals that another broker may not share (DefaultMQProducer.java, retryResponseCodes).
-_TRY_ANOTHER = frozenset(
-    {
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.NO_BUYER_ID,
-        ResponseCode.NOT_IN_CURRENT_UNIT,
-        ResponseCode.GO_AWAY,
-    }
-)
+__all__ = ["Producer", "ProducerOptions", "Select", "SendResult", "SendStatus", "open_producer"]
 
 
 class Producer:
@@ -64,6 +39,9 @@ class Producer:
     Attributes:
         session: the client below.
         group: producer group.
+        options: see :class:`ProducerOptions`.
+        outgoing: what is put on the wire.
+        delivery: how it gets stored.
     """
 
     def __init__(self, session: Session, group: str, options: ProducerOptions) -> None:
@@ -72,9 +50,9 @@ class Producer:
         self.group = group
         self.options = options
         self._clock = session.world.clock
-        self._ids = UniqueIds.of_producer(session.world.random)
-        self._health = BrokerHealth()
-        self._choosers: dict[str, QueueChooser] = {}
+        self.outgoing = Outgoing(group, options, UniqueIds.of_producer(session.world.random))
+        self._replies: Replies | None = None
+        self.delivery = Delivery(session, options)
 
     async def send(
         self,
@@ -100,60 +78,137 @@ class Producer:
             BrokerError: the broker refused it for a reason that others share.
             SendFailedError: no broker took it in time.
         """
-        ext, body = self._prepare(message)
-        answer = await self._send(message, RequestCode.SEND_MESSAGE_V2, ext, body, queue, select, timeout_ms)
-        return _result(answer, message.properties[UNIQUE_KEY])
+        prepared = self.outgoing.prepare(message, self._clock.wall_ms())
+        stored = await self.delivery.send(
+            message, RequestCode.SEND_MESSAGE_V2, prepared, queue=queue, select=select, timeout_ms=timeout_ms
+        )
+        return send_result(*stored, message.properties[UNIQUE_KEY])
 
     async def send_half(self, message: Message) -> SendResult:
         """Send *message*, whose properties say so, as a half message; see :mod:`understudy.mqclient.transactions`.
 
         Another broker is tried when one refuses it, and none when one may have stored it. Raises as :meth:`send`.
         """
-        ext, body = self._prepare(message)
+        prepared = self.outgoing.prepare(message, self._clock.wall_ms())
+        ext = prepared[0]
         ext["f"] = str(int(ext["f"]) | FLAG_TRANSACTION_PREPARED)
         last_broker: str | None = None
         for attempt in range(1, self.options.attempts + 1):
-            target = await self._target(message, None, None, last_broker)
+            target = await self.delivery.target(message, last_broker=last_broker)
             last_broker = target.broker_name
             try:
-                answer = await self._send(message, RequestCode.SEND_MESSAGE_V2, ext, body, target, None, None)
+                stored = await self.delivery.send(message, RequestCode.SEND_MESSAGE_V2, prepared, queue=target)
             except BrokerError as error:
-                if attempt == self.options.attempts or error.code not in _TRY_ANOTHER:
+                if attempt == self.options.attempts or error.code not in TRY_ANOTHER:
                     raise
             else:
-                return _result(answer, message.properties[UNIQUE_KEY])
+                return send_result(*stored, message.properties[UNIQUE_KEY])
         raise SendFailedError(f"message for {message.topic} not sent: no attempt is allowed")
 
     async def send_batch(
         self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
     ) -> SendResult:
         """Send *messages* of one topic in one request to one queue, see :meth:`send`. Batches are never compressed."""
-        first = self._check_batch(messages)
-        now_ms = self._clock.wall_ms()
-        for message in messages:
-            message.properties.setdefault(UNIQUE_KEY, self._ids.next(now_ms))
-        body = encode_batch(messages)
-        if len(body) > self.options.max_message_bytes:
-            raise InvalidMessageError(f"the batch has {len(body)} bytes, {self.options.max_message_bytes} are allowed")
-        properties = {UNIQUE_KEY: self._ids.next(now_ms), WAIT: first.properties.get(WAIT, "true")}
-        ext = self._header(first.topic, first.flag, 0, properties)
-        ext["m"] = "true"
-        answer = await self._send(first, RequestCode.SEND_BATCH_MESSAGE, ext, body, queue, None, timeout_ms)
-        return _result(answer, ",".join(message.properties[UNIQUE_KEY] for message in messages))
+        prepared = self.outgoing.prepare_batch(messages, self._clock.wall_ms())
+        stored = await self.delivery.send(
+            messages[0], RequestCode.SEND_BATCH_MESSAGE, prepared, queue=queue, timeout_ms=timeout_ms
+        )
+        return send_result(*stored, ",".join(message.properties[UNIQUE_KEY] for message in messages))
+
+    async def send_batches(
+        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_ms: float | None = None
+    ) -> list[SendResult]:
+        """Send any number of *messages* of one topic, in as few batches as their size allows, one after the other.
+
+        Args:
+            messages: what to send.
+            queue: where to; without it each batch goes to a queue of its own.
+            timeout_ms: longest time for each batch.
+
+        Returns:
+            The result of each batch; the ids in them tell which messages it holds.
+
+        Raises:
+            InvalidMessageError: a message breaks a rule, or is too large by itself; nothing was sent.
+            BatchesFailedError: a batch was not stored; the error has the results of those before it.
+        """
+        results: list[SendResult] = []
+        for piece in self.outgoing.split(messages, self._clock.wall_ms()):
+            try:
+                results.append(await self.send_batch(piece, queue=queue, timeout_ms=timeout_ms))
+            except ClientError as error:
+                raise BatchesFailedError(results, str(error)) from error
+        return results
+
+    async def request(self, message: Message, *, timeout_ms: float | None = None) -> ReceivedMessage:
+        """Send *message* and wait until a consumer has replied to it (``DefaultMQProducer.request`` in Java).
+
+        Args:
+            message: what to ask; gets the properties by which its reply is known.
+            timeout_ms: longest time until the reply is there; :attr:`ProducerOptions.send_timeout_ms` when ``None``.
+
+        Returns:
+            The reply.
+
+        Raises:
+            NoReplyError: the message is stored, and nobody replied in time.
+            ClientError: as :meth:`send`; nobody was asked.
+        """
+        limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
+        if self._replies is None:
+            self._replies = Replies(self.session)
+        with self._replies.expected(message, limit_ms) as expected:
+            sent = False
+            with self._clock.move_on_after(limit_ms / 1000):
+                await self.delivery.queues(message.topic)
+                await self.session.greet()  # a broker passes replies to clients that it knows
+                await self.send(message, timeout_ms=limit_ms)
+                sent = True
+                return await expected.reply()
+        if not sent:
+            raise SendFailedError(f"request for {message.topic} not sent: no answer within {limit_ms:g} ms")
+        raise NoReplyError(f"nobody replied to the request for {message.topic} within {limit_ms:g} ms")
+
+    async def reply(self, request: ReceivedMessage, body: bytes, *, timeout_ms: float | None = None) -> SendResult:
+        """Reply to *request*, a message that was received.
+
+        Args:
+            request: what was asked, by our client or the real ones.
+            body: of the reply.
+            timeout_ms: as for :meth:`send`.
+
+        Raises:
+            InvalidMessageError: the message asks for no reply.
+            BrokerError: the requester is not connected to the broker any more.
+            ClientError: as :meth:`send`.
+        """
+        answer = reply_message(request, body)
+        prepared = self.outgoing.prepare(answer, self._clock.wall_ms())
+        # The requester is known where its request came from.
+        near = [queue for queue in await self.delivery.queues(answer.topic) if queue.broker_name == request.broker_name]
+        queue = near[0] if near else None
+        stored = await self.delivery.send(
+            answer, RequestCode.SEND_REPLY_MESSAGE_V2, prepared, queue=queue, timeout_ms=timeout_ms
+        )
+        return send_result(*stored, answer.properties[UNIQUE_KEY])
 
     async def send_oneway(
         self, message: Message, *, queue: MessageQueue | None = None, select: Select | None = None
     ) -> None:
         """Send *message* without asking whether it was stored. Raises as :meth:`send` where no broker is reached."""
-        ext, body = self._prepare(message)
-        target = await self._target(message, queue, select, None)
-        command = self._command(RequestCode.SEND_MESSAGE_V2, ext, body, target)
+        prepared = self.outgoing.prepare(message, self._clock.wall_ms())
+        target = await self.delivery.target(message, queue, select)
+        command = command_for(target, RequestCode.SEND_MESSAGE_V2, prepared)
         try:
             await self.session.remoting.invoke_oneway(
                 self.session.master_address(target.broker_name), command, self.options.send_timeout_ms
             )
         except RemotingError as error:
             raise SendFailedError(f"message for {message.topic} not sent: {error}") from error
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the queues of *topic* to which messages can be sent. Raises :class:`RouteNotFoundError`."""
+        return await self.delivery.queues(topic)
 
     async def recall(self, topic: str, handle: str, *, timeout_ms: float | None = None) -> str:
         """Take back a timer message before its time has come.
@@ -181,206 +236,10 @@ class Producer:
         limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
         command = request(RequestCode.RECALL_MESSAGE, ext)
         try:
-            answer = await self._invoke(MessageQueue(topic, broker_name, 0), command, limit_ms)
+            answer = await self.delivery.invoke(MessageQueue(topic, broker_name, 0), command, limit_ms)
         except NotConnectedError as error:
             raise SendFailedError(f"message of {topic} not taken back: {error}") from error
         return (answer.ext or {}).get("msgId") or ""
-
-    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues of *topic* to which messages can be sent. Raises :class:`RouteNotFoundError`."""
-        route = await self.session.route(topic, new_topic_queues=self.options.new_topic_queues)
-        queues = route.write_queues
-        if not queues:
-            queues = (await self.session.fresh_route(topic)).write_queues
-        if not queues:
-            raise RouteNotFoundError(f"topic {topic} has no writable queue with a master; check its permission")
-        return queues
-
-    def _check_batch(self, messages: Sequence[Message]) -> Message:
-        if not messages:
-            raise InvalidMessageError("the batch is empty")
-        first = messages[0]
-        check_topic(first.topic)
-        for message in messages:
-            if message.topic != first.topic:
-                raise InvalidMessageError(f"a batch has one topic, this one has {first.topic} and {message.topic}")
-            if message.topic.startswith(RETRY_PREFIX) or "DELAY" in message.properties:
-                raise InvalidMessageError("messages of a batch can neither be delayed nor go to a retry topic")
-            if message.properties.get(WAIT, "true") != first.properties.get(WAIT, "true"):
-                raise InvalidMessageError("messages of a batch must agree on waiting for disk and replicas")
-            _check_body(message.body)
-            if not message.body:
-                raise InvalidMessageError("a message needs a body of at least one byte")
-        return first
-
-    def _prepare(self, message: Message) -> tuple[dict[str, str], bytes]:
-        check_topic(message.topic)
-        body = message.body
-        _check_body(body)
-        if not body:
-            raise InvalidMessageError("a message needs a body of at least one byte")
-        if len(body) > self.options.max_message_bytes:
-            raise InvalidMessageError(f"the body has {len(body)} bytes, {self.options.max_message_bytes} are allowed")
-        message.properties.setdefault(UNIQUE_KEY, self._ids.next(self._clock.wall_ms()))
-        message.properties.setdefault(WAIT, "true")
-        sys_flag = 0
-        if 0 < self.options.compress_above_bytes <= len(body):
-            smaller = compress(body, self.options.compression, self.options.compression_level)
-            if len(smaller) < len(body):
-                body = smaller
-                sys_flag = FLAG_COMPRESSED | self.options.compression
-        ext = self._header(message.topic, message.flag, sys_flag, message.properties)
-        if message.topic.startswith(RETRY_PREFIX):
-            ext["j"] = message.properties.get(RECONSUME_TIME, "0")
-            ext["l"] = message.properties.get(MAX_RECONSUME_TIMES, "16")
-        return ext, body
-
-    def _header(self, topic: str, flag: int, sys_flag: int, properties: dict[str, str]) -> dict[str, str]:
-        encoded = encode_properties(properties)
-        if len(encoded) > 8000:  # at most four bytes a character
-            check_properties_size(encoded.encode())
-        return {
-            "a": self.group,
-            "b": topic,
-            "c": DEFAULT_TOPIC,
-            "d": str(self.options.new_topic_queues),
-            "e": "0",
-            "f": str(sys_flag),
-            "g": str(self._clock.wall_ms()),
-            "h": str(flag),
-            "i": encoded,
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
-
-    def _command(self, code: RequestCode, ext: dict[str, str], body: bytes, queue: MessageQueue) -> Command:
-        return request(code, {**ext, "e": str(queue.queue_id), "n": queue.broker_name}, body)
-
-    async def _target(
-        self, message: Message, queue: MessageQueue | None, select: Select | None, last_broker: str | None
-    ) -> MessageQueue:
-        if queue is not None and (select is not None or queue.topic != message.topic):
-            why = "and select= at once" if select is not None else f"of topic {queue.topic}"
-            raise InvalidOptionError(f"the message for topic {message.topic} is sent with queue= {why}; leave one out")
-        queues = await self.queues(message.topic)
-        if queue is not None:
-            return queue
-        if select is not None:
-            chosen = select(queues, message)
-            if chosen not in queues:
-                raise InvalidMessageError(f"the selector returned {chosen}, which is no queue of topic {message.topic}")
-            return chosen
-        chooser = self._choosers.get(message.topic)
-        if chooser is None:
-            start = self.session.world.random.randrange(len(queues))
-            chooser = self._choosers[message.topic] = QueueChooser(start)
-        return chooser.choose(queues, self._health, self._clock.monotonic(), last_broker)
-
-    async def _send(
-        self,
-        message: Message,
-        code: RequestCode,
-        ext: dict[str, str],
-        body: bytes,
-        queue: MessageQueue | None,
-        select: Select | None,
-        timeout_ms: float | None,
-    ) -> _Stored:
-        """Try brokers until one has stored the message, at most so often and so long as the options say."""
-        limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
-        with self._clock.move_on_after(limit_ms / 1000) as scope:
-            return await self._send_in_time(message, code, ext, body, queue, select, limit_ms)
-        assert scope.cancelled_caught
-        raise SendFailedError(f"message for {message.topic} not sent: no answer within {limit_ms:g} ms")
-
-    async def _send_in_time(
-        self,
-        message: Message,
-        code: RequestCode,
-        ext: dict[str, str],
-        body: bytes,
-        queue: MessageQueue | None,
-        select: Select | None,
-        limit_ms: float,
-    ) -> _Stored:
-        begin = self._clock.monotonic()
-        attempts = 1 if queue is not None or select is not None else self.options.attempts
-        last_broker: str | None = None
-        last_error: Exception | None = None
-        stored: _Stored | None = None
-        for attempt in range(attempts):
-            left_ms = limit_ms - (self._clock.monotonic() - begin) * 1000
-            if left_ms <= 0:
-                break
-            target = await self._target(message, queue, select, last_broker)
-            last_broker = target.broker_name
-            started = self._clock.monotonic()
-            left_ms = limit_ms - (started - begin) * 1000
-            if attempt + 1 < attempts and self._has_others(target):
-                left_ms /= attempts - attempt  # one that does not answer must leave some for the others
-            try:
-                answer = await self._invoke(target, self._command(code, ext, body, target), left_ms)
-            except NotConnectedError as error:
-                self._health.failed(target.broker_name, self._clock.monotonic())
-                last_error = error
-                await self.session.renew_route(message.topic)
-                continue
-            except BrokerError as error:
-                now = self._clock.monotonic()
-                if error.code not in _TRY_ANOTHER:
-                    self._health.sent(target.broker_name, (now - started) * 1000, now)
-                    raise
-                self._health.failed(target.broker_name, now)
-                last_error = error
-                if not self._has_others(target):  # perhaps its group has another master by now
-                    await self.session.renew_route(message.topic)
-                continue
-            now = self._clock.monotonic()
-            self._health.sent(target.broker_name, (now - started) * 1000, now)
-            stored = answer, target
-            enough = answer.code == ResponseCode.SUCCESS or not self.options.retry_when_not_ok
-            if enough or attempt + 1 == attempts:
-                return stored
-        if stored is not None:
-            return stored
-        if isinstance(last_error, BrokerError) and attempts == 1:
-            raise last_error
-        why = last_error or f"no time left of {limit_ms:g} ms"
-        raise SendFailedError(f"message for {message.topic} not sent: {why}") from last_error
-
-    def _has_others(self, target: MessageQueue) -> bool:
-        route = self.session.known_route(target.topic)
-        return route is not None and any(each.broker_name != target.broker_name for each in route.write_queues)
-
-    async def _invoke(self, target: MessageQueue, command: Command, timeout_ms: float) -> Command:
-        address = self.session.master_address(target.broker_name)
-        try:
-            answer = await self.session.remoting.invoke(address, command, timeout_ms)
-        except RemotingError as error:
-            raise NotConnectedError(str(error)) from error
-        return accepted(answer, address, STATUS)
-
-
-def _check_body(body: object) -> None:
-    if not isinstance(body, (bytes, bytearray, memoryview)):
-        raise InvalidMessageError(f"the body is a {type(body).__name__}, bytes are expected: encode it")
-
-
-def _result(stored: _Stored, message_id: str) -> SendResult:
-    answer, target = stored
-    ext = answer.ext or {}
-    queue_id = int(ext.get("queueId") or target.queue_id)
-    return SendResult(
-        STATUS[ResponseCode(answer.code)],
-        message_id,
-        ext.get("msgId") or "",
-        target if queue_id == target.queue_id else target._replace(queue_id=queue_id),
-        int(ext.get("queueOffset") or 0),
-        ext.get("transactionId"),
-        ext.get("recallHandle"),
-        ext.get("MSG_REGION"),
-    )
 
 
 @asynccontextmanager

@@ -28,10 +28,10 @@ from understudy.mqclient.pull import (
     pull,
 )
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.session import Session, SessionOptions, bare_errors, open_session
+from understudy.mqclient.session import Session, SessionOptions, open_session
 from understudy.mqclient.subscription import Subscription, subscription
 from understudy.remoting.codes import ResponseCode
-from understudy.runtime.background import ShieldedTasks, open_shielded
+from understudy.runtime.background import ShieldedTasks, bare_errors, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World

@@ -23,8 +23,8 @@ from understudy.mqclient.membership import Membership
 from understudy.mqclient.offsets import BrokerOffsets, FileOffsets, OffsetStore
 from understudy.mqclient.pulling import Pulling
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.session import Session, bare_errors, open_session
-from understudy.runtime.background import ShieldedTasks, open_shielded
+from understudy.mqclient.session import Session, open_session
+from understudy.runtime.background import ShieldedTasks, bare_errors, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import attrs
 
+from understudy.mqclient.errors import SendFailedError
 from understudy.mqclient.options import at_least, one_of
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.records import LZ4, ZLIB, ZSTD
@@ -43,6 +45,7 @@ class SendResult:
         transaction_id: the broker's name for the transaction, if any.
         recall_handle: token by which a timed message can be called back, if any.
         region_id: region the broker says it belongs to.
+        trace_on: whether the broker wants what becomes of the message to be traced.
     """
 
     status: SendStatus
@@ -53,6 +56,19 @@ class SendResult:
     transaction_id: str | None
     recall_handle: str | None
     region_id: str | None
+    trace_on: bool = True
+
+
+class BatchesFailedError(SendFailedError):
+    """A batch of several was not stored, and those after it were not sent. The cause is chained.
+
+    Attributes:
+        results: of the batches before it.
+    """
+
+    def __init__(self, results: Sequence[SendResult], why: str) -> None:
+        super().__init__(f"batch {len(results) + 1} failed after {len(results)} were stored: {why}")
+        self.results = tuple(results)
 
 
 @attrs.frozen

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import attrs
@@ -24,7 +24,9 @@ from understudy.mqclient.route import BrokerAddresses, TopicRoute, for_new_topic
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
+from understudy.remoting.connection import Connection
 from understudy.remoting.errors import RemotingError
+from understudy.runtime.background import bare_errors
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
 from understudy.security.signature import Credentials, signer
@@ -92,6 +94,7 @@ class Session:
         self._missing: dict[str, float] = {}  # topics that no broker had, and until when that is believed
         self._asking: dict[str, trio.Event] = {}
         self._greeted: set[str] = set()
+        self._known_at: dict[str, Connection | None] = {}  # of those that took a heartbeat
 
     # --- calls -------------------------------------------------------------------------------------------------
 
@@ -288,6 +291,16 @@ class Session:
             await self.call(address, RequestCode.HEART_BEAT, {}, dumps(body))
         except ClientError as error:
             log.info("heartbeat failed", broker=address, why=error)
+        else:
+            self._known_at[address] = self.remoting.open_connection(address)
+
+    async def greet(self) -> None:
+        """Tell those brokers of the known routes that the client lives that do not know its present connection."""
+        async with trio.open_nursery() as nursery:
+            for address in self.broker_addresses():
+                known = self._known_at.get(address)
+                if known is None or known is not self.remoting.open_connection(address):
+                    nursery.start_soon(self.send_heartbeat, address)
 
     def broker_addresses(self) -> list[str]:
         """Return the addresses that get heartbeats: masters, and for consumers the slaves too."""
@@ -351,20 +364,6 @@ def split_addresses(name_servers: str | Sequence[str]) -> list[str]:
     """Return the addresses in ``host:port;host:port`` or a sequence of such texts."""
     texts = [name_servers] if isinstance(name_servers, str) else name_servers
     return [part.strip() for text in texts for part in text.replace(",", ";").split(";") if part.strip()]
-
-
-@contextmanager
-def bare_errors() -> Iterator[None]:
-    """Let a block's only error leave as itself, not wrapped in the groups of the nurseries it passed."""
-    try:
-        yield
-    except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        if error is group or isinstance(error, BaseExceptionGroup):
-            raise
-        raise error from error.__cause__
 
 
 @asynccontextmanager

@@ -184,7 +184,10 @@ async def open_transaction_producer(
     """Open a producer of transactions; leaving the block signs it off and ends its connections.
 
     Args:
-        world, name_servers, group, options: as of :func:`~understudy.mqclient.producer.open_producer`.
+        world: clock, network, disk and randomness.
+        name_servers: ``host:port`` of one or more, as a list or separated by semicolons.
+        group: producer group.
+        options: see :class:`~understudy.mqclient.sending.ProducerOptions`.
         check: answers brokers that ask what was decided.
     """
     async with open_producer(world, name_servers, group, options) as producer:

@@ -14,6 +14,7 @@ COMMANDS = {
     "up": ("understudy.programs.up", "", "run a name server and two broker groups on this machine"),
     "console": ("understudy.programs.mqconsole", "", "show a cluster in the browser"),
     "drill": ("understudy.testkit.drills.main", "", "play a failover in a simulated cluster"),
+    "bench": ("understudy.testkit.bench.main", "", "measure what needs no checkout: micro, doors"),
     "spark": ("understudy.spark_tools.main", "spark", "reconcile offsets of replicas with Spark"),
 }
 """Name to module with a ``main``, the extra that it needs, and a line of help."""

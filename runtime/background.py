@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import trio
 
@@ -74,3 +74,17 @@ async def open_shielded() -> AsyncIterator[ShieldedTasks]:
             yield tasks
         finally:
             tasks.cancel()
+
+
+@contextmanager
+def bare_errors() -> Iterator[None]:
+    """Let a block's only error leave as itself, not wrapped in the groups of the nurseries it passed."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        if error is group or isinstance(error, BaseExceptionGroup):
+            raise
+        raise error from error.__cause__

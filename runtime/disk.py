@@ -23,6 +23,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from understudy.runtime.files import RealFiles
+from understudy.runtime.syncing import SYNCING
 
 T = TypeVar("T")
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -213,7 +214,7 @@ class RealFile:
         os.ftruncate(self._fd, length)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)  # the length too, but not the times: those would cost a commit of the journal
+        SYNCING.sync(self._fd)  # where it can the length too, but not the times: those cost a commit of the journal
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -237,13 +238,16 @@ class RealMapping:
         self._path = path
 
     def sync(self, offset: int, length: int) -> None:
-        # Not mmap.flush: it keeps the interpreter locked while the disk works. fdatasync writes the same pages.
+        # Not mmap.flush where it can be spared: it keeps the interpreter locked while the disk works.
+        if SYNCING.mappings_first:
+            start = offset - offset % mmap.ALLOCATIONGRANULARITY
+            self._map.flush(start, min(offset + length, self.size) - start)
         try:
             fd = os.open(self._path, os.O_RDWR)
         except FileNotFoundError:
             return  # removed meanwhile: nothing is left to make durable
         try:
-            os.fdatasync(fd)
+            SYNCING.sync(fd)
         finally:
             os.close(fd)
 
@@ -265,7 +269,7 @@ def _lock_first_byte(fd: int) -> None:
     An ordinary lock of bytes belongs to the process, and is gone as soon as it closes any descriptor of the file. Where
     there are locks of an open file, they are taken: they belong to *fd* and stand against the ordinary ones as well.
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK"):
         whole = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)  # struct flock of a 64-bit system
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, whole)
     else:

@@ -6,7 +6,9 @@ way round. So back-pressure, time-outs and errors are those of the trio call.
 
 from __future__ import annotations
 
+import atexit
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
@@ -15,10 +17,85 @@ from typing import Any, Generic, TypeVar
 import trio
 
 T = TypeVar("T")
+_IDLE_MOST = 64
+"""Tasks that wait for the next call; to begin a task costs more than to wake one."""
 
 
 class PortalClosedError(RuntimeError):
     """The thread behind the portal has ended, or it is asked from that thread itself."""
+
+
+class Job:
+    """One call on its way through a portal; a subclass says whom to tell of its end.
+
+    Args:
+        call: an async function.
+        args: for it.
+    """
+
+    __slots__ = ("args", "call")
+
+    def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...]) -> None:
+        self.call = call
+        self.args = args
+
+    def returned(self, result: Any) -> None:
+        """Called in the portal's thread with what the call returned; must not raise."""
+        raise AssertionError("a subclass says it")
+
+    def failed(self, error: BaseException) -> None:
+        """Called in the portal's thread with what it raised, ``CancelledError`` if it was cancelled; must not raise."""
+        raise AssertionError("a subclass says it")
+
+
+class _FutureJob(Job):
+    """Tells a future."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...], future: Future[Any]) -> None:
+        super().__init__(call, args)
+        self.future = future
+
+    def returned(self, result: Any) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(result)
+
+    def failed(self, error: BaseException) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+
+class _WaitingJob(Job):
+    """Wakes a thread that waits; much cheaper than a future."""
+
+    __slots__ = ("done", "error", "result")
+
+    def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...]) -> None:
+        super().__init__(call, args)
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def returned(self, result: Any) -> None:
+        self.result = result
+        self.done.release()
+
+    def failed(self, error: BaseException) -> None:
+        self.error = error
+        self.done.release()
+
+
+class _Worker:
+    """A task of the portal and the job that it does, if any."""
+
+    __slots__ = ("job", "scope", "task")
+
+    def __init__(self, job: Job) -> None:
+        self.job: Job | None = job
+        self.scope = trio.CancelScope()
+        self.task: trio.lowlevel.Task | None = None
 
 
 class Portal:
@@ -30,11 +107,17 @@ class Portal:
         self._token: trio.lowlevel.TrioToken | None = None
         self._nursery: trio.Nursery | None = None
         self._closing = False
-        self._failure: BaseException | None = None
+        self._over = False
+        self._asked: deque[tuple[Callable[[Job], None], Job]] = deque()
+        self._woken = False  # whether the thread will look for what is asked
+        self._workers: dict[Job, _Worker] = {}
+        self._idle: list[_Worker] = []
 
     def __enter__(self) -> Portal:
         self._thread.start()
         self._ready.wait()
+        # Whoever forgets to leave a block leaves it while Python ends, when this thread would answer no more.
+        atexit.register(self.close)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -47,6 +130,7 @@ class Portal:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._end)
         self._thread.join()
+        atexit.unregister(self.close)
 
     def submit(self, call: Callable[..., Awaitable[T]], *args: object) -> Future[T]:
         """Run ``call(*args)`` as a task.
@@ -61,34 +145,96 @@ class Portal:
         Raises:
             PortalClosedError: nothing runs any more.
         """
-        if self._closing or self._token is None or threading.current_thread() is self._thread:
-            raise PortalClosedError("the portal is closed, or is asked from its own thread, where `await` would do")
         future: Future[T] = Future()
-        scope = trio.CancelScope()
-        future.add_done_callback(lambda done: self._cancel(scope) if done.cancelled() else None)
-        try:
-            self._token.run_sync_soon(self._start, future, scope, call, args)
-        except trio.RunFinishedError:
-            raise PortalClosedError("the portal is closed") from None
+        job = _FutureJob(call, args, future)
+        future.add_done_callback(lambda done: self.cancel(job) if done.cancelled() else None)
+        self.start(job)
         return future
 
     def call(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
         """Run ``call(*args)`` and wait for its result; an interrupt of the caller cancels it. Raises what it raises."""
-        future = self.submit(call, *args)
+        job = _WaitingJob(call, args)
+        self.start(job)
         try:
-            return future.result()
+            job.done.acquire()
         except BaseException:
-            future.cancel()
+            self.cancel(job)
             raise
+        if job.error is not None:
+            error, job.error = job.error, None
+            raise error
+        result: T = job.result
+        return result
+
+    def start(self, job: Job) -> None:
+        """Begin *job*. Raises :class:`PortalClosedError` when nothing runs any more."""
+        if self._closing or threading.current_thread() is self._thread:
+            raise PortalClosedError("the portal is closed, or is asked from its own thread, where `await` would do")
+        self._ask(self._begin, job)
+
+    def cancel(self, job: Job) -> None:
+        """Cancel *job* if it still runs; it is told as any end is."""
+        self._ask(self._cancel, job)
+
+    # --- between the threads -----------------------------------------------------------------------------------
+
+    def _ask(self, what: Callable[[Job], None], job: Job) -> None:
+        # One word to the other thread is enough for all that is asked until it looks: it looks after it has taken back
+        # `_woken`, and here the question stands before `_woken` is read, so none is left lying.
+        self._asked.append((what, job))
+        if self._over:
+            self._refuse()
+        if self._woken:
+            return
+        self._woken = True
+        assert self._token is not None  # set before the portal is entered
+        try:
+            self._token.run_sync_soon(self._look)
+        except trio.RunFinishedError:
+            self._refuse()
+
+    def _look(self) -> None:
+        self._woken = False
+        while self._asked:
+            what, job = self._asked.popleft()
+            what(job)
+
+    def _begin(self, job: Job) -> None:
+        if self._nursery is None or self._nursery.cancel_scope.cancel_called:
+            job.failed(CancelledError())
+        elif self._idle:
+            worker = self._workers[job] = self._idle.pop()
+            worker.job = job
+            assert worker.task is not None  # it waits
+            trio.lowlevel.reschedule(worker.task)
+        else:
+            worker = self._workers[job] = _Worker(job)
+            self._nursery.start_soon(self._work, worker)
+
+    def _cancel(self, job: Job) -> None:
+        worker = self._workers.get(job)
+        if worker is not None:
+            worker.scope.cancel()
+
+    # --- in the thread -----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             trio.run(self._serve)
-        except BaseException as failure:  # there is nobody above a thread; who asks next is told
-            self._failure = failure
         finally:
-            self._closing = True
+            self._closing = self._over = True
             self._ready.set()
+            for job in list(self._workers):  # only if the event loop itself has failed
+                job.failed(CancelledError())
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Tell those that asked when nothing ran any more."""
+        with suppress(IndexError):  # another thread does the same
+            while True:
+                what, job = self._asked.popleft()
+                if what == self._begin:
+                    job.failed(CancelledError())
 
     async def _serve(self) -> None:
         async with trio.open_nursery() as self._nursery:
@@ -100,40 +246,47 @@ class Portal:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
-    def _start(
-        self, future: Future[T], scope: trio.CancelScope, call: Callable[..., Awaitable[T]], args: tuple[object, ...]
-    ) -> None:
-        if self._nursery is None or self._nursery.cancel_scope.cancel_called:
-            future.cancel()
-            return
-        self._nursery.start_soon(self._task, future, scope, call, args)
+    async def _work(self, worker: _Worker) -> None:
+        worker.task = trio.lowlevel.current_task()
+        while True:
+            # One scope for job after job, as long as none is cancelled: to open one for each would cost as much as a
+            # small call itself.
+            with trio.CancelScope() as worker.scope:
+                while True:
+                    if worker.job is None:
+                        if len(self._idle) >= _IDLE_MOST:
+                            return
+                        self._idle.append(worker)
+                        await trio.lowlevel.wait_task_rescheduled(self._never_mind(worker))
+                        continue
+                    await self._do(worker, worker.job)
+                    if worker.scope.cancel_called:
+                        break
 
-    async def _task(
-        self, future: Future[T], scope: trio.CancelScope, call: Callable[..., Awaitable[T]], args: tuple[object, ...]
-    ) -> None:
-        result: Any = None
-        error: Exception | None = None
-        finished = False
+    def _never_mind(self, worker: _Worker) -> Callable[[trio.lowlevel.RaiseCancelT], trio.lowlevel.Abort]:
+        def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            self._idle.remove(worker)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        return abort
+
+    async def _do(self, worker: _Worker, job: Job) -> None:
         try:
-            with scope:
-                try:
-                    result = await call(*args)
-                    finished = True
-                except Exception as raised:
-                    error = raised
-        finally:
-            if future.set_running_or_notify_cancel():
-                if error is not None:
-                    future.set_exception(error)
-                elif finished:
-                    future.set_result(result)
-                else:
-                    future.set_exception(CancelledError())
+            result = await job.call(*job.args)
+        except Exception as error:
+            self._done(worker, job)
+            job.failed(error)
+        except BaseException:
+            self._done(worker, job)
+            job.failed(CancelledError())
+            raise
+        else:
+            self._done(worker, job)
+            job.returned(result)
 
-    def _cancel(self, scope: trio.CancelScope) -> None:
-        if self._token is not None:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(scope.cancel)
+    def _done(self, worker: _Worker, job: Job) -> None:
+        worker.job = None
+        del self._workers[job]
 
 
 class Held(Generic[T]):
@@ -165,6 +318,10 @@ class Held(Generic[T]):
         self._error = error
         if not self._task.done():
             self._portal.submit(self._let_go)
+        elif self._task.cancelled() or isinstance(self._task.exception(), CancelledError):
+            left: Future[None] = Future()  # it was left when the portal was closed, perhaps because Python ends
+            left.set_result(None)
+            return left
         return self._task
 
     async def _let_go(self) -> None:

@@ -2,7 +2,8 @@
 
     with acting_pair() as pair:
         ...                             # any RocketMQ client against pair.namesrv_address
-        pair.kill("broker-a")           # SIGKILL to the process with the master of broker-a, and the slave of broker-b
+        pair.kill("broker-a")           # SIGKILL to the process with the master of broker-a, and the slave of broker-b;
+                                        # or freeze and thaw, or cut (off the network) and mend
         pair.await_acting("broker-a")   # its slave serves readers now; producers go on with broker-b
         pair.restart("broker-a")
         pair.await_complete()           # the master is back and has taken over what its slave did
@@ -59,6 +60,7 @@ class ActingPair:
         self._ring = ring
         self._down: set[str] = set()
         self._frozen: set[str] = set()
+        self._cut: set[str] = set()
         self.namesrv_address = ring.name_server
 
     def make_topic(self, topic: str, queues: int = 2) -> None:
@@ -71,6 +73,7 @@ class ActingPair:
         self._ring.kill(group)
         self._down.add(group)
         self._frozen.discard(group)
+        self._cut.discard(group)
 
     def restart(self, group: str) -> None:
         """Start a process that was killed; it finds its data again. Raises ``ValueError``."""
@@ -91,6 +94,21 @@ class ActingPair:
         self._ring.thaw(group)
         self._frozen.discard(group)
 
+    def cut(self, group: str) -> None:
+        """Cut the process off the network: it goes on, alone, and its connections are silent. Raises ``ValueError``."""
+        self._check(group, running=True)
+        if group in self._cut or group in self._frozen:
+            raise ValueError(f"{group} is {'cut off' if group in self._cut else 'frozen'} already")
+        self._portal.call(self._ring.cut, group)
+        self._cut.add(group)
+
+    def mend(self, group: str) -> None:
+        """Connect a process again that was cut off; what was sent meanwhile arrives now. Raises ``ValueError``."""
+        if group not in self._cut:
+            raise ValueError(f"{group} is not cut off")
+        self._portal.call(self._ring.mend, group)
+        self._cut.discard(group)
+
     def await_acting(self, group: str, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the slave of *group* acts for its master. Raises ``DrillError`` after *seconds*."""
         self._check(group)
@@ -106,7 +124,15 @@ class ActingPair:
 
     def warnings(self) -> list[str]:
         """Return what the processes have logged as warnings and errors, name of the process first."""
-        return self._ring.warnings()
+        return self._ring.log_lines("WARNING")
+
+    def log_lines(self, level: str = "INFO") -> list[str]:
+        """Return what the processes have logged, in the order of time, name of the process first.
+
+        Args:
+            level: the least: ``INFO``, ``WARNING`` or ``ERROR``; what is below ``INFO`` they do not log.
+        """
+        return self._ring.log_lines(level)
 
     def _until(self, what: str, question: Callable[[], Awaitable[bool]], seconds: float) -> None:
         self._portal.call(partial(self._ring.until, what, question, seconds))
@@ -121,7 +147,7 @@ class ActingPair:
 @asynccontextmanager
 async def _open_ring() -> AsyncIterator[ProcessRing]:
     async with open_client(real_world()) as client:
-        ring = ProcessRing(client, _LAYOUT, _KEYS, _NAME_SERVER)
+        ring = ProcessRing(client, _LAYOUT, _KEYS, _NAME_SERVER, cuttable=True)
         try:
             await ring.start_all()
             await ring.until("both groups are complete", ring.complete, LIMIT_SECONDS)

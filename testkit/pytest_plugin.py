@@ -2,46 +2,89 @@
 
 ``rocketmq`` is a running cluster of one broker, for plain, asyncio and trio tests alike; ``rocketmq_pair`` two groups
 in processes of their own that stand in for each other, with accidents. The ini setting ``understudy_scope`` says how
-long one lives: ``function`` (the default), ``class``, ``module``, ``package`` or ``session``. Warnings of the cluster
-stand in the report of a test that failed.
+long one lives: ``function`` (the default), ``class``, ``module``, ``package`` or ``session``. What a cluster logged at
+``understudy_log_level`` (default WARNING) stands in the report of a test that failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Generator, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from understudy.testkit.acting_pair import ActingPair, acting_pair
-from understudy.testkit.blocking import BlockingCluster, local_cluster
+if TYPE_CHECKING:  # every run of pytest loads this file, and most need no cluster
+    from understudy.testkit.acting_pair import ActingPair
+    from understudy.testkit.blocking import BlockingCluster
 
 SCOPES = ("function", "class", "module", "package", "session")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_SHOWN_LINES = 500
+_logs: dict[str, Callable[[], list[str]]] = {}
+"""Fixture to what returns the log lines of its cluster, as long as that lives."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the ini setting."""
+    """Add the ini settings."""
     parser.addini(
         "understudy_scope", "how long the clusters of the fixtures rocketmq and rocketmq_pair live", default="function"
     )
+    parser.addini(
+        "understudy_log_level", "least level of cluster log lines in the report of a failed test", default="WARNING"
+    )
+
+
+def _one_of(config: pytest.Config, name: str, allowed: tuple[str, ...]) -> str:
+    value = str(config.getini(name))
+    if value not in allowed:
+        raise pytest.UsageError(f"{name}={value}: expected one of {', '.join(allowed)}")
+    return value
 
 
 def _scope(fixture_name: str, config: pytest.Config) -> str:
-    scope = str(config.getini("understudy_scope"))
-    if scope not in SCOPES:
-        raise pytest.UsageError(f"understudy_scope={scope}: expected one of {', '.join(SCOPES)}")
-    return scope
+    return _one_of(config, "understudy_scope", SCOPES)
 
 
 @pytest.fixture(scope=_scope)  # type: ignore[arg-type]  # pytest takes a function that returns one of its names
-def rocketmq() -> Iterator[BlockingCluster]:
+def rocketmq(pytestconfig: pytest.Config) -> Iterator[BlockingCluster]:
     """A cluster of one broker; ``rocketmq.namesrv_address`` is all that a client needs."""
-    with local_cluster() as cluster:
-        yield cluster
+    from understudy.testkit.blocking import local_cluster
+
+    # It lives in this process and logs as everything in it does: pytest shows the lines of a test that failed.
+    logger = logging.getLogger("understudy")
+    before = logger.level
+    logger.setLevel(_one_of(pytestconfig, "understudy_log_level", LEVELS))
+    try:
+        with local_cluster() as cluster:
+            yield cluster
+    finally:
+        logger.setLevel(before)
 
 
 @pytest.fixture(scope=_scope)  # type: ignore[arg-type]
-def rocketmq_pair() -> Iterator[ActingPair]:
+def rocketmq_pair(pytestconfig: pytest.Config) -> Iterator[ActingPair]:
     """Two groups that stand in for each other; see :mod:`understudy.testkit.acting_pair`."""
+    from understudy.testkit.acting_pair import acting_pair
+
+    level = _one_of(pytestconfig, "understudy_log_level", LEVELS)
     with acting_pair() as pair:
-        yield pair
-        print("\n".join(pair.warnings()))  # pytest shows it for a test that failed
+        _logs["rocketmq_pair"] = lambda: pair.log_lines(level)
+        try:
+            yield pair
+        finally:
+            del _logs["rocketmq_pair"]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put the log of processes into the report of a test that failed."""
+    report = yield
+    if report.failed:
+        for name in set(getattr(item, "fixturenames", ())) & _logs.keys():
+            lines = _logs[name]()
+            if lines:
+                report.sections.append((f"Log of {name}", "\n".join(lines[-_SHOWN_LINES:])))
+    return report

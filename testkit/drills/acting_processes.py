@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 import trio
 
-from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
+from understudy.runtime.background import bare_errors
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC
 from understudy.testkit.drills.ring import GROUPS

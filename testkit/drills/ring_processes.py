@@ -21,12 +21,14 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.errors import RemotingError
+from understudy.testkit.cuttable_container import CUT, CUT_LINE, MEND, MENDED_LINE, held_back
 from understudy.testkit.drills.ring import CONTAINERS, brokers_of
 from understudy.testkit.java_tools import LAUNCHER
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
 
 HOST, CLUSTER, NAME_SERVER = "127.0.0.1", "drill", "n1"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LOOK_SECONDS = 0.005
 _SMALL_FILES = {
     "mappedFileSizeCommitLog": str(16 << 20),
@@ -37,6 +39,7 @@ _SMALL_FILES = {
 _ACTING_NAME_SERVER = {"supportActingMaster": "true", "notifyMinBrokerIdChanged": "true"}
 _HEAPS = {"namesrv": "128m", "container": "768m"}
 _MODULES = {"namesrv": "understudy.programs.mqnamesrv", "container": "understudy.programs.mqbrokercontainer"}
+_CUTTABLE = "understudy.testkit.cuttable_container"
 
 Layout = Mapping[str, Sequence[Mapping[str, str]]]
 """Name of each container: the keys of its brokers, at most four."""
@@ -55,6 +58,7 @@ class ProcessRing:
         extra: further keys of every broker.
         name_server: further keys of the name server.
         java: run the real system; its launcher and jars must be there.
+        cuttable: containers can be cut off the network, see :meth:`cut`; not those of the real system.
     """
 
     def __init__(
@@ -65,9 +69,11 @@ class ProcessRing:
         name_server: Mapping[str, str] | None = None,
         *,
         java: bool = False,
+        cuttable: bool = False,
     ) -> None:
         self._client = client
         self._java = java
+        self._modules = {**_MODULES, "container": _CUTTABLE} if cuttable else _MODULES
         self._folder = Path(tempfile.mkdtemp(prefix="understudy-drill-"))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, list[str]] = {}
@@ -116,7 +122,7 @@ class ProcessRing:
             home = str(self._folder / f"{name}-home")
             self._commands[name] = [str(LAUNCHER), role, "--conf", path, "--heap", _HEAPS[role], "--home", home]
         else:
-            self._commands[name] = [sys.executable, "-m", _MODULES[role], "-c", path]
+            self._commands[name] = [sys.executable, "-m", self._modules[role], "-c", path]
 
     def _file(self, name: str, keys: Mapping[str, str]) -> str:
         path = self._folder / name
@@ -134,7 +140,7 @@ class ProcessRing:
 
     def start(self, name: str) -> None:
         """Start one process; its output is kept until :meth:`close`."""
-        with (self._folder / f"{name}.log").open("ab") as output:
+        with (self._folder / f"{name}.log").open("ab") as output, held_back():
             environment = {**os.environ, "ROCKETMQ_HOME": str(self._folder)}
             self._processes[name] = subprocess.Popen(
                 self._commands[name],
@@ -158,6 +164,26 @@ class ProcessRing:
         """Let a frozen process go on (SIGCONT)."""
         self._processes[name].send_signal(signal.SIGCONT)
 
+    async def cut(self, name: str) -> None:
+        """Pull the network cable of a cuttable container, which runs on; nothing passes. Raises :class:`DrillError`."""
+        await self._signal(name, CUT, CUT_LINE)
+
+    async def mend(self, name: str) -> None:
+        """Put the cable back. Raises :class:`DrillError`."""
+        await self._signal(name, MEND, MENDED_LINE)
+
+    async def _signal(self, name: str, number: signal.Signals, line: str) -> None:
+        """Send a signal and wait until the process has logged what it does to it."""
+        path = self._folder / f"{name}.log"
+        before = path.read_bytes().count(line.encode())
+
+        async def logged() -> bool:
+            await trio.lowlevel.checkpoint()
+            return path.read_bytes().count(line.encode()) > before
+
+        self._processes[name].send_signal(number)
+        await self.until(f"{name} is {line}", logged, 60)
+
     def processor_seconds(self, name: str) -> float:
         """Return the processor time that a running process has used, of all its threads."""
         # A process's clock in Linux, see clock_getcpuclockid; Python has a function for it for threads only.
@@ -172,12 +198,22 @@ class ProcessRing:
 
     def warnings(self) -> list[str]:
         """Return the warnings and errors that the processes have logged, each after the name of its process."""
+        return self.log_lines("WARNING")
+
+    def log_lines(self, level: str) -> list[str]:
+        """Return what the processes have logged, in the order of time, each line after the name of its process.
+
+        Args:
+            level: the least of :data:`LOG_LEVELS`.
+        """
+        wanted = tuple(f" {each} " for each in LOG_LEVELS[LOG_LEVELS.index(level) :])
         found = []
         for name in (NAME_SERVER, *self._layout):
             path = self._folder / f"{name}.log"
             lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-            found += [f"{name}: {line}" for line in lines if " WARNING " in line or " ERROR " in line]
-        return found
+            # A line begins with its time: sorted by it, and those of one process stay in their order.
+            found += [(line[:24], f"{name}: {line}") for line in lines if any(each in line for each in wanted)]
+        return [line for _, line in sorted(found, key=lambda each: each[0])]
 
     # --- where things are --------------------------------------------------------------------------------------
 

@@ -151,9 +151,9 @@ async def test_an_answer_that_a_listener_may_not_give_means_later_and_is_told(
 
 async def send_undecodable(producer: Producer, body: bytes = b"no zlib at all") -> None:
     """Send a message that says its body is compressed, which it is not."""
-    ext, _ = producer._prepare(message(TOPIC, body))
+    ext, _ = producer.outgoing.prepare(message(TOPIC, body), 0)
     ext["f"] = "1"
-    await producer._send(message(TOPIC, body), RequestCode.SEND_MESSAGE_V2, ext, body, QUEUE, None, None)
+    await producer.delivery.send(message(TOPIC, body), RequestCode.SEND_MESSAGE_V2, (ext, body), queue=QUEUE)
 
 
 QUEUE = MessageQueue(TOPIC, "broker-a", 0)

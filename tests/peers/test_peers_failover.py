@@ -33,9 +33,9 @@ from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.mqclient.queue import MessageQueue
-from understudy.mqclient.session import bare_errors
 from understudy.remoting.client import open_client
 from understudy.remoting.codes import RequestCode
+from understudy.runtime.background import bare_errors
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.acting_processes import RealRun
 from understudy.testkit.drills.ring_processes import ProcessRing

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from understudy.mqclient.api import ConsumeFrom, MessageQueue, PullConsumerOptions, message
+from understudy.mqclient.api import ConsumeFrom, MessageQueue, PullConsumerOptions, SendFailedError, message
 from understudy.mqclient.blocking import PullConsumer, open_producer, open_pull_consumer
 from understudy.testkit.acting_pair import ActingPair, acting_pair
 
@@ -61,6 +61,20 @@ def test_a_frozen_master_is_acted_for_and_comes_back(pair: ActingPair) -> None:
     assert any("broker-b" in line for line in pair.warnings())
 
 
+def test_a_master_that_is_cut_off_runs_on_unheard_and_comes_back(pair: ActingPair) -> None:
+    pair.make_topic("Cut")
+    with open_producer(pair.namesrv_address, "writers") as producer:
+        there = MessageQueue("Cut", "broker-a", 0)
+        producer.send(message("Cut", b"before"), queue=there)
+        pair.cut("broker-a")
+        with pytest.raises(SendFailedError):
+            producer.send(message("Cut", b"unheard"), queue=there, timeout_ms=300)
+        pair.await_acting("broker-a")
+        pair.mend("broker-a")
+        pair.await_complete()
+        producer.send(message("Cut", b"after"), queue=there, timeout_ms=10_000)
+
+
 def test_accidents_that_cannot_happen_are_refused(pair: ActingPair) -> None:
     with pytest.raises(ValueError, match="there is no group broker-c; there are: broker-a, broker-b"):
         pair.kill("broker-c")
@@ -68,3 +82,5 @@ def test_accidents_that_cannot_happen_are_refused(pair: ActingPair) -> None:
         pair.restart("broker-a")
     with pytest.raises(ValueError, match="broker-a is not frozen"):
         pair.thaw("broker-a")
+    with pytest.raises(ValueError, match="broker-a is not cut off"):
+        pair.mend("broker-a")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from understudy.mqclient import blocking
+from understudy.mqclient.api import message
+from understudy.testkit.blocking import local_cluster
+from understudy.testkit.processor_time import least_seconds
 
 PLUGIN = "understudy.testkit.pytest_plugin"
 TESTS = """
@@ -52,11 +60,12 @@ def test_a_failover(rocketmq_pair):
 
 def run(folder: Path, *arguments: str, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
     (folder / "test_mine.py").write_text(tests)
+    (folder / "tmp").mkdir()
     installed = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *([] if installed else ["-p", PLUGIN])]
     return subprocess.run(
         [*command, "--rootdir", str(folder), *arguments, str(folder)],
-        cwd=folder, capture_output=True, text=True, timeout=120,
+        cwd=folder, capture_output=True, text=True, timeout=120, env={**os.environ, "TMPDIR": str(folder / "tmp")},
     )  # fmt: skip
 
 
@@ -72,9 +81,69 @@ def test_a_scope_that_is_none_is_told(tmp_path: Path) -> None:
     assert "understudy_scope=week: expected one of function" in done.stdout + done.stderr
 
 
+def test_a_level_that_is_none_is_told(tmp_path: Path) -> None:
+    done = run(tmp_path, "-o", "understudy_log_level=LOUD")
+    assert done.returncode != 0
+    assert "understudy_log_level=LOUD: expected one of DEBUG" in done.stdout + done.stderr
+
+
 @pytest.mark.slow
 def test_a_failed_test_of_a_failover_shows_what_the_processes_logged(tmp_path: Path) -> None:
     done = run(tmp_path, tests=PAIR)
     assert (done.returncode, "1 failed" in done.stdout) == (1, True), done.stdout + done.stderr
-    captured = done.stdout.partition("Captured stdout teardown")[2]
-    assert "broker-b: " in captured and " WARNING " in captured, done.stdout
+    logged = done.stdout.partition("Log of rocketmq_pair")[2]
+    assert "broker-b: " in logged and " WARNING " in logged, done.stdout
+    assert left_behind(tmp_path) == []
+
+
+FAILING = """
+import logging
+from understudy.mqclient import blocking
+from understudy.mqclient.api import message
+
+def test_that_fails_in_the_middle(rocketmq):
+    with blocking.open_producer(rocketmq.namesrv_address, "pg") as producer:
+        producer.send(message("T", b"x"))
+        logging.getLogger("understudy.broker").info("a line of the cluster")
+        assert "not" == "this"
+
+def test_that_is_broken_off(rocketmq):
+    producer = blocking.open_producer(rocketmq.namesrv_address, "pg")
+    producer.__enter__()
+    raise KeyError("never closed")
+"""
+
+
+def left_behind(folder: Path) -> list[str]:
+    """Return what a run in *folder* has left: files, and processes that it began."""
+    folders = [path.name for path in (folder / "tmp").iterdir() if not path.name.startswith("pytest-of-")]
+    processes = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if f"TMPDIR={folder}/tmp".encode() in path.read_bytes():
+                processes.append(path.parent.name)
+    return folders + processes
+
+
+def test_tests_that_fail_show_the_log_and_leave_nothing_behind(tmp_path: Path) -> None:
+    done = run(tmp_path, "-o", "understudy_log_level=INFO", tests=FAILING)
+    assert (done.returncode, "2 failed" in done.stdout) == (1, True), done.stdout + done.stderr
+    assert "a line of the cluster" in done.stdout.partition("Captured log call")[2]
+    assert left_behind(tmp_path) == []
+
+
+def test_workers_beside_each_other_have_clusters_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    tests = TESTS.partition("def test_how_many")[0]
+    done = run(tmp_path, "-p", "xdist", "-n", "2", "-o", "understudy_scope=session", tests=tests)
+    assert (done.returncode, "3 passed" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert left_behind(tmp_path) == []
+
+
+def test_the_first_send_is_acknowledged_within_half_a_second_of_processor_time() -> None:
+    def once() -> None:
+        with local_cluster() as cluster, blocking.open_producer(cluster.namesrv_address, "pg") as producer:
+            assert producer.send(message("First", b"x")).message_id
+
+    once()  # what is imported counts for nobody
+    assert least_seconds(once, 0.5, clock=time.process_time) < 0.5

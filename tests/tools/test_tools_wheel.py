@@ -94,10 +94,13 @@ def test_its_commands_work_without_the_checkout(installed: Path, tmp_path: Path)
     assert place.startswith(str(installed.parent))
     version = run(installed / "understudy", "--version", cwd=tmp_path)
     assert re.fullmatch(r"understudy \d+\.\d+\.\d+\n", version)
-    for command in ("up", "console", "drill", "spark"):
+    for command in ("up", "console", "drill", "bench", "spark"):
         assert run(installed / "understudy", command, "--version", cwd=tmp_path) == version
         assert command in run(installed / "understudy", "--help", cwd=tmp_path)
     assert "did you mean 'drill'?" in run(installed / "understudy", "dril", cwd=tmp_path, code=2)
+    measured = run(installed / "understudy", "bench", "micro", "--seconds", "0.001", "--repetitions", "1", cwd=tmp_path)
+    assert [line.split()[0] for line in measured.splitlines()] == ["decode", "encode", "append", "append-batch", "pull"]
+    assert "did you mean 'micro'?" in run(installed / "understudy", "bench", "mico", cwd=tmp_path, code=2)
     played = run(installed / "understudy", "drill", "acting-master", "--seed", "1", cwd=tmp_path)
     assert "T5 first good request" in played
 

@@ -144,7 +144,14 @@ def pull(store: MessageStore) -> Callable[[], int]:
 
 
 def measure(name: str, once: Callable[[], int], seconds: float, repetitions: int) -> Measured:
-    """Repeats `once`, which returns how many messages it handled, and keeps the best repetition."""
+    """Repeat *once* and keep the best repetition.
+
+    Args:
+        name: of the figure.
+        once: returns how many messages it handled.
+        seconds: of one repetition.
+        repetitions: how many.
+    """
     best = 0.0
     for _ in range(repetitions):
         handled, begin = 0, time.perf_counter()

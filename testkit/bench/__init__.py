@@ -1,0 +1,1 @@
+"""Measurements that need nothing but an installation: ``understudy bench NAME``."""
