@@ -194,7 +194,7 @@ def full_disk(strength: Strength, bound_ms: float) -> Verdict | None:
                 make_topic(server.port, TOPIC, 1)
                 verdict = judge(Kind("full disk", fill, refusals=True), server, strength, bound_ms)
                 with Peer(server.port) as peer:
-                    if not send_small(TOPIC)(peer, 10**6):
+                    if not send_small(TOPIC).once(peer, 10**6):
                         verdict.faults.append("messages are still refused although the disk has space again")
                 return verdict
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import sys
 import tempfile
@@ -18,11 +19,20 @@ from pathlib import Path
 
 import attrs
 
-from bench.load import broker_loads, feature_loads, name_server_loads
-from bench.load.beside import Beside, Exchange, Measured, send_small
+from bench.load import (
+    broker_loads,
+    controller_loads,
+    feature_loads,
+    led_loads,
+    name_server_loads,
+    proxy_loads,
+    security_loads,
+)
+from bench.load.beside import Beside, C, Exchange, Measured, send_small
 from bench.load.bounds import markdown
+from bench.load.broker_loads import Load
 from bench.load.machine import QUIET_SHARE, others_share, ticks_now
-from bench.load.servers import Scale, Server, broker, make_topic, name_server, topic_name
+from bench.load.servers import Scale, Server, broker, controller, make_topic, name_server, proxy, topic_name
 from bench.load.turns import OUTSIDE, Turn
 from bench.load.wire import Peer
 from understudy.remoting.codes import RequestCode
@@ -101,7 +111,7 @@ def rows(wanted: list[str], among: list[Row]) -> list[Row]:
     return [row for row in among if not wanted or any(each in row.name for each in wanted)]
 
 
-def measure(server: Server, row: Row, exchange: Exchange) -> tuple[Measured, list[Turn], float]:
+def measure(server: Server, row: Row, exchange: Exchange[C]) -> tuple[Measured, list[Turn], float]:
     """Run one load beside the client; return what it saw, the long turns of the loop, and the share of others."""
     began = time.monotonic()
     row.prepare(server)
@@ -115,7 +125,7 @@ def measure(server: Server, row: Row, exchange: Exchange) -> tuple[Measured, lis
     return beside.measured, server.long_turns(began), others
 
 
-def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange) -> Iterator[Figures]:
+def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange[C]) -> Iterator[Figures]:
     """Measure *empty*, which tells whether the machine is quiet enough to judge a p99, and then the others.
 
     What breaks a bound is measured again, and the better of both counts: the host of a virtual machine may take the
@@ -133,29 +143,35 @@ def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange) 
         yield figures
 
 
+def rows_of(*loads: list[tuple[str, Load, Load]]) -> list[Row]:
+    return [Row(*each) for each in itertools.chain(*loads)]
+
+
 def broker_rows() -> list[Row]:
-    return [Row(*each) for each in (*broker_loads.LOADS, *feature_loads.LOADS)]
+    return rows_of(broker_loads.LOADS, feature_loads.LOADS)
 
 
-def name_server_rows() -> list[Row]:
-    return [Row(*each) for each in name_server_loads.LOADS]
+def every_row() -> list[Row]:
+    """Return every row that has a load of its own."""
+    others = (led_loads, controller_loads, security_loads, proxy_loads, name_server_loads)
+    return broker_rows() + rows_of(*(each.LOADS for each in others))
 
 
 def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
     """Measure the rows whose names hold one of *wanted*, or all."""
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = rows(wanted, broker_rows())
+    kinds: list[tuple[list[tuple[str, Load, Load]], Callable[[list[Row], Path, Scale], Iterator[Figures]]]] = [
+        ([*broker_loads.LOADS, *feature_loads.LOADS], broker_runs),
+        (name_server_loads.LOADS, name_server_runs),
+        (controller_loads.LOADS, controller_runs),
+        (led_loads.LOADS, led_runs),
+        (security_loads.LOADS, security_runs),
+        (proxy_loads.LOADS, proxy_runs),
+    ]
+    for loads, run in kinds:
+        chosen = rows(wanted, rows_of(loads))
         if chosen:
-            with broker(Path(folder), scale, keys=feature_loads.KEYS) as server:
-                make_topic(server.port, "Beside")
-                yield from measured(server, chosen, Row("nothing", nothing), send_small("Beside"))
-    with tempfile.TemporaryDirectory() as folder:
-        chosen = rows(wanted, name_server_rows())
-        if chosen:
-            with name_server(Path(folder)) as server:
-                name_server_loads.fill(server.port)
-                ask = name_server_loads.ask_route(topic_name(7))
-                yield from measured(server, chosen, Row("nothing (name server)", nothing), ask)
+            with tempfile.TemporaryDirectory() as folder:
+                yield from run(chosen, Path(folder), scale)
     if not wanted or any(each in OLD for each in wanted):
         with tempfile.TemporaryDirectory() as folder:
             with broker(Path(folder)) as server:
@@ -166,6 +182,59 @@ def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
                 yield from measured(server, [old], Row("nothing (a start later)", nothing), send_small("Beside"))
     if not wanted or any(each in SLAVE for each in wanted):
         yield from slave_runs(scale)
+
+
+def broker_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    with broker(folder, scale, keys=feature_loads.KEYS) as server:
+        make_topic(server.port, "Beside")
+        yield from measured(server, chosen, Row("nothing", nothing), send_small("Beside"))
+
+
+def name_server_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    with name_server(folder) as server:
+        name_server_loads.fill(server.port)
+        ask = name_server_loads.ask_route(topic_name(7))
+        yield from measured(server, chosen, Row("nothing (name server)", nothing), ask)
+
+
+def controller_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    with controller(folder) as server:
+        controller_loads.fill(server.port)
+        ask = controller_loads.ask_master()
+        yield from measured(server, chosen, Row("nothing (controller)", nothing), ask)
+        controller_loads.leave()
+
+
+def led_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    """Measure a broker that a controller leads."""
+    folders = [folder / name for name in ("controller", "broker")]
+    for each in folders:
+        each.mkdir()
+    with controller(folders[0]) as leading, broker(folders[1], scale, keys=led_loads.keys(leading.port)) as server:
+        led_loads.await_master(server, "Beside")
+        yield from measured(server, chosen, Row("nothing (led broker)", nothing), send_small("Beside"))
+
+
+def security_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    """Measure a broker that asks for signatures."""
+    security_loads.write_users(folder)
+    with broker(folder, keys=security_loads.KEYS) as server:
+        security_loads.make_topic(server.port, "Beside")
+        yield from measured(server, chosen, Row("nothing (signatures)", nothing), security_loads.send_signed("Beside"))
+
+
+def proxy_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
+    """Measure a proxy in front of a broker."""
+    folders = [folder / name for name in ("namesrv", "broker", "proxy")]
+    for each in folders:
+        each.mkdir()
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(name_server(folders[0])).port
+        behind = stack.enter_context(broker(folders[1], name_server_port=port))
+        for topic in (proxy_loads.TOPIC, proxy_loads.FULL_TOPIC, "Empty"):
+            make_topic(behind.port, topic)
+        server = stack.enter_context(proxy(folders[2], port))
+        yield from measured(server, chosen, Row("nothing (proxy)", nothing), proxy_loads.send_by_grpc())
 
 
 def slave_rows(master: Server) -> list[Row]:
@@ -195,12 +264,13 @@ def slave_runs(scale: Scale) -> Iterator[Figures]:
         role = {"brokerRole": "SLAVE", "brokerId": 1}
         slave = stack.enter_context(broker(folders[2], keys=role, name_server_port=port))
         all_tables, changed = slave_rows(master)
-        yield from measured(slave, [changed], all_tables, ask_offset)
+        yield from measured(slave, [changed], all_tables, ask_offset())
 
 
-def ask_offset(peer: Peer, number: int) -> bool:
-    """The exchange of a client that asks for the end of a queue."""
-    return peer.ask(RequestCode.GET_MAX_OFFSET, {"topic": "Beside", "queueId": "0"}).code == 0
+def ask_offset() -> Exchange[Peer]:
+    """Return the exchange of a client that asks for the end of a queue."""
+    end = {"topic": "Beside", "queueId": "0"}
+    return Exchange(Peer, lambda peer, number: peer.ask(RequestCode.GET_MAX_OFFSET, end).code == 0)
 
 
 def nothing(server: Server) -> None:

@@ -15,7 +15,7 @@ FEW = 4
 """So many names are looked for one by one; to decode all properties costs less than more searches."""
 
 
-CHARACTERS_OF_A_READ = 1 << 16
+CHARACTERS_OF_A_READ = 1 << 15
 """Of a condition, as often as one read asks it: some milliseconds. What a message costs grows with the text."""
 
 BYTES_OF_CHARACTER = 64

@@ -293,7 +293,7 @@ class TopicTable:
         """Take over another replica's rows, all at once: nobody sees a part of them.
 
         Args:
-            rows: its whole table. Of very many rows, those that say what ours say should be ours (:meth:`own`).
+            rows: its whole table; those that say what ours say are ours (:meth:`own`).
             version: becomes the version here; ``None`` keeps the own one.
             delete: rows it does not have go, except those of the system.
             overwrite: its rows win over those of the same name here.
@@ -301,15 +301,13 @@ class TopicTable:
         Returns:
             The names of the rows that went.
         """
-        known = self.rows.get
-        changed = tuple(
-            row for row in rows if (own := known(row.name)) is not row and (own is None or (overwrite and own != row))
-        )
-        gone: list[str] = []
-        if delete:
-            theirs = {row.name for row in rows}
-            gone = [name for name in self.rows if name not in theirs and name not in self.system_names]
-        self.rows.update((row.name, row) for row in changed)
+        known, theirs = self.rows.get, {row.name: row for row in rows}
+        if overwrite:
+            changed = tuple([row for name, row in theirs.items() if known(name) is not row])
+        else:
+            changed = tuple([row for name, row in theirs.items() if name not in self.rows])
+        gone = sorted(self.rows.keys() - theirs.keys() - self.system_names) if delete else []
+        self.rows.update(theirs if overwrite else {row.name: row for row in changed})
         for name in gone:
             del self.rows[name]
         newer = version is not None and version != self.version

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,6 +17,8 @@ from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError, optional_int, required_int
 
+MAX_SET_MEMBERS = 10_000
+"""Of a sync-state set in a request; sets of more are none."""
 GREATEST_BROKER_ID = (1 << 31) - 1
 """Ids are 64-bit numbers on the wire, but each next one must be one as well."""
 
@@ -54,8 +56,12 @@ def sync_state_set(command: Command) -> tuple[list[int], int]:
     if isinstance(body, dict):
         members, epoch = body.get("syncStateSet"), body.get("syncStateSetEpoch")
         # JSON's true is an int to Python
-        if isinstance(members, list) and type(epoch) is int and all(type(each) is int for each in members):
-            return sorted(set(members)), epoch
+        if (
+            isinstance(members, list)
+            and len(members) <= MAX_SET_MEMBERS
+            and all(type(each) is int for each in (*members, epoch))
+        ):
+            return sorted(set(members)), cast("int", epoch)
     raise CommandError(
         ResponseCode.CONTROLLER_INVALID_REQUEST, "the body is no sync state set", {"newSyncStateSetEpoch": "0"}
     )

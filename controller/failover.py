@@ -7,6 +7,7 @@ looking at every group, so an election that was interrupted is done again or fou
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import attrs
 import trio
@@ -30,6 +31,8 @@ log = get_logger("controller.failover")
 
 KEPT_ELECTIONS = 256
 ELECTIONS_AT_ONCE = 16
+LOOKS_AT_ONCE = 100
+"""Groups that are looked at before others have their turn."""
 
 
 @attrs.frozen
@@ -192,7 +195,7 @@ class Failover:
         scope.cancel()
 
     async def _watch_masters(self) -> None:
-        for name in list(self._metadata.groups):
+        async for name in a_few_at_a_time(self._metadata.groups):
             self.publish(name)
         next_scan = self._clock.monotonic()
         while True:
@@ -208,13 +211,17 @@ class Failover:
                     await self._wake.wait()
 
     async def _elect_where_needed(self, suspects: dict[str, str]) -> None:
-        limiter = trio.CapacityLimiter(ELECTIONS_AT_ONCE)
-        needed = {name: cause for name, cause in suspects.items() if self._needed(name)}
+        needed = {name: suspects[name] async for name in a_few_at_a_time(suspects) if self._needed(name)}
         if not needed:
             return
+        left = iter(needed.items())
         async with trio.open_nursery() as nursery:
-            for name, cause in needed.items():
-                nursery.start_soon(self._elect_one, limiter, name, cause)
+            for _ in range(min(ELECTIONS_AT_ONCE, len(needed))):
+                nursery.start_soon(self._elect_each, left)
+
+    async def _elect_each(self, left: Iterator[tuple[str, str]]) -> None:
+        for name, cause in left:
+            await self._elect_one(name, cause)
 
     def _needed(self, name: str) -> bool:
         now = self._clock.monotonic()
@@ -225,20 +232,19 @@ class Failover:
             self.config.enable_elect_unclean_master,
         )
 
-    async def _elect_one(self, limiter: trio.CapacityLimiter, name: str, cause: str) -> None:
-        async with limiter:
-            for _ in range(max(1, self.config.elect_master_max_retry_count)):
-                if not self._needed(name):
-                    return
-                try:
-                    outcome = await self.elect(name, None, False, cause)
-                except CommandError as error:
-                    # one group's trouble must not stop the others; the next scan looks again
-                    log.warning("election failed, will be repeated", group=name, reason=error.remark)
-                    continue
-                if outcome.code != 0:
-                    self._say_why(self._metadata.groups.get(name), outcome)
+    async def _elect_one(self, name: str, cause: str) -> None:
+        for _ in range(max(1, self.config.elect_master_max_retry_count)):
+            if not self._needed(name):
                 return
+            try:
+                outcome = await self.elect(name, None, False, cause)
+            except CommandError as error:
+                # one group's trouble must not stop the others; the next scan looks again
+                log.warning("election failed, will be repeated", group=name, reason=error.remark)
+                continue
+            if outcome.code != 0:
+                self._say_why(self._metadata.groups.get(name), outcome)
+            return
 
     @staticmethod
     def _say_why(group: Group | None, outcome: Outcome) -> None:
@@ -249,3 +255,11 @@ class Failover:
                 epoch=group.master_epoch,
                 why="; ".join(f"{v.broker_id}: {v.reason}" for v in outcome.verdicts),
             )
+
+
+async def a_few_at_a_time(names: Iterable[str]) -> AsyncIterator[str]:
+    """Yield *names* as they are now; others have their turn after each :data:`LOOKS_AT_ONCE`."""
+    for number, name in enumerate(list(names), 1):
+        yield name
+        if not number % LOOKS_AT_ONCE:
+            await trio.lowlevel.checkpoint()

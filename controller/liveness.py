@@ -60,6 +60,9 @@ class Liveness:
     Args:
         now: monotonic seconds; brokers never heard of get a grace counted from here.
         unknown_grace_seconds: how long a broker that has not been heard yet counts as possibly alive.
+
+    Attributes:
+        known: number of brokers of which a heartbeat is kept, dead or alive.
     """
 
     def __init__(self, now: float, unknown_grace_seconds: float = 10.0) -> None:
@@ -68,7 +71,7 @@ class Liveness:
         self._records: dict[str, dict[int, tuple[BrokerKey, Heartbeat]]] = {}
         self._by_connection: dict[Hashable, set[BrokerKey]] = {}
         self._expected: dict[tuple[str, int], float] = {}
-        self._known = 0
+        self.known = 0
 
     def expect(self, broker_name: str, broker_id: int, now: float) -> None:
         """Take a request of a broker as a sign that its first heartbeat is on the way."""
@@ -85,11 +88,11 @@ class Liveness:
         self._expected.pop((key.broker_name, key.broker_id), None)
         former = group.get(key.broker_id)
         if former is None:
-            if self._known >= MAX_BROKERS:
+            if self.known >= MAX_BROKERS:
                 if not group:
                     del self._records[key.broker_name]
                 raise TooManyBrokersError(f"{MAX_BROKERS} brokers are watched already")
-            self._known += 1
+            self.known += 1
         elif former[1].connection != heartbeat.connection or former[0] != key:
             self._leave(former[0], former[1].connection)
         group[key.broker_id] = (key, heartbeat)
@@ -132,7 +135,7 @@ class Liveness:
         for broker_id in list(group) if broker_ids is None else broker_ids:
             entry = group.pop(broker_id, None)
             if entry is not None:
-                self._known -= 1
+                self.known -= 1
                 self._leave(entry[0], entry[1].connection)
         if not group:
             self._records.pop(broker_name, None)

@@ -20,7 +20,7 @@ from understudy.controller.commands import AlterSyncStateSet, ApplyBrokerId, Cle
 from understudy.controller.configuration import FORGET_MEMBER_KEY, ControllerConfig, Peers
 from understudy.controller.election import LOWEST_PRIORITY, Live
 from understudy.controller.explanation import explain
-from understudy.controller.failover import Failover
+from understudy.controller.failover import Failover, a_few_at_a_time
 from understudy.controller.leadership import heard_leader
 from understudy.controller.liveness import DEFAULT_TIMEOUT_MS, BrokerKey, Heartbeat, Liveness, TooManyBrokersError
 from understudy.controller.metadata import Metadata
@@ -53,6 +53,14 @@ QUORUM_FACTS = RequestCode.CONTROLLER_QUORUM_FACTS
 """Ours: this member's view of quorum and elections, text in the body."""
 
 LANE = "controller"
+
+MAX_GROUPS = 10_000
+MAX_REPLICAS = 1_000
+"""Groups of a controller, and replicas of a group; whoever reaches the port may apply for ids."""
+MAX_STRANGERS = 1_000
+"""Brokers without an id here whose heartbeats are kept: theirs may be on its way, or they send nonsense."""
+MAX_NAMES = 20_000
+"""Names in one question about many groups."""
 
 
 class ControllerRequests:
@@ -134,6 +142,8 @@ class ControllerRequests:
                 f"{key.cluster_name} another brokerName"
             )
             raise CommandError(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+        if not self._registered(key.broker_name, broker_id):
+            self._check_room_for(key)
         now = self._clock.monotonic()
         facts = Live(
             number_of(command, "epoch", -1),
@@ -151,6 +161,16 @@ class ControllerRequests:
         if came_alive:
             self._failover.suspect(key.broker_name, f"broker {broker_id} came alive and the group has no master")
         return response(command, ResponseCode.SUCCESS, "Heart beat success")
+
+    def _check_room_for(self, stranger: BrokerKey) -> None:
+        """Refuse a heartbeat of a broker that has no id here, if there are very many of them."""
+        liveness = self._liveness
+        if liveness.record(stranger.broker_name, stranger.broker_id) is not None or liveness.known < MAX_STRANGERS:
+            return
+        registered = sum(len(group.replicas) for group in self._metadata.groups.values())
+        if liveness.known >= registered + MAX_STRANGERS:
+            remark = f"[OVERLOAD]system busy, heartbeats of {MAX_STRANGERS} brokers that have no id are kept already"
+            raise CommandError(ResponseCode.SYSTEM_BUSY, remark)
 
     def _controller_metadata(self, connection: Connection, command: Command) -> Command:
         fields = {"isLeader": "true" if self._member.leads() else "false"}
@@ -280,13 +300,17 @@ class ControllerRequests:
         names = value_of(command)
         if not isinstance(names, list):
             raise CommandError(ResponseCode.SYSTEM_ERROR, "the body is no JSON list of broker names")
+        if len(names) > MAX_NAMES:
+            remark = f"{len(names)} broker names are asked for, {MAX_NAMES} are answered at a time: ask in parts"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark)
         await self._replicated.fresh()
-        table = {}
-        for name in sorted({str(name) for name in names}):
+        rows = []
+        async for name in a_few_at_a_time(sorted({str(name) for name in names if isinstance(name, str | int)})):
             group = self._metadata.groups.get(name)
             if group is not None:
-                table[name] = group_answer(group, self._alive(name))
-        return response(command, body=msgspec.json.encode({"replicasInfoTable": table}))
+                shown = group_answer(group, self._alive(name))
+                rows.append(msgspec.json.encode(name) + b":" + msgspec.json.encode(shown))
+        return response(command, body=b'{"replicasInfoTable":{' + b",".join(rows) + b"}}")
 
     async def _clean_broker_data(self, connection: Connection, command: Command) -> Command:
         self._check_leader()
@@ -319,6 +343,11 @@ class ControllerRequests:
         names = {"clusterName": cluster, "brokerName": name}
         self._check_leader(names)
         broker_id, code = broker_id_of(command, "appliedBrokerId"), required(command, "registerCheckCode")
+        group = self._metadata.groups.get(name)
+        if len(self._metadata.groups) >= MAX_GROUPS if group is None else len(group.replicas) >= MAX_REPLICAS:
+            full = f"{MAX_GROUPS} groups" if group is None else f"{MAX_REPLICAS} replicas of {name}"
+            remark = f"{full} are registered already: remove what is gone by mqadmin cleanBrokerMetadata"
+            raise CommandError(ResponseCode.SYSTEM_ERROR, remark, names)
         outcome = await self._replicated.run(ApplyBrokerId(cluster, name, broker_id, code))
         return response(command, outcome.code, outcome.remark or None, names)
 

@@ -115,6 +115,7 @@ JSON_BODIES = frozenset(
         RequestCode.QUERY_DATA_VERSION,
         RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA,
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED,
     }
 )
 """Requests whose body is JSON; their handlers call :func:`json_of`."""

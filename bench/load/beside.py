@@ -6,7 +6,9 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import attrs
 
 from bench.load.wire import Peer, percentile, send_request
 
@@ -40,25 +42,45 @@ class Measured(NamedTuple):
         return max(self.seconds, default=float("inf")) * 1000
 
 
-Exchange = Callable[[Peer, int], bool]
-"""One exchange with a number of its own; returns whether the server said yes."""
+class Client(Protocol):
+    """One connection."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
 
 
-def send_small(topic: str) -> Exchange:
+C = TypeVar("C", bound=Client)
+
+
+@attrs.frozen
+class Exchange(Generic[C]):
+    """What the client does again and again.
+
+    Attributes:
+        connect: returns a connection to a server's port.
+        once: one exchange with a number of its own; returns whether the server said yes.
+    """
+
+    connect: Callable[[int], C]
+    once: Callable[[C, int], bool]
+
+
+def send_small(topic: str) -> Exchange[Peer]:
     """Return the exchange of a small sender: one message with its number."""
 
-    def exchange(peer: Peer, number: int) -> bool:
+    def once(peer: Peer, number: int) -> bool:
         command = send_request(topic, b"%d" % number)
         peer.send(command)
         return peer.wait(command).code == 0
 
-    return exchange
+    return Exchange(Peer, once)
 
 
 class Beside:
     """The client; use as a context manager around the load, and read :attr:`measured` after it."""
 
-    def __init__(self, port: int, exchange: Exchange, first: int = 0) -> None:
+    def __init__(self, port: int, exchange: Exchange[C], first: int = 0) -> None:
         self._ours, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(
             target=_work, args=(port, exchange, first, theirs), daemon=True
@@ -83,26 +105,26 @@ class Beside:
             self._process.kill()
 
 
-def _work(port: int, exchange: Exchange, number: int, owner: Connection) -> None:
+def _work(port: int, exchange: Exchange[C], number: int, owner: Connection) -> None:
     seconds: list[float] = []
     acknowledged: list[int] = []
     failures: list[str] = []
-    peer = Peer(port)
-    exchange(peer, number)
+    peer = exchange.connect(port)
+    exchange.once(peer, number)
     acknowledged.append(number)
     owner.send("ready")
     while not owner.poll():
         number += 1
         begin = time.perf_counter()
         try:
-            if exchange(peer, number):
+            if exchange.once(peer, number):
                 acknowledged.append(number)
             else:
                 failures.append("refused")
         except OSError as error:
             failures.append(f"{type(error).__name__}: {error}")
             peer.close()
-            peer = Peer(port)
+            peer = exchange.connect(port)
         took = time.perf_counter() - begin
         while took > 0:  # exchanges that would have begun meanwhile waited, too
             seconds.append(took)

@@ -103,6 +103,39 @@ BOUNDS = [
     _scale("500 brokers that close at once", "500 brokers"),
     _scale("topics, members and topics of a cluster", "all topics (206)", "the cluster (106)", "topics of the cluster"),
     _scale("a slave that copies tables", "a slave copies"),
+    _scale("questions about 500 groups of a controller", "sets of 500 groups (1006)", "registrations of 1,500 brokers"),
+    _scale("sets and masters of 500 groups changed", "sets of 500 groups changed", "masters of 500 groups moved"),
+    _scale("heartbeats of 1,500 brokers of a controller", "1,500 heartbeats in one packet"),
+    _scale("1,500 brokers that a controller loses at once", "1,500 brokers close"),
+    _scale("every request code of a controller", "every code of a controller", "explanations of a master"),
+    _scale("sets and lists of a million for a controller", "sets and lists of a million"),
+    _scale("heartbeats of 20,000 brokers that have no id", "heartbeats of 20,000 strangers"),
+    Bound(
+        "groups and replicas that anybody may apply for",
+        "10,000 and 1,000; 1,000 brokers without an id",
+        (
+            "controller/test_controller_poison.py::test_ids_and_groups_that_anybody_may_apply_for_are_bounded",
+            "controller/test_controller_poison.py"
+            "::test_brokers_without_an_id_are_watched_up_to_a_number_and_those_with_one_always",
+        ),
+    ),
+    _scale("pushes of a role to a broker that a controller leads", "pushes of a role", "pushes with a million members"),
+    _scale("every request code of controllers at a led broker", "every code of a led broker", "epochs of a led broker"),
+    _scale("2,000 users that sign in and close at once", "2,000 users sign in"),
+    _scale("requests that no user has signed", "wrong signatures"),
+    _scale(
+        "users and rules shown, made and removed", "all users", "rules of all users", "the whole table", "users made"
+    ),
+    _scale("a user with as many rules as there may be", "a user with 1,000 rules"),
+    _scale("2,000 clients of a proxy that close at once", "2,000 gRPC clients"),
+    _scale(
+        "floods of HTTP/2", "calls begun and reset", "pings", "settings of HTTP/2", "windows that grow", "byte by byte"
+    ),
+    _scale("calls of no method beside 900 open ones", "calls of no method"),
+    _scale("header lists without an end", "header lists"),
+    _scale("receives that wait at a proxy", "18,000 waiting receives"),
+    _scale("messages that inflate, or have millions of parts", "messages that inflate", "30 million parts"),
+    _scale("answers of a proxy that nobody takes", "large answers"),
     Bound(
         "garbage beside large tables",
         "25,000 objects at once while others are served",

@@ -52,13 +52,9 @@ def fill(port: int) -> None:
         peer.wait(command)
 
 
-def ask_route(topic: str) -> Exchange:
+def ask_route(topic: str) -> Exchange[Peer]:
     """Return the exchange of a client that asks for a route."""
-
-    def exchange(peer: Peer, number: int) -> bool:
-        return peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
-
-    return exchange
+    return Exchange(Peer, lambda peer, number: peer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0)
 
 
 def large_registrations(server: Server) -> None:

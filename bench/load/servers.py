@@ -1,4 +1,4 @@
-"""A broker or a name server as a process of its own, a broker with tables as large as asked for."""
+"""A broker, a name server, a controller or a proxy as a process of its own, with tables as large as asked for."""
 
 from __future__ import annotations
 
@@ -132,6 +132,39 @@ def name_server(folder: Path) -> Iterator[Server]:
 
 
 @contextmanager
+def controller(folder: Path) -> Iterator[Server]:
+    """Run a controller, the only one of its group, until the block ends."""
+    conf = folder / "controller.conf"
+    with PortBlocks(20) as blocks:
+        (port,) = blocks.middles(1)
+        values = {
+            "controllerDLegerGroup": "scale",
+            "controllerDLegerPeers": f"n0-127.0.0.1:{port}",
+            "controllerRaftPeers": f"n0-127.0.0.1:{port + 1}",
+            "controllerDLegerSelfId": "n0",
+            "controllerStorePath": folder / "controller",
+            "configStorePath": folder / "controller.properties",
+            "controllerLogFile": "off",
+        }
+        conf.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+        with _running("mqcontroller", ["-c", str(conf)], folder, port, 0) as server:
+            yield server
+
+
+@contextmanager
+def proxy(folder: Path, name_server_port: int) -> Iterator[Server]:
+    """Run a proxy of the cluster that the name server knows, until the block ends; it asks for no TLS."""
+    conf = folder / "proxy.json"
+    with PortBlocks(10) as blocks:
+        (port,) = blocks.middles(1)
+        values = {"grpcServerPort": port, "localServeAddr": "127.0.0.1", "tlsServerMode": "disabled"}
+        conf.write_text(json.dumps(values))
+        arguments = ["-pc", str(conf), "-n", f"127.0.0.1:{name_server_port}"]
+        with _running("mqproxy", arguments, folder, port, 0) as server:
+            yield server
+
+
+@contextmanager
 def _running(program: str, arguments: list[str], folder: Path, port: int, descriptors: int) -> Iterator[Server]:
     errors, held = folder / f"{program}.log", folder / f"{program}.turns"
 
@@ -151,7 +184,7 @@ def _running(program: str, arguments: list[str], folder: Path, port: int, descri
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            if "boot success" in line:
+            if "boot success" in line or "startup success" in line:
                 break
         else:
             raise RuntimeError(f"{program} ended: {errors.read_text()[-2000:]}")

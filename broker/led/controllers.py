@@ -11,6 +11,7 @@ from typing import Any
 from understudy.broker.led.following import Word
 from understudy.broker.led.identity_files import Claim, GroupName
 from understudy.format.json_dialect import JsonError, dumps, loads
+from understudy.remoting.bodies import json_of
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -144,7 +145,7 @@ def word_of(command: Command) -> Word:
 def set_of(command: Command) -> tuple[frozenset[int], int]:
     """Return the sync-state set in *command* and its epoch. Raises :class:`RefusedError`: nothing readable."""
     try:
-        body: Any = loads(command.body) if command.body else {}
+        body: Any = json_of(command) if command.body else {}
     except JsonError as error:
         raise _unreadable(command, str(error)) from None
     members = body.get("syncStateSet") if isinstance(body, dict) else None

@@ -92,6 +92,7 @@ class Led:
             self._clock, disk, files, self._controllers, lambda: self.servers.addresses, broker.identity.address
         )
         self._events: deque[Event] = deque()
+        self._pushed: Pushed | None = None
         self._wake = Signal()
         self.state: following.State | None = None
         self._registered = trio.CancelScope()
@@ -103,11 +104,15 @@ class Led:
         server.register(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, self.pushed)
 
     def pushed(self, connection: Connection, command: Command) -> Command:
-        """Look at once whether the role is another one (1008)."""
+        """Look at once whether the role is another one (1008).
+
+        Anybody may push, as often as he likes: of the pushes that wait, the one with the newest epochs counts.
+        """
         try:
             word = word_of(command)
-            if self.state is not None:
-                self._tell(Pushed(word))
+            if self.state is not None and (self._pushed is None or _newer(word, self._pushed.word)):
+                self._pushed = Pushed(word)
+                self._wake.set()
         except RefusedError as error:
             log.warning("a push of a role cannot be read", peer=connection.address, why=error)
         return response(command, ResponseCode.SUCCESS)
@@ -168,6 +173,7 @@ class Led:
 
     async def _follow(self, nursery: trio.Nursery, registered: Registered) -> None:
         self._events.clear()  # what was asked under another id is nobody's business
+        self._pushed = None
         now = self._clock.monotonic()
         state, actions = following.begin(registered.broker_id, registered.leader, registered.word, now)
         proven_at = state.proven_at
@@ -178,12 +184,18 @@ class Led:
                 self._replication.prove(proven_at)
             for action in actions:
                 nursery.start_soon(self._do, action)
-            if not self._events:
+            if not self._events and self._pushed is None:
                 pause = max(state.next_at() - self._clock.monotonic(), 0.0)
                 with self._clock.move_on_after(min(pause, 60.0)):
                     await self._wake.wait()
-            event = self._events.popleft() if self._events else Looked()
+            event = self._next_event()
             state, actions = following.step(state, event, self._clock.monotonic(), self._pace)
+
+    def _next_event(self) -> Event:
+        if self._events:
+            return self._events.popleft()
+        pushed, self._pushed = self._pushed, None
+        return pushed or Looked()
 
     async def _do(self, action: following.Action) -> None:
         if isinstance(action, Question):
@@ -352,3 +364,7 @@ class Led:
             async with trio.open_nursery() as nursery:
                 for address in self.servers.addresses:
                     nursery.start_soon(self._controllers.heartbeat, address, fields)
+
+
+def _newer(word: Word, than: Word) -> bool:
+    return (word.epoch, word.set_epoch) > (than.epoch, than.set_epoch)

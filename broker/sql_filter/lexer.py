@@ -66,18 +66,21 @@ def words(text: str) -> list[Word]:
         raise SqlError(f"a condition of {len(text)} characters; at most {MAX_TEXT} are read")
     found = []
     at = 0
-    while at < len(text):
-        match = _WORD.match(text, at)
-        if match is None:
-            raise refuse(text, at, _no_word(text, at))
-        kind, word = match.lastgroup or "", match.group()
-        if kind == NAME and word.upper() in KEYWORDS:
-            kind = word.upper()
-        elif kind == "sign":
+    for match in _WORD.finditer(text):
+        begin, end = match.span()
+        if begin != at:
+            break
+        at, kind = end, match.lastgroup or ""
+        if kind == "space":
+            continue
+        word = match[0]
+        if kind == "sign":
             kind = word
-        if kind != "space":
-            found.append(Word(kind, word, at))
-        at = match.end()
+        elif kind == NAME and word.upper() in KEYWORDS:
+            kind = word.upper()
+        found.append(Word(kind, word, begin))
+    if at < len(text):
+        raise refuse(text, at, _no_word(text, at))
     found.append(Word(END, "", len(text)))
     return found
 

@@ -31,8 +31,10 @@ from understudy.broker.led.following import (
     step,
 )
 from understudy.ha.switch.sync_state import NEVER, Moment
+from understudy.remoting.bodies import JSON, JSON_BODIES, LARGE_BODY_BYTES, read_ahead
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.runtime.threads import InPlace
 
 PACE = Pace(leader=10.0, replicas=5.0, again=0.5)
 OWN = 2
@@ -294,3 +296,12 @@ def test_a_push_as_the_real_controller_sends_it_is_read() -> None:
     ext = {"masterBrokerId": "2", "masterAddress": ME, "masterEpoch": "4", "syncStateSetEpoch": "7"}
     body = b'{"syncStateSet":[2],"syncStateSetEpoch":7}'
     assert word_of(request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, ext, body)) == Word(2, ME, 4, frozenset({2}), 7)
+
+
+async def test_a_large_push_is_read_in_a_thread_and_not_again() -> None:
+    body = b'{"syncStateSet":[2],"syncStateSetEpoch":7}' + b" " * LARGE_BODY_BYTES
+    push = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, {"masterEpoch": "4"}, body)
+    assert push.code in JSON_BODIES
+    await read_ahead(InPlace(), push, JSON.read)
+    push.body = b"is looked at no more"
+    assert word_of(push) == Word(None, "", 4, frozenset({2}), 7)

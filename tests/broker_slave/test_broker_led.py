@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
+from typing import cast
 
 import pytest
 import trio
 
+from understudy.broker.led import following
+from understudy.broker.led.following import Action, Event, Pace, Pushed, State
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.format.json_dialect import loads
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
+from understudy.remoting.connection import Connection
 from understudy.remoting.server import RemotingServer
 from understudy.runtime.background import open_background
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, PORT, TOPIC, LedGroup, led_group
@@ -22,6 +26,8 @@ from understudy.testkit.waiting import until
 
 ALL = {"allAckInSyncStateSet": "true"}
 IDENTITY = "/data/store/brokerIdentity"
+FAR_PEER = cast(Connection, None)
+"""Who pushes does not matter."""
 
 
 def part(group: LedGroup, name: str) -> SwitchReplication:
@@ -136,6 +142,35 @@ def test_a_push_of_a_stranger_changes_no_role() -> None:
             assert await group.ready(2) != first
 
     run_seed(scenario, 4)
+
+
+def test_a_flood_of_pushes_is_one_reason_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    step = following.step
+
+    def noted(state: State, event: Event, now: float, pace: Pace) -> tuple[State, list[Action]]:
+        if isinstance(event, Pushed):
+            seen.append(event.word.epoch)
+        return step(state, event, now, pace)
+
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await trio.sleep(1)
+            seen.clear()
+            led = group.brokers[first].led
+            assert led is not None
+            for epoch in (*range(10, 1_010), 5):
+                fields = {"masterBrokerId": "2", "masterAddress": "10.9.9.9:1", "masterEpoch": str(epoch)}
+                body = b'{"syncStateSet":[2],"syncStateSetEpoch":99}'
+                push = request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, fields, body)
+                assert led.pushed(FAR_PEER, push).code == 0
+            await trio.sleep(1)
+            assert seen == [1_009]
+            assert await group.ready(3) == first
+
+    monkeypatch.setattr(following, "step", noted)
+    run_seed(scenario, 6)
 
 
 def test_producers_find_a_master_that_was_elected_while_the_former_one_lives() -> None:

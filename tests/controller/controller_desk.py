@@ -97,8 +97,8 @@ class Desk:
         member = cast(QuorumMember, self.quorum)
         replicated = ReplicatedMetadata(self.world, member)
         self.notifier = RoleNotifier(cast(RemotingClient, None))
-        failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier)
-        failover.config = config
+        self.failover = Failover(self.world, member, self.metadata, replicated, self.liveness, self.notifier)
+        self.failover.config = config
         self.settings = SettingsInForce(config, ALWAYS_BLACK, check)
         self.requests = ControllerRequests(
             self.world.clock,
@@ -107,7 +107,7 @@ class Desk:
             self.metadata,
             replicated,
             self.liveness,
-            failover,
+            self.failover,
             self.settings,
             self.world.disk,
             Operators(member, self.world.clock, source),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 import pytest
 import trio
@@ -20,7 +22,9 @@ from understudy.controller.commands import (
 from understudy.controller.metadata import Metadata
 from understudy.controller.raft.errors import CommandRefusedError, FatalError
 from understudy.controller.raft.sessions import COMMAND, REFUSED, ReplicatedState, encode_envelope
+from understudy.controller.requests import MAX_STRANGERS
 from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.remoting.command import Command
 
 FAR = 1 << 63
 APPLIED = encode(ApplyBrokerId("C", "a", 1, "10.0.0.1:10911;1"))
@@ -92,6 +96,7 @@ def test_what_members_could_not_read_is_never_proposed(command: ApplyBrokerId | 
         b'{"syncStateSet":[1.0,2],"syncStateSetEpoch":1}',
         b'{"syncStateSet":["1"],"syncStateSetEpoch":1}',
         b'{"syncStateSet":[18446744073709551616],"syncStateSetEpoch":1}',
+        b'{"syncStateSet":[' + b"1," * 10_000 + b'2],"syncStateSetEpoch":1}',
     ],
 )
 async def test_a_set_that_is_none_is_refused_before_the_log(
@@ -169,3 +174,71 @@ async def test_an_id_after_which_there_is_no_next_one_is_not_given(
     ext = {"clusterName": "C", "brokerName": "a", "appliedBrokerId": str(broker_id), "registerCheckCode": "x;1"}
     answer = await desk.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext)
     assert (answer.code, desk.metadata.next_broker_id("a")) == (ResponseCode.CONTROLLER_BROKER_ID_INVALID, 3)
+
+
+async def test_brokers_without_an_id_are_watched_up_to_a_number_and_those_with_one_always(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    desk = Desk()
+    await with_group(desk)
+    codes = [
+        (await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "brokerName": f"g{ghost}", "brokerId": "1"})).code
+        for ghost in range(MAX_STRANGERS + 5)
+    ]
+    assert codes == [0] * (MAX_STRANGERS + 2) + [2] * 3  # the two that have ids do not count
+    for broker_id in ("1", "2"):
+        assert (await desk.ask(RequestCode.BROKER_HEARTBEAT, {**HEARTBEAT, "brokerId": broker_id})).code == 0
+    assert desk.liveness.alive("a", trio.current_time()).keys() == {1, 2}
+
+
+async def test_ids_and_groups_that_anybody_may_apply_for_are_bounded(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    await with_group(desk)
+
+    async def apply(name: str, broker_id: int) -> Command:
+        ext = {"clusterName": "C", "brokerName": name, "appliedBrokerId": str(broker_id), "registerCheckCode": "x;1"}
+        return await desk.ask(RequestCode.CONTROLLER_APPLY_BROKER_ID, ext)
+
+    monkeypatch.setattr("understudy.controller.requests.MAX_REPLICAS", 3)
+    monkeypatch.setattr("understudy.controller.requests.MAX_GROUPS", 2)
+    assert [0, 1] == [(await apply("a", broker_id)).code for broker_id in (3, 4)]
+    assert [0, 1] == [(await apply(name, 1)).code for name in ("b", "c")]
+    assert "2 groups are registered already" in str((await apply("c", 1)).remark)
+    assert (["a", "b"], [1, 2, 3]) == (sorted(desk.metadata.groups), sorted(desk.metadata.groups["a"].replicas))
+
+
+async def turns_beside(work: Callable[[], Awaitable[object]]) -> int:
+    """Return how many turns another task had while *work* was done."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count)
+        await work()
+        nursery.cancel_scope.cancel()
+    return turns
+
+
+async def test_others_have_their_turns_while_very_many_groups_are_shown_or_looked_at() -> None:
+    desk = Desk()
+    await with_group(desk)
+    for number in range(1_000):
+        desk.metadata.groups[f"g{number}"] = desk.metadata.groups["a"]
+    names = msgspec.json.encode([*desk.metadata.groups, ["no name"] * 9])
+    answers: list[Command] = []
+
+    async def ask() -> None:
+        answers.append(await desk.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, names))
+
+    assert await turns_beside(ask) >= 8
+    assert len(msgspec.json.decode(answers[0].body)["replicasInfoTable"]) == 1_001
+    assert await turns_beside(lambda: desk.failover._elect_where_needed(dict.fromkeys(desk.metadata.groups, ""))) >= 8
+    too_many = await desk.ask(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, {}, b"[" + b"1," * 20_000 + b"1]")
+    assert (1, "20001 broker names are asked for") == (too_many.code, str(too_many.remark)[:32])
