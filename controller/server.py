@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log = get_logger("controller")
 
+LOST_TOLD = 20
+"""Brokers lost in one moment of which each has a line in the log."""
+
 
 class Controller:
     """A controller, alone in its process or inside a name server.
@@ -189,25 +192,37 @@ class Controller:
         return MetricsEndpoint(world, attrs.evolve(self.metrics_settings, labels=labels), collect)
 
     def _connection_closed(self, connection: Connection) -> None:
-        for key in self.liveness.connection_closed(connection):
-            self._lost(key, "its connection closed", f"the connection of broker {key.broker_id} closed")
+        lost = self.liveness.connection_closed(connection)
+        self._say_lost([(key, "its connection closed") for key in lost])
+        for key in lost:
+            self._lost(key, f"the connection of broker {key.broker_id} closed")
 
     async def _expire_brokers(self) -> None:
         """Notice silent brokers at their own deadline; asleep until the earliest one."""
         clock = self._world.clock
         while True:
             now = clock.monotonic()
+            lost = []
             for key in self.liveness.expire(now):
                 record = self.liveness.record(key.broker_name, key.broker_id)
-                why = "" if record is None else record.end_reason
-                self._lost(key, why, f"broker {key.broker_id} was {why}")
+                lost.append((key, "" if record is None else record.end_reason))
+            self._say_lost(lost)
+            for key, why in lost:
+                self._lost(key, f"broker {key.broker_id} was {why}")
             longest = max(50, self.settings.current.scan_not_active_broker_interval) / 1000
             due = self.liveness.next_expiry()
             pause = longest if due is None else min(longest, max(0.02, due - now + 0.001))
             await clock.sleep(pause)
 
-    def _lost(self, key: BrokerKey, why: str, cause: str) -> None:
-        log.info("broker lost", group=key.broker_name, broker=key.broker_id, why=why)
+    @staticmethod
+    def _say_lost(lost: list[tuple[BrokerKey, str]]) -> None:
+        """Tell who is gone; of very many at once some, for each line takes its time."""
+        for key, why in lost[:LOST_TOLD]:
+            log.info("broker lost", group=key.broker_name, broker=key.broker_id, why=why)
+        if len(lost) > LOST_TOLD:
+            log.info("more brokers lost at once", count=len(lost) - LOST_TOLD)
+
+    def _lost(self, key: BrokerKey, cause: str) -> None:
         group = self.metadata.groups.get(key.broker_name)
         if group is None or key.broker_id not in group.replicas:
             # never registered: nobody will ask why it is dead, and anybody may send heartbeats

@@ -346,7 +346,10 @@ def test_heartbeats_of_too_many_brokers_are_refused_and_the_known_go_on(monkeypa
     assert liveness.heartbeat(BrokerKey("C", "b", 3), Heartbeat("h:1", 1, 10, "x", Live()))
 
 
-async def test_brokers_that_never_registered_are_forgotten_when_they_go(autojump_clock: MockClock) -> None:
+async def test_brokers_that_never_registered_are_forgotten_when_they_go(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "understudy.controller")
     outcome = ControllersResult(0)
     async with trio.open_nursery() as nursery:
         cluster = SimControllers(random.Random(1), nursery, outcome, {"a": 1}, 1)
@@ -363,4 +366,6 @@ async def test_brokers_that_never_registered_are_forgotten_when_they_go(autojump
         await until(lambda: liveness.record("ghost-7", 1) is None)
         assert liveness.record("ghost-49", 1) is None
         assert liveness.count() == 1
+        lines = [record.getMessage() for record in caplog.records if "lost" in record.getMessage()]
+        assert len(lines) == 21 and "more brokers lost at once count=30" in lines[-1]
         nursery.cancel_scope.cancel()
