@@ -67,7 +67,7 @@ class ProxyConfig:
     user_property_max_num: Count = 128
     max_message_group_size: Count = 64
     default_invisible_time_mills: Count = 60_000
-    min_invisible_time_millis_for_recv: Count = 10_000
+    min_invisible_time_mills_for_recv: Count = 10_000
     max_invisible_time_mills: Count = 43_200_000
     max_delay_time_mills: Count = 86_400_000
     max_transaction_recovery_second: Count = 3_600
@@ -132,7 +132,7 @@ class ProxyConfig:
             self.grpc_client_consumer_max_long_polling_timeout_millis,
             self.enable_proxy_auto_renew,
             self.default_invisible_time_mills,
-            self.min_invisible_time_millis_for_recv,
+            self.min_invisible_time_mills_for_recv,
             self.max_invisible_time_mills,
         )
 
