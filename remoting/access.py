@@ -1,7 +1,7 @@
 """Who may ask what: every request code stands in one class, and administration can be closed to all but some addresses.
 
-``adminAddresses`` of a server names the addresses whose requests of the class :data:`ADMINISTRATION` are answered; without
-it all are, as by the reference. Who may do what there, by name and password, is the business of the room ``security``.
+``adminAddresses`` of a server names the addresses whose requests of the class :data:`ADMINISTRATION` are answered;
+without it all are, as by the reference. Who may do what there, by name and password, the room ``security`` decides.
 """
 
 from __future__ import annotations

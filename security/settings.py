@@ -21,7 +21,6 @@ from understudy.security.tls import TlsSettings, read_tls
 
 _MESSAGES = "apache.rocketmq.v2."
 """What names of messages of the gRPC protocol begin with."""
-_PACKAGES = "org.apache.rocketmq.auth."
 _KNOWN = {
     "authenticationProvider": ("DefaultAuthenticationProvider",),
     "authorizationProvider": ("DefaultAuthorizationProvider",),

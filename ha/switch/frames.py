@@ -31,7 +31,6 @@ _MASTER_HANDSHAKE = struct.Struct(">iiqi")
 _ENTRY = struct.Struct(">iq")
 _HEADER = struct.Struct(">iiqiqq")
 HEADER_BYTES = _HEADER.size
-EPOCH_MAX = (1 << 31) - 1
 
 
 @attrs.frozen

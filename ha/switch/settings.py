@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
-
-import attrs
 
 
 class SwitchSettings(Protocol):
-    """Settings as both sides read them, anew each time: see :class:`SwitchValues`."""
+    """Settings as both sides read them, anew each time.
+
+    Attributes:
+        all_must_ack: readers see, and sends wait for, what the whole sync-state set has (``allAckInSyncStateSet``).
+        patience_s: how long a member may lag before it leaves the set (``haMaxTimeSlaveNotCatchup``), in seconds.
+        last_file_only: an empty slave begins with the master's last file (``syncFromLastFile``).
+        learner: this slave copies and is never counted (``asyncLearner``).
+        copies: replicas that must have a message, unless all must (``inSyncReplicas``).
+        trust_s: how long nobody else can be elected after a controller was asked and said that this is the master, in
+            seconds: less than the controllers wait for a silent one.
+    """
 
     @property
     def all_must_ack(self) -> bool: ...
@@ -23,25 +30,3 @@ class SwitchSettings(Protocol):
     def copies(self) -> int: ...
     @property
     def trust_s(self) -> float: ...
-
-
-@attrs.define
-class SwitchValues:
-    """Settings that stand by themselves; mutable, so that a change is seen at once.
-
-    Attributes:
-        all_must_ack: readers see, and sends wait for, what the whole sync-state set has (``allAckInSyncStateSet``).
-        patience_s: how long a member may lag before it leaves the set (``haMaxTimeSlaveNotCatchup``), in seconds.
-        last_file_only: an empty slave begins with the master's last file (``syncFromLastFile``).
-        learner: this slave copies and is never counted (``asyncLearner``).
-        copies: replicas that must have a message, unless all must (``inSyncReplicas``).
-        trust_s: how long nobody else can be elected after a controller was asked and said that this is the master, in
-            seconds: less than the controllers wait for a silent one.
-    """
-
-    all_must_ack: bool = False
-    patience_s: float = 15.0
-    last_file_only: bool = False
-    learner: bool = False
-    copies: int = 1
-    trust_s: float = math.inf

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import random
 
+import attrs
 import trio
 from ha_rig import FILE, HaSettings, Log, world_of
 
 from understudy.ha.master import HaMaster
 from understudy.ha.switch.epoch_file import EpochFile
 from understudy.ha.switch.keeper import SyncStateKeeper
-from understudy.ha.switch.settings import SwitchValues
 from understudy.ha.switch.slave import SwitchSlave
 from understudy.testkit.sim.disk import SimDisk
 from understudy.testkit.sim.network import SimNetwork
 
 PORT = 10912
 LOOK_SECONDS = 1.0
+
+
+@attrs.define
+class SwitchValues:
+    """Settings that stand by themselves; mutable, so that a change is seen at once."""
+
+    all_must_ack: bool = False
+    patience_s: float = 15.0
+    last_file_only: bool = False
+    learner: bool = False
+    copies: int = 1
+    trust_s: float = math.inf
 
 
 class Controller:

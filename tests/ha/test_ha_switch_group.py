@@ -7,13 +7,12 @@ import random
 import pytest
 import trio
 from ha_rig import FILE, world_of
-from switch_rig import PORT, Controller, Replica, elect
+from switch_rig import PORT, Controller, Replica, SwitchValues, elect
 from trio.testing import MockClock
 
 from understudy.ha.switch import frames
 from understudy.ha.switch.epochs import Epochs
 from understudy.ha.switch.keeper import EVERYBODY
-from understudy.ha.switch.settings import SwitchValues
 from understudy.runtime.background import open_background
 from understudy.testkit.sim.network import SimNetwork
 
