@@ -16,6 +16,7 @@ from understudy.broker.pop.revive_log import AHEAD_MS, Ack, CheckPoint
 from understudy.broker.statistics import BrokerStatistics
 from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.signal import Signal
 from understudy.store.status import PutRejected
 
 log = get_logger("broker.pop.buffer")
@@ -46,7 +47,7 @@ class Moving:
         self._config = config
         self._offsets = offsets
         self._log = written
-        self._wake = trio.Event()
+        self._wake = Signal()
         self.buffer = PopBuffer()
         self.in_flight = InFlight()
 
@@ -110,7 +111,6 @@ class Moving:
         """Write what waits in memory when it is due, until cancelled; then write all of it."""
         try:
             while True:
-                self._wake = trio.Event()
                 left = (self.buffer.next_due_ms() - self._clock.wall_ms()) / 1000
                 if left > 0:
                     with self._clock.move_on_after(left):
