@@ -23,10 +23,11 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 
-/** The official gRPC client for Java as it is shipped, TLS on: one JSON line for each scenario. Usage: HOST:PORT. */
+/** The official gRPC client for Java as it is shipped, TLS on: one JSON line for each scenario. Usage: HOST:PORT.
+ * SMOKE_AWAIT_GROUP is a command that waits until the group and topic that follow have begun. */
 public class SmokeGrpcJava {
     static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
-    static final long LIMIT_MS = 45_000;
+    static final long LIMIT_MS = 120_000;
     static ClientConfiguration configuration;
 
     interface Scenario {
@@ -55,7 +56,7 @@ public class SmokeGrpcJava {
         List<String> bodies = new ArrayList<>();
         long end = System.currentTimeMillis() + limitMs;
         while (bodies.size() < count && System.currentTimeMillis() < end) {
-            for (MessageView view : consumer.receive(16, Duration.ofSeconds(15))) {
+            for (MessageView view : consumer.receive(16, Duration.ofSeconds(60))) {
                 bodies.add(text(view));
                 consumer.ack(view);
             }
@@ -85,7 +86,10 @@ public class SmokeGrpcJava {
                 return text(view).equals("3") && times == 1 ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
             }).build();
         try (Producer producer = PROVIDER.newProducerBuilder().setTopics("javapush").setClientConfiguration(configuration).build()) {
-            Thread.sleep(7_000);
+            String[] begun = {"sh", "-c", System.getenv("SMOKE_AWAIT_GROUP") + " GID_java_push javapush"};
+            if (new ProcessBuilder(begun).inheritIO().start().waitFor() != 0) {
+                return "the group has not begun";
+            }
             for (int number = 0; number < 5; number++) {
                 producer.send(message("javapush", "" + number, null));
             }
@@ -142,7 +146,7 @@ public class SmokeGrpcJava {
         runs.add(threads.submit(() -> tell("push", "{0=1, 1=1, 2=1, 3=2, 4=1}", SmokeGrpcJava::push)));
         runs.add(threads.submit(() -> tell("transaction", "[asked-yes, committed] [asked-no, asked-yes]", SmokeGrpcJava::transaction)));
         for (Future<?> run : runs) {
-            run.get(90, TimeUnit.SECONDS);
+            run.get(240, TimeUnit.SECONDS);
         }
         System.exit(0);
     }

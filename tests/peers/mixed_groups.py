@@ -10,7 +10,7 @@ from pathlib import Path
 
 import trio
 from peer_processes import JAVA, OURS, ServerProcess, filled_template, running, server
-from peer_requests import ask, await_true, table
+from peer_requests import RefusedError, ask, await_true, table
 
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -19,7 +19,7 @@ from understudy.runtime.world import real_world
 from understudy.testkit.port_blocks import PortBlocks
 from understudy.testkit.topic_fields import topic_fields
 
-JAVA_SYNC_LIMIT_S = 100  # a Java slave copies its master's tables for the first time after a minute
+JAVA_SYNC_LIMIT_S = 160  # a Java slave copies its master's tables once a minute, first after a minute
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ def mixed_groups(
                 broker.start()
             for broker in brokers:
                 broker.await_boot()
+            for group in found.values():
+                await_true(functools.partial(complete, group), 90, f"both brokers of {group.name} are registered")
             yield found
             for broker in brokers:
                 if broker.name.startswith(OURS):
@@ -80,13 +82,15 @@ def mixed_groups(
                 broker.kill()
 
 
+def complete(group: MixedGroup) -> bool:
+    """Whether the name server has both brokers: a late first registration of a real one comes ten seconds later."""
+    rows = table(group.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)["brokerAddrTable"]
+    return {"0", "1"} == {str(number) for number in rows.get(group.name, {}).get("brokerAddrs", {})}
+
+
 def routed(group: MixedGroup, topic: str) -> bool:
     """Whether the name server has the topic: a broker may answer that it is made before it has told anybody."""
     return ask(group.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
-
-
-def is_routed(namesrv: str, topic: str) -> bool:
-    return ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
 
 
 def send(group: MixedGroup, topic: str, count: int, **properties: str) -> list[str]:
@@ -107,7 +111,7 @@ def send(group: MixedGroup, topic: str, count: int, **properties: str) -> list[s
 
 
 def pulled(address: str, topic: str, queue_id: int) -> bytes:
-    """Return the raw messages of a queue, as one pull gives them."""
+    """Return the raw messages of a queue, as one pull gives them. Raises RefusedError when it gives none."""
     answer = ask(
         address,
         RequestCode.PULL_MESSAGE,
@@ -125,8 +129,19 @@ def pulled(address: str, topic: str, queue_id: int) -> bytes:
             "expressionType": "TAG",
         },
     )
-    assert answer.code == 0, answer
+    if answer.code != 0:
+        raise RefusedError(str(answer))
     return answer.body
+
+
+def check_same_messages(group: MixedGroup, topic: str) -> None:
+    """Wait until both brokers give the same: what is in the log is in its queue, and in the table, only later."""
+
+    def same() -> bool:
+        return pulled(group.master, topic, 0) == pulled(group.slave, topic, 0)
+
+    await_true(same, 60, f"master and slave give the same messages of {topic}")
+    assert same()
 
 
 def make_group(group: MixedGroup, topic: str, offset: int) -> None:

@@ -272,7 +272,7 @@ class AdminConsole:
         answer = self.run(namesrv, command)
         return str(answer["output"]) + str(answer["errors"])
 
-    def await_printed(self, namesrv: str, command: str, wanted: str, limit_s: float = 40) -> str:
+    def await_printed(self, namesrv: str, command: str, wanted: str, limit_s: float = 90) -> str:
         """Repeats a command until its output holds a text, or the time is over; returns the last output.
 
         A real broker whose first registration was late comes again after ten seconds.
@@ -296,7 +296,12 @@ class LoadClient:
     def __init__(self, subcommand: str, namesrv: str, *arguments: str) -> None:
         self._command = [ROCKETMQ, "load", subcommand, "--namesrv", namesrv, *arguments]
         self._process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=peer_environment()
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=peer_environment(),
         )
 
     def await_measuring(self) -> None:
@@ -308,7 +313,10 @@ class LoadClient:
             raise PeerFailure(f"{' '.join(self._command)} did not begin: {line}")
 
     def result(self, limit_s: float) -> dict[str, Any]:
-        """Returns the client's line; kills it and raises PeerFailure when it is not done in time."""
+        """Returns the client's line; kills it and raises PeerFailure when it is not done in time.
+
+        Closes the client's standard input first, which is the sign for one that sends `--until-closed`.
+        """
         try:
             printed, _ = self._process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:

@@ -68,3 +68,14 @@ def await_registered(namesrv: str, brokers: Collection[str], limit_s: float = 60
         return set(brokers) <= set(table(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)["brokerAddrTable"])
 
     await_true(known, limit_s, f"{', '.join(sorted(brokers))} registered at {namesrv}")
+
+
+def await_routed(namesrv: str, topic: str, brokers: Collection[str], limit_s: float = 60) -> None:
+    """Wait until a name server sends clients of *topic* to the masters of all these brokers."""
+
+    def routed() -> bool:
+        rows = table(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["brokerDatas"]
+        masters = {row["brokerName"] for row in rows if "0" in {str(number) for number in row["brokerAddrs"]}}
+        return set(brokers) <= masters
+
+    await_true(routed, limit_s, f"{topic} at {', '.join(sorted(brokers))} is known to {namesrv}")

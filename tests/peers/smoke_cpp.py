@@ -14,7 +14,7 @@ import time
 
 from rocketmq.client import Message, Producer, PushConsumer
 
-CONSUME_LIMIT_S = 40
+CONSUME_LIMIT_S = 150
 OFFSET_PERSIST_INTERVAL_S = 5
 
 

@@ -1,7 +1,10 @@
 #!/usr/bin/env node
 // The official gRPC client for Node against a proxy; prints one JSON line for each scenario.
 // usage: node smoke_grpc_node.js HOST:PORT TOPIC; the topic takes ordinary messages.
+// SMOKE_AWAIT_GROUP is a command that waits until the group and topic that follow have begun.
 'use strict';
+const { promisify } = require('node:util');
+const exec = promisify(require('node:child_process').exec);
 const mq = require('rocketmq-client-nodejs');
 const [ , , endpoints, topic ] = process.argv;
 const COUNT = 10;
@@ -9,7 +12,7 @@ const logger = { debug() {}, info() {}, warn() {}, error() {}, write() {} };
 const tell = (name, ok, detail) => console.log(JSON.stringify({ name, ok, ...detail }));
 const sleep = ms => new Promise(done => setTimeout(done, ms));
 process.on('unhandledRejection', error => tell('unhandled', false, { error: String(error && error.message || error) }));
-setTimeout(() => { tell('limit', false, { error: 'not done in time' }); process.exit(1); }, 60000).unref();
+setTimeout(() => { tell('limit', false, { error: 'not done in time' }); process.exit(1); }, 200000).unref();
 
 const options = (tag, more) => ({ endpoints, namespace: '', subscriptions: new Map().set(topic, tag), logger, ...more });
 
@@ -28,9 +31,9 @@ async function simple(producer) {
   await consumer.startup();
   await consumer.receive(1, 15000);
   const sent = await send(producer, 'simple');
-  const end = Date.now() + 30000;
+  const end = Date.now() + 90000;
   while (Date.now() < end && seen.size < sent) {
-    for (const message of await consumer.receive(20, 15000)) {
+    for (const message of await consumer.receive(20, 60000)) {
       seen.set(message.messageId, (seen.get(message.messageId) || 0) + 1);
       await consumer.ack(message);
     }
@@ -52,9 +55,9 @@ async function push(producer) {
   };
   const consumer = new mq.PushConsumer(options('push', { consumerGroup: 'GID_node_push', messageListener }));
   await consumer.startup();
-  await sleep(6000);
+  await exec(`${process.env.SMOKE_AWAIT_GROUP} GID_node_push ${topic}`);
   const sent = await send(producer, 'push');
-  const end = Date.now() + 30000;
+  const end = Date.now() + 90000;
   const total = () => [ ...seen.values() ].reduce((sum, count) => sum + count, 0);
   while (Date.now() < end && total() < sent + 1) await sleep(50);
   await consumer.shutdown();

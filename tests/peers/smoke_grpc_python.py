@@ -2,11 +2,14 @@
 """The official gRPC client for Python against a proxy; prints one JSON line for each scenario.
 
 usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name: normal, fifo, delay, transaction.
+SMOKE_AWAIT_GROUP is a command that waits until the group and topic that follow have begun.
 """
 
 import collections
 import json
 import os
+import shlex
+import subprocess
 import sys
 import threading
 import time
@@ -26,7 +29,7 @@ from rocketmq import (
     TransactionResolution,
 )
 
-LIMIT_S = 50
+LIMIT_S = 120
 
 
 def configuration():
@@ -64,10 +67,15 @@ def wait_for(count, listener):
         time.sleep(0.05)
 
 
+def await_begun(group, topic):
+    """Waits until a push consumer has asked for its assignment, and its group has begun in every queue."""
+    subprocess.run([*shlex.split(os.environ["SMOKE_AWAIT_GROUP"]), group, topic], check=True)
+
+
 def received(consumer, count, limit_s=LIMIT_S):
     found, end = [], time.monotonic() + limit_s
     while len(found) < count and time.monotonic() < end:
-        found += consumer.receive(32, 15) or []
+        found += consumer.receive(32, 60) or []
     return found
 
 
@@ -81,7 +89,7 @@ def normal():
     ids = {producer.send(made(topic, b"%d" % number)).message_id for number in range(10)}
     producer.send(made(topic, b"other", "other"))
     found = received(consumer, 10)
-    consumer.change_invisible_duration(found[0], 40)
+    consumer.change_invisible_duration(found[0], 90)
     for message in found:
         consumer.ack(message)
     seen = {message.message_id for message in found}
@@ -99,7 +107,7 @@ def push():
     consumer = PushConsumer(configuration(), "GID_push", listener, {topic: FilterExpression("pushed")})
     producer.startup()
     consumer.startup()
-    time.sleep(6)  # it asks for its assignment, and its group begins here
+    await_begun("GID_push", topic)
     for number in range(5):
         producer.send(made(topic, b"%d" % number, "pushed"))
     wait_for(5, listener)
@@ -116,7 +124,7 @@ def fifo():
     consumer = PushConsumer(configuration(), "GID_fifo", listener, {topic: FilterExpression("*")})
     producer.startup()
     consumer.startup()
-    time.sleep(6)
+    await_begun("GID_fifo", topic)
     for number in range(5):
         for group in "ab":
             message = made(topic, f"{group}{number}".encode())
@@ -182,7 +190,7 @@ def transaction():
     for message in found:
         consumer.ack(message)
     bodies = sorted(message.body.decode() for message in found)
-    end = time.monotonic() + 20
+    end = time.monotonic() + LIMIT_S
     while len(checker.asked) < 2 and time.monotonic() < end:  # the one to be rolled back may be asked about last
         time.sleep(0.1)
     consumer.shutdown()
@@ -205,7 +213,7 @@ def main():
     threads = [threading.Thread(target=play, args=(each, results), daemon=True) for each in scenarios]
     for thread in threads:
         thread.start()
-    end = time.monotonic() + LIMIT_S + 15
+    end = time.monotonic() + LIMIT_S + 60
     for thread in threads:
         thread.join(max(0, end - time.monotonic()))
     for each in scenarios:

@@ -14,7 +14,7 @@ from peer_processes import AdminConsole, filled_template, server
 
 from understudy.testkit.port_blocks import PortBlocks
 
-LIST_LIMIT_S = 20
+LIST_LIMIT_S = 60
 
 
 @dataclass(frozen=True)

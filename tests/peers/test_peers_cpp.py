@@ -19,7 +19,7 @@ SMOKE = Path(__file__).parent / "smoke_cpp.py"
 def play_client(cluster: PeerCluster, place_of: Callable[[str], Path], items: object) -> list[dict[str, Any]]:
     command = [str(place_of("cpp")), str(SMOKE), cluster.namesrv, "SmokeCpp", "GID_smoke_cpp", "10"]
     with tempfile.TemporaryDirectory() as home:  # the client writes its logs below $HOME
-        return peer_processes.run_client(command, limit_s=90, HOME=home)
+        return peer_processes.run_client(command, limit_s=240, HOME=home)
 
 
 @pytest.mark.slow

@@ -18,11 +18,11 @@ from mixed_groups import (
     JAVA_SYNC_LIMIT_S,
     MixedGroup,
     caught_up,
+    check_same_messages,
     commit,
     committed,
     make_group,
     mixed_groups,
-    pulled,
     send,
 )
 from peer_installation import peer_environment
@@ -85,17 +85,18 @@ def check_that_commits_come_back(group: MixedGroup) -> None:
     """Let the master of a group die and return, and check that it gets what its slave has taken meanwhile."""
     # given a pair in which the slave knows what its master knows
     await_true(lambda: committed(group.slave, TOPIC) == 3, JAVA_SYNC_LIMIT_S, "the slave has the offsets")
-    await_true(lambda: readers(group.slave) is not None, 20, "the slave has the groups")
+    await_true(lambda: readers(group.slave) is not None, JAVA_SYNC_LIMIT_S, "the slave has the groups")
+    await_true(functools.partial(caught_up, group), 60, "the slave has the master's log")
     # when the master is killed and its slave goes on
     group.servers[0].kill()
-    await_true(lambda: active(group.slave), 30, "the slave acts")
+    await_true(lambda: active(group.slave), 60, "the slave acts")
     commit(group.slave, TOPIC, 15)
     # and the master comes back
     group.servers[0].start().await_boot()
-    await_true(lambda: "0" in members(group), 60, "the master is registered")
+    await_true(lambda: "0" in members(group), 90, "the master is registered")
     # then it has the slave's commits, and the slave stops
     assert committed(group.master, TOPIC) == 15
-    await_true(lambda: not active(group.slave), 20, "the slave stops acting")
+    await_true(lambda: not active(group.slave), 60, "the slave stops acting")
 
 
 @pytest.mark.slow
@@ -120,6 +121,7 @@ def test_java_clients_go_through_a_failover_without_loss_repeat_or_disorder(java
 # topic: messages consumed at the master before it dies, and at the slave that acts for it
 CASES = {"a": (200, 0), "b": (0, 300), "c": (600, 500), "d": (600, 450), "e": (20, 1), "f": (20, 10), "g": (20, 499)}
 AFTER_THE_RETURN = 5
+READERS = ("concurrent-readers", "orderly-readers")
 PAIR = {
     "c1": [
         {
@@ -146,7 +148,7 @@ class JavaConsumers:
     def __init__(self, name_server: str) -> None:
         topics = ",".join(CASES)
         self._command = [ROCKETMQ, "traffic", "--namesrv", name_server, "--topic", topics, "--senders", "0"]
-        self.seen: dict[str, list[str]] = {"concurrent-readers": [], "orderly-readers": []}
+        self.seen: dict[str, list[str]] = {group: [] for group in READERS}
 
     def consume(self, wanted: set[str], quiet_s: float = 3.0) -> None:
         """Consume until both groups have what is wanted, then a little longer, for what should not come."""
@@ -163,11 +165,11 @@ class JavaConsumers:
             reader.start()
             try:
                 await_true(
-                    lambda: all(wanted <= set(keys) for keys in self.seen.values()), 90, f"{len(wanted)} messages"
+                    lambda: all(wanted <= set(keys) for keys in self.seen.values()), 150, f"{len(wanted)} messages"
                 )
                 time.sleep(quiet_s)
                 process.stdin.close()
-                process.wait(30)
+                process.wait(60)
             finally:
                 process.kill()
                 reader.join(10)
@@ -177,6 +179,29 @@ class JavaConsumers:
             told = json.loads(line) if line.startswith(b"{") else {}
             if told.get("event") == "delivered":
                 self.seen[told["group"]].append(told["key"])
+
+
+async def has_tables_and_log(ring: ProcessRing) -> bool:
+    """Whether the slave has the topics of :data:`CASES`, what both groups have committed there, and the whole log."""
+    found = []
+    for number in (0, 1):
+        address = ring.address("g0", number)
+        topics = await ring.ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        groups = await ring.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        offsets = await ring.ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        end = (await ring.runtime("g0", number)).get("commitLogMaxOffset")
+        if topics is None or groups is None or offsets is None or end is None:
+            return False
+        committed = loads(offsets.body)["offsetTable"]
+        found.append(
+            (
+                {topic: loads(topics.body)["topicConfigTable"].get(topic) for topic in CASES},
+                {group: loads(groups.body)["subscriptionGroupTable"].get(group) for group in READERS},
+                {key: committed.get(key) for key in (f"{topic}@{group}" for topic in CASES for group in READERS)},
+                end,
+            )
+        )
+    return found[0] == found[1]
 
 
 @pytest.mark.slow
@@ -197,7 +222,7 @@ def test_java_consumers_read_nothing_again_and_skip_nothing_whoever_took_their_c
             ring = ProcessRing(client, PAIR)
             try:
                 await ring.start_all()
-                await ring.until("the pair is complete", ring.complete, 60)
+                await ring.until("the pair is complete", ring.complete, 90)
                 for topic in CASES:
                     await ring.make_topic(topic, 1)
 
@@ -211,9 +236,9 @@ def test_java_consumers_read_nothing_again_and_skip_nothing_whoever_took_their_c
                 # given what both groups consumed at the master, and what nobody has read when it dies
                 await consume(await put(ring, {topic: before for topic, (before, _) in CASES.items()}, "before"))
                 during = await put(ring, {topic: count for topic, (_, count) in CASES.items()}, "during")
-                await trio.sleep(4)  # topics and groups follow within three seconds
+                await ring.until("the slave has its master's tables", lambda: has_tables_and_log(ring), 60)
                 ring.kill("c1")
-                await ring.until("the slave acts", lambda: ring.active("g0", 1), 30)
+                await ring.until("the slave acts", lambda: ring.active("g0", 1), 60)
                 # when they go on at the slave
                 await consume(during)
                 # and the master comes back
@@ -242,7 +267,7 @@ def test_a_java_slave_copies_the_tables_of_our_master(groups: dict[str, MixedGro
 
     await_true(same, JAVA_SYNC_LIMIT_S, "the Java slave has our topics, groups and offsets")
     await_true(functools.partial(caught_up, group), 60, "the slave has the master's log")
-    assert pulled(group.master, TOPIC, 0) == pulled(group.slave, TOPIC, 0)
+    check_same_messages(group, TOPIC)
 
 
 @pytest.mark.slow

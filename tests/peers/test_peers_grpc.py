@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from peer_processes import PeerCluster
 from understudy.testkit.port_blocks import PortBlocks
 
 HERE = Path(__file__).parent
+QUEUES = "4"
 PYTHON_SCENARIOS = ("normal", "push", "fifo", "delay", "transaction")
 KINDS = {"normal": "NORMAL", "fifo": "FIFO", "delay": "DELAY", "transaction": "TRANSACTION", "node": "NORMAL"}
 KINDS |= {"java": "NORMAL", "javapush": "NORMAL", "tran": "TRANSACTION"}
@@ -27,7 +29,7 @@ Runs = dict[str, "Future[list[dict[str, Any]]]"]
 def runs(cluster: PeerCluster, proxy: str, place_of_peer: Callable[[str], Path]) -> Iterator[Runs]:
     """All clients at the same time, for they mostly wait."""
     for topic, kind in KINDS.items():
-        tool = [sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, topic, "4", f"+message.type={kind}"]
+        tool = [sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, topic, QUEUES, f"+message.type={kind}"]
         peer_processes.run_tool(tool)
     admin = [str(Path(sys.executable).parent / "mqadmin"), "updateSubGroup", "-n", cluster.namesrv]
     peer_processes.run_tool([*admin, "-c", "DefaultCluster", "-g", "GID_fifo", "-o", "true"])
@@ -44,22 +46,26 @@ def runs(cluster: PeerCluster, proxy: str, place_of_peer: Callable[[str], Path])
                 found[name] = Future()
                 found[name].set_exception(skipped)
             else:
-                found[name] = threads.submit(start, place, proxy)
+                found[name] = threads.submit(start, place, proxy, cluster.namesrv)
         yield found
 
 
-def python_client(python: Path, proxy: str) -> list[dict[str, Any]]:
-    command = [str(python), str(HERE / "smoke_grpc_python.py"), proxy, *PYTHON_SCENARIOS]
-    return peer_processes.run_client(command, limit_s=90)
+def play(command: list[str], namesrv: str, **environment: str) -> list[dict[str, Any]]:
+    """Run a client; it can wait until a group has begun, and learns of that from the brokers."""
+    wait = shlex.join([sys.executable, str(HERE / "await_group.py"), namesrv, QUEUES])
+    return peer_processes.run_client(command, limit_s=300, SMOKE_AWAIT_GROUP=wait, **environment)
 
 
-def node_client(modules: Path, proxy: str) -> list[dict[str, Any]]:
-    command = ["node", str(HERE / "smoke_grpc_node.js"), proxy, "node"]
-    return peer_processes.run_client(command, limit_s=90, NODE_PATH=str(modules))
+def python_client(python: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]:
+    return play([str(python), str(HERE / "smoke_grpc_python.py"), proxy, *PYTHON_SCENARIOS], namesrv)
 
 
-def java_client(jar: Path, proxy: str) -> list[dict[str, Any]]:
-    return peer_processes.run_client(["java", "-cp", str(jar), str(HERE / "SmokeGrpcJava.java"), proxy], limit_s=110)
+def node_client(modules: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]:
+    return play(["node", str(HERE / "smoke_grpc_node.js"), proxy, "node"], namesrv, NODE_PATH=str(modules))
+
+
+def java_client(jar: Path, proxy: str, namesrv: str) -> list[dict[str, Any]]:
+    return play(["java", "-cp", str(jar), str(HERE / "SmokeGrpcJava.java"), proxy], namesrv)
 
 
 def result(runs: Runs, client: str, name: str) -> dict[str, Any]:
@@ -106,10 +112,10 @@ def test_a_broker_with_a_proxy_beside_it_serves_old_and_new_clients(
     second.command += ["--enable-proxy", "-pc", str(keys)]
     second.boot_mark = "rocketmq-proxy startup successfully"
     with peer_processes.running(first, second):
-        tool = [sys.executable, str(HERE / "create_topic.py"), namesrv, "normal", "4"]
+        tool = [sys.executable, str(HERE / "create_topic.py"), namesrv, "normal", QUEUES]
         peer_processes.run_tool(tool)
         command = [str(python), str(HERE / "smoke_grpc_python.py"), f"127.0.0.1:{port + 1}", "normal"]
-        (line,) = peer_processes.run_client(command, limit_s=90)
+        (line,) = play(command, namesrv)
         assert line["ok"] is True, line
         admin = str(Path(sys.executable).parent / "mqadmin")
         peer_processes.run_tool([admin, "sendMessage", "-n", namesrv, "-t", "normal", "-p", "old"])

@@ -81,13 +81,32 @@ async def write(folder: Path, killed: bool) -> dict[tuple[str, int], list[bytes]
             offset = found.next_begin_offset
         written[topic, queue_id] = records
     if killed:
-        # The files as a killed process leaves them.
-        shutil.copytree(folder, folder.with_name("left"))
+        keep_files(folder)
     await store.close()
     if killed:
-        shutil.rmtree(folder)
-        folder.with_name("left").rename(folder)
+        bring_back_files(folder)
     return written
+
+
+def keep_files(folder: Path) -> None:
+    """Copy the files of a running broker, as a kill now would leave them; :func:`bring_back_files` puts them back.
+
+    A thread may save a table meanwhile: when a file goes away while it is copied, the copy is taken again.
+    """
+    copy = folder.with_name("left")
+    for tries_left in (2, 1, 0):
+        try:
+            shutil.copytree(folder, copy)
+            return
+        except shutil.Error:
+            if not tries_left:
+                raise
+            shutil.rmtree(copy)
+
+
+def bring_back_files(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.with_name("left").rename(folder)
 
 
 def write_topics(folder: Path) -> None:

@@ -20,7 +20,7 @@ def play_client(cluster: PeerCluster, place_of: Callable[[str], Path], items: ob
     modules = str(place_of("node"))
     peer_processes.run_tool([sys.executable, str(HERE / "create_topic.py"), cluster.namesrv, TOPIC])
     command = ["node", str(HERE / "smoke_javascript.js"), cluster.namesrv, TOPIC, "GID_smoke_javascript", "10"]
-    return peer_processes.run_client(command, limit_s=90, NODE_PATH=modules)
+    return peer_processes.run_client(command, limit_s=240, NODE_PATH=modules)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ async def known(session: Session, namesrv: str, topic: str) -> bool:
 
 
 def play(command: list[str], **environment: str) -> dict[str, Any]:
-    return peer_processes.run_client(command, limit_s=90, **environment)[-1]
+    return peer_processes.run_client(command, limit_s=240, **environment)[-1]
 
 
 @pytest.mark.slow

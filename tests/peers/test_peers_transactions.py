@@ -13,16 +13,22 @@ from peer_connection import Connection
 from peer_processes import JAVA, OURS, running, server
 from test_peers_java_opens_store import configuration, split
 
+from understudy.format.json_dialect import loads
+from understudy.format.names import CHECK_TIMES_TOPIC, HALF_TOPIC, TRANSACTION_GROUP
 from understudy.format.properties import format_properties
 from understudy.format.record import decode_record
 from understudy.testkit.port_blocks import PortBlocks
 
 TOPIC, GROUP = "T", "pg"
-HALF, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT, ROLLBACK = 8, 12
 SETTINGS = (
-    "transactionCheckInterval=3000\ntransactionTimeOut=1500\ntransactionCheckMax=3\ntransactionOpBatchInterval=300\n"
+    "transactionCheckInterval={interval_ms}\ntransactionTimeOut=1500\ntransactionCheckMax=3\n"
+    "transactionOpBatchInterval=300\nflushConsumerOffsetInterval=500\n"
 )
+#: Milliseconds between two looks at half messages: of the first broker so many that it has saved its progress well
+#: before the second look (the real one saves nothing for ten seconds), of the second one few.
+FIRST_MS, SECOND_MS = {JAVA: 14_000, OURS: 5_000}, 3_000
+HALVES = 5
 
 
 class Producer(Connection):
@@ -71,6 +77,13 @@ class Producer(Connection):
             self.asked.append(request["extFields"])
 
 
+def saved_progress(folder: Path) -> int:
+    """Return how many half messages a broker is done with, as its file says."""
+    path = folder / "config" / "consumerOffset.json"
+    offsets = loads(path.read_bytes())["offsetTable"] if path.exists() else {}
+    return int(offsets.get(f"{HALF_TOPIC}@{TRANSACTION_GROUP}", {}).get("0", 0))
+
+
 @pytest.mark.slow
 @pytest.mark.covers("TX-01", "TX-03", "TX-05", "TX-12")
 @pytest.mark.parametrize(("first", "second"), [(JAVA, OURS), (OURS, JAVA)], ids=["java-ours", "ours-java"])
@@ -80,20 +93,24 @@ def test_what_one_leaves_in_the_middle_the_other_finishes(
     folder = tmp_path / "store"
     # Given half messages of which one is committed, one rolled back, and the others asked about once
     port = port_blocks.take()
-    one = server(first, "broker", "first", tmp_path / "first", configuration(folder, port) + SETTINGS)
-    one.start().await_boot()
-    producer = Producer(port)
-    halves = [producer.prepare(str(number)) for number in range(5)]
-    producer.decide(halves[0], COMMIT, checked=False)
-    producer.decide(halves[1], ROLLBACK, checked=False)
-    producer.await_true(lambda: {"2", "3", "4"} <= {each["msgId"] for each in producer.asked}, "the first checks")
-    time.sleep(1)  # the progress of either is in its file by then; the next look at half messages is later
-    producer.close()
-    # and a broker that is killed then
-    one.kill()
+    text = configuration(folder, port) + SETTINGS.format(interval_ms=FIRST_MS[first])
+    one = server(first, "broker", "first", tmp_path / "first", text)
+    try:
+        one.start().await_boot()
+        producer = Producer(port)
+        halves = [producer.prepare(str(number)) for number in range(HALVES)]
+        producer.decide(halves[0], COMMIT, checked=False)
+        producer.decide(halves[1], ROLLBACK, checked=False)
+        producer.await_true(lambda: {"2", "3", "4"} <= {each["msgId"] for each in producer.asked}, "the first checks")
+        producer.await_true(lambda: saved_progress(folder) >= HALVES, "the progress is saved")
+        producer.close()
+    finally:
+        # and a broker that is killed then
+        one.kill()
     # When the other one opens its store and the producer comes back
     port = port_blocks.take()
-    two = server(second, "broker", "second", tmp_path / "second", configuration(folder, port) + SETTINGS)
+    text = configuration(folder, port) + SETTINGS.format(interval_ms=SECOND_MS)
+    two = server(second, "broker", "second", tmp_path / "second", text)
     with running(two):
         producer = Producer(port)
         try:
@@ -103,7 +120,7 @@ def test_what_one_leaves_in_the_middle_the_other_finishes(
                 newest = [each for each in producer.asked if each["msgId"] == key][-1]
                 producer.decide(newest, choice, checked=True)
             # and gives up what nobody decides
-            producer.await_true(lambda: producer.pull(GIVEN_UP) == ["4"], "the last one is given up")
+            producer.await_true(lambda: producer.pull(CHECK_TIMES_TOPIC) == ["4"], "the last one is given up")
             assert {each["msgId"] for each in producer.asked} <= {"2", "3", "4"}
             assert producer.pull(TOPIC) == ["0", "2"]
         finally:

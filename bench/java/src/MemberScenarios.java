@@ -74,7 +74,8 @@ final class MemberScenarios {
             c.setMessageModel(MessageModel.BROADCASTING);
             c.setConsumeFromWhere(where);
         });
-        Env.await("its queues", 25, () -> assigned(inbox, topic) > 0);
+        int queues = env.producer().fetchPublishMessageQueues(topic).size();
+        Env.await("its queues", 25, () -> assigned(inbox, topic) == queues);        // and where it begins in each of them
         return inbox;
     }
 
@@ -84,7 +85,6 @@ final class MemberScenarios {
         send(env, topic, "a", 0, 10);
         first.awaitCount(10, 20);
         Env.Inbox late = broadcaster(env, env.groupName("late"), topic, "*", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
-        Thread.sleep(1000);
         send(env, topic, "b", 0, 10);
         first.awaitCount(20, 20);
         late.awaitCount(10, 20);
