@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import trio
 
@@ -160,3 +161,16 @@ def java_broker_settings(
         "diskMaxUsedSpaceRatio": "95",
         "timerWheelEnable": "false",
     }
+
+
+def ids_of(group: Mapping[str, Any]) -> dict[str, int]:
+    """Return the id of each address: of several the one that lives in the set.
+
+    A real broker to which an answer comes late asks for another id, and the first one stays with its address.
+
+    Args:
+        group: of the controllers' answer (1006).
+    """
+    rows = [*group.get("notInSyncReplicas", []), *group.get("inSyncReplicas", [])]
+    rows.sort(key=lambda row: bool(row.get("alive")))  # those that come later win
+    return {row["brokerAddress"]: int(row["brokerId"]) for row in rows}

@@ -23,7 +23,7 @@ from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World, real_world
 from understudy.testkit.drills.controller import GROUP, MEMBERS, Drill
-from understudy.testkit.drills.controller_processes import java_broker_settings, properties
+from understudy.testkit.drills.controller_processes import ids_of, java_broker_settings, properties
 from understudy.testkit.drills.process_traffic import CLIENTS, TOPIC, Traffic
 from understudy.testkit.drills.ring_processes import DrillError
 from understudy.testkit.history import Verdict
@@ -37,6 +37,7 @@ TIMEOUT_MS = 3_000
 QUIET_SECONDS = 2.0
 JOIN_SECONDS = 300.0
 """Real slaves of a real master may find it half a minute after it was elected, and more on a busy machine."""
+TAKE_OVER_SECONDS = 150.0
 PATIENCE_SECONDS = 15.0
 ASTRAY_SECONDS = 120.0
 """Longer than a real slave needs that has found its way."""
@@ -117,10 +118,16 @@ class LedDrill(Drill):
         await self.until(f"a sync state set of {count}", reached, seconds)
 
     async def master(self) -> int:
-        """Return the number of the replica that is master."""
-        group = await self.group(MEMBERS)
-        assert group is not None and group[0] is not None
-        return self.broker_ports.index(group[3])
+        """Return the number of the replica that is master, once there is one and somebody who knows it."""
+        found: list[int] = []
+
+        async def known() -> bool:
+            group = await self.group(MEMBERS)
+            found.extend([] if group is None or group[0] is None else [group[3]])
+            return bool(found)
+
+        await self.until("a master", known, 60)
+        return self.broker_ports.index(found[-1])
 
     async def accepts(self, number: int) -> bool:
         """Return whether a message that is sent to this replica is stored and acknowledged."""
@@ -241,21 +248,23 @@ class LedDrill(Drill):
 
         async def elected() -> bool:
             leader = await self.wait_leader(MEMBERS)
-            ids = await self._ids(leader)
+            broker_id = (await self._ids(leader)).get(address)
+            if broker_id is None:
+                return False
             fields = {"clusterName": "drill", "brokerName": GROUP, "designateElect": "true"}
-            await self.ask(leader, RequestCode.CONTROLLER_ELECT_MASTER, fields | {"brokerId": str(ids[address])})
+            await self.ask(leader, RequestCode.CONTROLLER_ELECT_MASTER, fields | {"brokerId": str(broker_id)})
             return await self.master() == number and await self.accepts(number)
 
-        await self.until(f"replica {number} as master", elected, 60)
+        await self.until(f"replica {number} as master", elected, TAKE_OVER_SECONDS)
         await self.in_sync(REPLICAS)
         self.say(f"\nmaster is replica {number} ({self.kinds[number]}): {await self._now()}")
 
     async def _ids(self, leader: str) -> dict[str, int]:
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
         answer = await self.ask(leader, code, body=dumps([GROUP]))
-        group = {} if answer is None else loads(answer.body)["replicasInfoTable"][GROUP]
-        rows = [*group.get("inSyncReplicas", []), *group.get("notInSyncReplicas", [])]
-        return {row["brokerAddress"]: int(row["brokerId"]) for row in rows}
+        if answer is None or answer.code != 0:
+            return {}  # another one leads by now
+        return ids_of(loads(answer.body)["replicasInfoTable"][GROUP])
 
     async def _now(self) -> str:
         group = await self.group(MEMBERS)
@@ -322,7 +331,7 @@ class LedDrill(Drill):
             group = await self.group(MEMBERS)
             members = [] if group is None else group[2]
             for number, port in enumerate(self.broker_ports):
-                if self.kinds[number] == "java" and ids[f"127.0.0.1:{port}"] not in members:
+                if self.kinds[number] == "java" and ids.get(f"127.0.0.1:{port}") not in members:
                     self.happened("ASTRAY", f"replica {number} (java) is not in sync: it is started again")
                     self.processes.kill(f"broker{number}")
                     self.start_replica(number)

@@ -10,6 +10,7 @@ import pytest
 from understudy.remoting.client import RemotingClient, open_client
 from understudy.runtime.world import real_world
 from understudy.testkit.drills import controller
+from understudy.testkit.drills.controller_processes import ids_of
 from understudy.testkit.drills.led import KINDS, PORTS, LedDrill
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -49,6 +50,18 @@ def test_an_operator_has_each_kind_elected_in_turn(tmp_path: Path, brokers: str,
     client = cast(RemotingClient, None)
     drill = LedDrill(tmp_path, range(1, PORTS + 1), client, None, real_world(), KINDS[brokers])
     assert masters == [drill.next_master(elected) for elected in range(6)]
+
+
+def test_of_two_ids_of_one_address_the_living_one_counts() -> None:
+    def row(broker_id: int, address: str, *, alive: bool) -> dict[str, object]:
+        return {"brokerId": broker_id, "brokerAddress": address, "alive": alive}
+
+    # given a broker that asked for a second id because the answer about the first one came late
+    group = {
+        "inSyncReplicas": [row(2, "a:1", alive=True), row(3, "b:1", alive=False)],
+        "notInSyncReplicas": [row(1, "a:1", alive=False)],
+    }
+    assert ids_of(group) == {"a:1": 2, "b:1": 3}
 
 
 def test_options_of_a_led_group_need_one(capsys: pytest.CaptureFixture[str]) -> None:
