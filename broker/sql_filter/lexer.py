@@ -64,8 +64,7 @@ def words(text: str) -> list[Word]:
     """
     if len(text) > MAX_TEXT:
         raise SqlError(f"a condition of {len(text)} characters; at most {MAX_TEXT} are read")
-    found = []
-    at = 0
+    found, at, make = list[Word](), 0, tuple.__new__
     for match in _WORD.finditer(text):
         begin, end = match.span()
         if begin != at:
@@ -78,7 +77,7 @@ def words(text: str) -> list[Word]:
             kind = word
         elif kind == NAME and word.upper() in KEYWORDS:
             kind = word.upper()
-        found.append(Word(kind, word, begin))
+        found.append(make(Word, (kind, word, begin)))
     if at < len(text):
         raise refuse(text, at, _no_word(text, at))
     found.append(Word(END, "", len(text)))

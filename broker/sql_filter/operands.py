@@ -40,9 +40,9 @@ class OperandError(ValueError):
     """Parts that cannot be put together so; the message says why."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Operand:
-    """One part of a condition.
+    """One part of a condition; never changed. Not frozen: thousands of them are made of one text.
 
     Attributes:
         kind: of its value.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 
 from understudy.format.numbers import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
@@ -17,6 +18,8 @@ _FRACTION = re.compile(
 )
 _BLANKS = "".join(map(chr, range(33)))
 """What Java trims."""
+_REMEMBERED = 256
+"""Texts of which it is remembered what they are: a long condition asks again and again of one property."""
 _LONGEST = 4096
 """Digits that are looked at; Python refuses to read more, and no number of 64 bits has them."""
 
@@ -25,11 +28,13 @@ class EvaluationError(ValueError):
     """A value that cannot be compared: the message does not match, whatever else the condition says of it."""
 
 
+@lru_cache(_REMEMBERED)
 def to_int(text: str) -> int:
     """Return what ``Integer.parseInt`` makes of *text*. Raises :class:`EvaluationError`."""
     return _to_whole(text, INT_MIN, INT_MAX)
 
 
+@lru_cache(_REMEMBERED)
 def to_long(text: str) -> int:
     """Return what ``Long.parseLong`` makes of *text*. Raises :class:`EvaluationError`."""
     return _to_whole(text, LONG_MIN, LONG_MAX)
@@ -44,6 +49,7 @@ def _to_whole(text: str, low: int, high: int) -> int:
     raise EvaluationError(f"{text[:40]!r} is no whole number in range")
 
 
+@lru_cache(_REMEMBERED)
 def to_double(text: str) -> float:
     """Return what ``Double.parseDouble`` makes of *text*. Raises :class:`EvaluationError`."""
     match = _FRACTION.fullmatch(text.strip(_BLANKS)) if len(text) <= _LONGEST else None
