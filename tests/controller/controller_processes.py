@@ -177,13 +177,13 @@ async def send_many(producer: Producer, label: str, count: int) -> list[float]:
     return took
 
 
-async def received(servers: str, count: int = 400) -> set[str]:
-    """Read the topic from its beginning until *count* different bodies were seen, or 20 seconds are over."""
+async def received(servers: str, count: int = 400, seconds: float = 60) -> set[str]:
+    """Read the topic from its beginning until *count* different bodies were seen, or the time is over."""
     options = PullConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, auto_commit=False)
     bodies: set[str] = set()
     async with open_pull_consumer(real_world(), servers, "readers", options) as consumer:
         await consumer.subscribe({"Traffic": "*"})
-        with trio.move_on_after(20):
+        with trio.move_on_after(seconds):
             while len(bodies) < count:
                 batch = await consumer.poll(timeout_ms=2000)
                 bodies |= {each.body.decode() for each in batch}

@@ -178,6 +178,10 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             async def shown(number: int) -> bool:
                 return (await shown_roles(client, plain)).get("0") == f"127.0.0.1:{group.ports[number]}"
 
+            async def both_shown(master: int, slave: int, slave_id: int) -> bool:
+                wanted = {key: f"127.0.0.1:{group.ports[n]}" for key, n in (("0", master), (str(slave_id), slave))}
+                return wanted.items() <= (await shown_roles(client, plain)).items()
+
             # two fresh brokers start at once: ids 1 and 2, one master, the other joins the set when it has caught up
             group.start(0)
             group.start(1)
@@ -191,8 +195,7 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             second = 3 - first
             master, slave = group.number_of(first), group.number_of(second)
             # the master is shown as 0 by a name server without a controller, its own id stays in the file
-            await until_true(lambda: shown(master))
-            assert (await shown_roles(client, plain))[str(second)] == f"127.0.0.1:{group.ports[slave]}"
+            await until_true(lambda: both_shown(master, slave, second))
 
             any_controller, servers = f"127.0.0.1:{made.api['n1']}", f"127.0.0.1:{plain}"
             by_name = await mqadmin("getSyncStateSet", "-a", any_controller, "-b", "a")
@@ -235,6 +238,7 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             group.start(master)
             await until_true(lambda: settled(second, [1, 2]))
             assert group.id_of(master) == first
+            await until_true(lambda: both_shown(slave, master, first))
             check_first_requests(relays, f"127.0.0.1:{group.ports[master]}", before, fresh=False)
             epochs = await mqadmin("getBrokerEpoch", "-b", "a", "-n", servers)
             newest = (await group_facts(client, made))["masterEpoch"]
@@ -255,6 +259,6 @@ async def test_java_brokers_live_through_outages_of_the_controllers_beside_our_n
             group.start(slave)
             await until_true(lambda: settled(None, [1, 2]))
             await until_true(lambda: somebody(client, plain))
-            bodies = await received(servers, 60)
+            bodies = await received(servers, 60, 90)
             assert {f"{label}-{number}" for label in ("before", "without", "after") for number in range(20)} <= bodies
             nursery.cancel_scope.cancel()

@@ -36,6 +36,7 @@ from understudy.testkit.port_blocks import PortBlocks
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 PYTHON = [sys.executable, "-m"]
+SAME_SECONDS = 30
 _ID = re.compile(r"(?<=rokerId[=\t])\d+|(?<=old master )\d+|(?<=Broker \[a,  )\d+")
 """Where a broker's id stands in what the tool prints."""
 
@@ -181,8 +182,15 @@ class Beside:
         return said
 
     async def same(self, command: str) -> list[str]:
-        """Run a command against both sides and return what is printed about either."""
+        """Run a command against both sides and return what is printed about either.
+
+        What only looks is asked again while it differs: a log is copied, and a heartbeat comes, a little later.
+        """
         real, ours = await self.said(command)
+        if command.startswith("get"):
+            with trio.move_on_after(SAME_SECONDS):
+                while ours != real:
+                    real, ours = await self.said(command)
         assert ours == real, command
         return ours
 
