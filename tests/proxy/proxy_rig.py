@@ -28,6 +28,7 @@ from understudy.testkit.waiting import eventually
 
 TOPICS = {"Normal": "NORMAL", "Fifo": "FIFO", "Delay": "DELAY", "Tran": "TRANSACTION"}
 QUEUES = 4
+GROUP = "readers"
 Response = TypeVar("Response", bound=Message)
 
 
@@ -221,3 +222,11 @@ async def _make_topics(cluster: SimCluster, brokers: int, credentials: Credentia
                 for broker in cluster.brokers(f"c{index + 1}").values():
                     await topics.save_topic(session, broker.identity.address, settings)
             await eventually(lambda name=name: topics.exists(session, name))
+
+
+def resource(name: str) -> v2.Resource:
+    return v2.Resource(name=name)
+
+
+def codes(answer: Any) -> tuple[int, list[int]]:
+    return answer.status.code, [entry.status.code for entry in answer.entries]

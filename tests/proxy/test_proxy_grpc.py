@@ -3,122 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import attrs
 import pytest
 import trio
 from grpc_client import GrpcClient, open_client
+from grpc_rig import LIMITS, Rig, play
 from h2.errors import ErrorCodes
-from hypothesis import given
-from hypothesis import strategies as st
 
-from understudy.proxy.grpc.call import Call, Method, unary
-from understudy.proxy.grpc.framing import MessageReader, framed, percent_encoded, timeout_seconds
-from understudy.proxy.grpc.limits import GrpcLimits
-from understudy.proxy.grpc.server import GrpcServer
-from understudy.proxy.grpc.status import RpcError, StatusCode
-from understudy.runtime.load import Load
-from understudy.runtime.world import World
-from understudy.testkit.sim.cluster import SimCluster
-from understudy.testkit.sim.determinism import run_seed
-
-PORT = 8081
-LIMITS = GrpcLimits(message_bytes=1024 * 1024)
-
-
-@attrs.define
-class Rig:
-    """A server on one simulated host, and the world of its clients on another."""
-
-    cluster: SimCluster
-    server: GrpcServer
-    world: World
-    address: tuple[str, int]
-    load: Load
-    began: list[str] = attrs.field(factory=list)
-    ended: list[str] = attrs.field(factory=list)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-
-
-@asynccontextmanager
-async def served(cluster: SimCluster, limits: GrpcLimits = LIMITS) -> AsyncIterator[Rig]:
-    async def echo(call: Call, request: bytes) -> bytes:
-        return request
-
-    async def many(call: Call) -> None:
-        request = await call.receive() or b""
-        for _ in range(10):
-            await call.send(request)
-
-    async def both(call: Call) -> None:
-        while (message := await call.receive()) is not None:
-            await call.send(message)
-
-    async def forever(call: Call) -> None:
-        rig.began.append("forever")
-        try:
-            await trio.sleep_forever()
-        finally:
-            rig.ended.append("forever")
-
-    async def slow(call: Call, request: bytes) -> bytes:
-        rig.began.append("slow")
-        await trio.sleep(1)
-        return request
-
-    async def refuse(call: Call, request: bytes) -> bytes:
-        raise RpcError(StatusCode.INVALID_ARGUMENT, "schlecht: ä%")
-
-    async def fail(call: Call, request: bytes) -> bytes:
-        raise ZeroDivisionError("secret")
-
-    async def deaf(call: Call) -> None:
-        await trio.sleep_forever()
-
-    methods = {
-        "/t/Echo": unary(echo),
-        "/t/Many": Method(many),
-        "/t/Both": Method(both, streams=True, endless=True),
-        "/t/Forever": Method(forever, endless=True),
-        "/t/Slow": unary(slow),
-        "/t/Refuse": unary(refuse),
-        "/t/Fail": unary(fail),
-        "/t/Deaf": Method(deaf, streams=True),
-    }
-    host = cluster.client_world("server")
-    server = GrpcServer(host, "0.0.0.0", PORT, methods, limits)
-    rig = Rig(cluster, server, cluster.client_world("client"), (cluster.address("server"), PORT), host.load)
-    await server.bind()
-    async with trio.open_nursery() as nursery:
-
-        async def run() -> None:
-            with rig.scope:
-                await server.run()
-
-        nursery.start_soon(run)
-        try:
-            yield rig
-        finally:
-            rig.scope.cancel()
-
-
-def play(test: object, limits: GrpcLimits = LIMITS, *, reads: bool = True) -> None:
-    """Run *test* with a rig and a client on virtual time."""
-
-    async def scenario(source: random.Random) -> None:
-        with trio.fail_after(3600):
-            async with (
-                SimCluster(source) as cluster,
-                served(cluster, limits) as rig,
-                open_client(rig.world, rig.address, reads=reads) as client,
-            ):
-                await test(rig, client)  # type: ignore[operator]
-
-    run_seed(scenario, seed=1)
-
+from understudy.proxy.grpc.status import StatusCode
 
 # --- calls -------------------------------------------------------------------------------------------------------
 
@@ -393,42 +286,3 @@ def test_a_stop_says_goodbye_ends_what_is_endless_and_lets_calls_under_way_end()
         await client.until(lambda: client.closed)
 
     play(test)
-
-
-# --- pure --------------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(st.binary(max_size=50)), st.lists(st.integers(1, 30), min_size=1))
-def test_messages_are_the_same_however_the_network_cuts_them(messages: list[bytes], cuts: list[int]) -> None:
-    data, reader, found, at = b"".join(map(framed, messages)), MessageReader(50), list[bytes](), 0
-    while at < len(data):
-        size = cuts[at % len(cuts)]
-        found += reader.feed(data[at : at + size])
-        at += size
-    assert messages == found
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_messages_or_an_error_with_a_status(data: bytes) -> None:
-    try:
-        MessageReader(100, "gzip").feed(data)
-    except RpcError as error:
-        assert error.status in (StatusCode.INTERNAL, StatusCode.RESOURCE_EXHAUSTED)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("3S", 3.0), ("8760H", 31_536_000.0), ("100m", 0.1), ("99999999n", 0.1)])
-def test_timeouts_have_a_unit(text: str, seconds: float) -> None:
-    assert seconds == pytest.approx(timeout_seconds(text), rel=1e-6)
-
-
-@pytest.mark.parametrize("text", ["", "S", "3", "123456789S", "-1S", "3s", "٣S"])
-def test_what_is_no_timeout_is_refused(text: str) -> None:
-    with pytest.raises(RpcError):
-        timeout_seconds(text)
-
-
-def test_a_text_for_people_survives_a_header_field() -> None:
-    assert ("plain text", "line%0Aä".replace("ä", "%C3%A4")) == (
-        percent_encoded("plain text"),
-        percent_encoded("line\nä"),
-    )

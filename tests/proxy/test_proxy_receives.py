@@ -1,0 +1,134 @@
+"""Receives of gRPC clients and the handles of what they got, played against a whole cluster on virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from proxy_rig import GROUP, Rig, codes, message, play, receive_request
+
+from understudy.proxy.messages import rocketmq_v2 as v2
+
+
+def test_a_receive_waits_for_a_message() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal", 15_000))
+        await trio.sleep(7)
+        assert not stream.messages
+        await rig.user.send(message("Normal"))
+        with trio.fail_after(1):
+            await rig.user.connection.wait(stream)
+        assert 3 == len(stream.messages)
+
+    play(test)
+
+
+def test_what_comes_for_a_client_that_has_gone_is_given_to_others_at_once() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal", 20_000, 600_000))
+        await trio.sleep(1)
+        await rig.user.connection.cancel(stream)
+        await rig.user.send(message("Normal"))
+        got: list[v2.Message] = []
+        with trio.move_on_after(30):
+            while not got:
+                got += (await rig.user.receive(GROUP, "Normal", poll_ms=5000))[1]
+        assert [b"hello"] == [each.body for each in got]
+
+    play(test)
+
+
+BAD_RECEIVES: list[tuple[dict[str, Any], int]] = [
+    ({"invisible_ms": 9_999}, v2.ILLEGAL_INVISIBLE_TIME),
+    ({"invisible_ms": 43_200_001}, v2.ILLEGAL_INVISIBLE_TIME),
+    ({"filter_expression": v2.FilterExpression(type=v2.TAG, expression="||")}, v2.ILLEGAL_FILTER_EXPRESSION),
+    ({"filter_expression": v2.FilterExpression(type=v2.SQL, expression="a >")}, v2.ILLEGAL_FILTER_EXPRESSION),
+    ({"batch": 0}, v2.MESSAGE_NOT_FOUND),
+    ({"topic": "Nothing"}, v2.TOPIC_NOT_FOUND),
+    ({"group": "a b"}, v2.ILLEGAL_CONSUMER_GROUP),
+]
+
+
+def test_a_receive_that_breaks_a_rule_is_refused_with_its_code() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        for fields, code in BAD_RECEIVES:
+            status, got = await rig.user.receive(**{"group": GROUP, "topic": "Normal", **fields})
+            assert (code, []) == (status.code, got), fields
+
+    play(test)
+
+
+def test_a_receive_waits_a_moment_for_settings_and_is_told_to_bring_them() -> None:
+    async def test(rig: Rig) -> None:
+        assert v2.UNRECOGNIZED_CLIENT_TYPE == (await rig.user.receive(GROUP, "Normal"))[0].code
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal"))
+        await trio.sleep(1)
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.connection.wait(stream)
+        assert v2.MESSAGE_NOT_FOUND == v2.ReceiveMessageResponse.FromString(stream.messages[0]).status.code
+
+    play(test)
+
+
+def test_a_receive_whose_client_does_not_wait_long_enough_is_refused() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal"), timeout="3S")
+        await rig.user.connection.wait(stream)
+        status = v2.ReceiveMessageResponse.FromString(stream.messages[0]).status
+        assert v2.ILLEGAL_POLLING_TIME == status.code
+
+    play(test)
+
+
+def test_tags_are_compared_and_not_only_their_hashes() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        expression = v2.FilterExpression(type=v2.TAG, expression="AaAa")
+        await rig.user.receive(GROUP, "Normal", filter_expression=expression)
+        for tag in ("BBBB", "AaAa", "other"):  # the first two have one hash
+            await rig.user.send(message("Normal", tag.encode(), tag, tag=tag))
+        got: list[bytes] = []
+        with trio.move_on_after(30):
+            while True:
+                found = await rig.user.receive(GROUP, "Normal", poll_ms=5000, filter_expression=expression)
+                got += [each.body for each in found[1]]
+        assert [b"AaAa"] == got
+
+    play(test)
+
+
+# --- receipt handles ---------------------------------------------------------------------------------------------
+
+
+def test_a_handle_that_is_none_or_expired_is_refused() -> None:
+    handles = ["", "nonsense", "0 1 2 3 4 5 6", "0 0 1 0 0 broker-a 0 0 0", "x " * 9, "1 " * 4000]
+    handles.append("0 1 2 3 0 broker-a 0 0 -1")
+
+    async def test(rig: Rig) -> None:
+        for handle in handles:
+            answer = await rig.user.ack(GROUP, "Normal", handle)
+            assert (v2.INVALID_RECEIPT_HANDLE, [v2.INVALID_RECEIPT_HANDLE]) == codes(answer)
+            changed = await rig.user.change(GROUP, "Normal", handle, 1000)
+            assert v2.INVALID_RECEIPT_HANDLE == changed.status.code
+
+    play(test)
+
+
+def test_entries_of_one_request_have_their_own_results() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        await rig.user.send(message("Normal"))
+        _, (got,) = await rig.user.receive(GROUP, "Normal")
+        good = got.system_properties.receipt_handle
+        elsewhere = good.replace("broker-a", "broker-z")
+        answer = await rig.user.ack(GROUP, "Normal", good, elsewhere, good)
+        assert (v2.MULTIPLE_RESULTS, [v2.OK, v2.INVALID_RECEIPT_HANDLE, v2.OK]) == codes(answer)
+
+    play(test)
