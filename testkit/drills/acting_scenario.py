@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 import attrs
 import trio
@@ -28,10 +28,10 @@ from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.drills.acting_repeats import NOTICE_SECONDS, Home, Met, judge
-from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
+from understudy.testkit.drills.acting_repeats import Home, Met, judge
+from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic, hold_open
 from understudy.testkit.drills.acting_watch import RingWatch
-from understudy.testkit.drills.commit_traffic import SAVED_SECONDS, Commit, CommitTraffic
+from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
 from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
 from understudy.testkit.drills.half_traffic import TOPIC as HALVES
@@ -40,7 +40,6 @@ from understudy.testkit.drills.pop_traffic import PopTraffic
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
-from understudy.testkit.topic_fields import topic_fields
 
 _TIMER_LOG_BYTES = "65536"
 _LOOK_SECONDS = 0.01
@@ -138,19 +137,19 @@ class Run:
                 trio.open_nursery() as nursery,
             ):
                 await self._until("the ring is complete", self._watch.complete, 60)
-                await self._make_topic()
+                await self._ring.make_topic(self._cluster, self._client, TOPIC)
                 if self._halves is not None:
-                    await self._make_topic(HALVES)
+                    await self._ring.make_topic(self._cluster, self._client, HALVES)
                 if self._drawn_commits is not None:
                     self._commits = self._commit(self._drawn_commits)
                     await self._commits.prepare()
                 if self._pops is not None:
-                    await self._make_topic(POPS)
+                    await self._ring.make_topic(self._cluster, self._client, POPS)
                 await trio.sleep(4)  # slaves look at topics every three seconds
                 if self._halves is not None:
-                    await nursery.start(self._play, self._halves.playing(self._cluster))
+                    await nursery.start(hold_open, self._halves.playing(self._cluster))
                 if self._pops is not None:
-                    await nursery.start(self._play, self._pops.playing(self._cluster, self._ring.groups))
+                    await nursery.start(hold_open, self._pops.playing(self._cluster, self._ring.groups))
                 self._traffic.start(nursery, producer)
                 if self._commits is not None:
                     self._commits.start(nursery)
@@ -222,14 +221,7 @@ class Run:
             measures,
         )
 
-    # --- the topic ---------------------------------------------------------------------------------------------
-
-    async def _play(
-        self, application: AbstractAsyncContextManager[None], *, task_status: trio.TaskStatus[None]
-    ) -> None:
-        async with application:
-            task_status.started()
-            await trio.sleep_forever()
+    # --- commits -----------------------------------------------------------------------------------------------
 
     def _commit(self, source: random.Random) -> CommitTraffic:
         servers = [f"{self._cluster.address(name)}:{NAME_SERVER_PORT}" for name in self._ring.servers]
@@ -249,24 +241,7 @@ class Run:
         for group in self._ring.groups if self._commits is not None else ():
             master = self._watch.broker(group, 0)
             if self._commits is not None and master is not None and not self._master_lost(group):
-                self._commits.check(group, master, self._unsaved)
-
-    def _unsaved(self, commit: Commit) -> bool:
-        """Whether the process that took *commit* ended before anybody else had to know of it."""
-        return any(
-            each.fault.kind in ENDS_PROCESS
-            and commit.address.startswith(f"{self._cluster.address(each.fault.host)}:")
-            and commit.taken <= each.began_at + NOTICE_SECONDS
-            and each.began_at <= commit.taken + SAVED_SECONDS
-            for each in self._accidents
-        )
-
-    async def _make_topic(self, topic: str = TOPIC) -> None:
-        for group in self._ring.groups:
-            master = self._watch.broker(group, 0)
-            assert master is not None
-            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic))
-            await self._client.invoke(master.identity.address, command, 5_000)
+                self._commits.check(group, master, partial(unsaved, self._cluster, self._accidents))
 
     # --- the fault ---------------------------------------------------------------------------------------------
 

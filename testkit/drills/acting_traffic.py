@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import trio
 
@@ -26,6 +27,15 @@ _LEVEL_SECONDS = {1: 1.0, 2: 5.0, 3: 10.0}
 _DRAIN_SECONDS = 90.0
 _OFFSET_DIGITS = 16
 """Hexadecimal digits of a physical offset, at the end of an offset message id."""
+
+
+async def hold_open(
+    application: AbstractAsyncContextManager[None], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Run an application beside the others until cancelled; it has started when it is open."""
+    async with application:
+        task_status.started()
+        await trio.sleep_forever()
 
 
 class SimulatedTraffic:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 import trio
@@ -21,7 +21,10 @@ from understudy.remoting.client import RemotingClient
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
+from understudy.testkit.drills.acting_faults import ENDS_PROCESS, Accident
+from understudy.testkit.drills.acting_repeats import NOTICE_SECONDS
 from understudy.testkit.drills.acting_traffic import TOPIC
+from understudy.testkit.sim.cluster import SimCluster
 
 SAVED_SECONDS = 6.0
 """How long a commit may be known to nobody but the process that took it: until the table is on the disk."""
@@ -51,6 +54,23 @@ class Commit:
     offset: int
     address: str
     taken: float
+
+
+def unsaved(cluster: SimCluster, accidents: Iterable[Accident], commit: Commit) -> bool:
+    """Return whether the process that took *commit* ended before anybody else had to know of it.
+
+    Args:
+        cluster: its hosts.
+        accidents: that they met.
+        commit: in question.
+    """
+    return any(
+        each.fault.kind in ENDS_PROCESS
+        and commit.address.startswith(f"{cluster.address(each.fault.host)}:")
+        and commit.taken <= each.began_at + NOTICE_SECONDS
+        and each.began_at <= commit.taken + SAVED_SECONDS
+        for each in accidents
+    )
 
 
 class CommitTraffic:

@@ -11,7 +11,11 @@ import attrs
 import trio
 
 from understudy.broker.broker import Broker
+from understudy.remoting.client import RemotingClient
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
 from understudy.testkit.sim.cluster import SimCluster
+from understudy.testkit.topic_fields import topic_fields
 
 REPLICATED = {
     "inSyncReplicas": "2",
@@ -97,6 +101,20 @@ class Ring:
             if hosted.identity.name == group and hosted.identity.broker_id == broker_id and hosted.serves:
                 return hosted.broker
         return None
+
+    async def make_topic(self, cluster: SimCluster, client: RemotingClient, topic: str) -> None:
+        """Make *topic* at the master of each group.
+
+        Args:
+            cluster: where the ring runs.
+            client: asks them.
+            topic: its name.
+        """
+        for group in self.groups:
+            master = self.broker_of(cluster, group, 0)
+            assert master is not None
+            command = request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_fields(topic))
+            await client.invoke(master.identity.address, command, 5_000)
 
 
 THREE = Ring()
