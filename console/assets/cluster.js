@@ -5,6 +5,8 @@ import { Asked, useAsked } from "./asked.js";
 import { Section, Since, State } from "./parts.js";
 import { bytes, percent, rate, when } from "./words.js";
 
+const WIDTHS = ["4%", "15%", "11%", "13%", "5%", "9%", "7%", "6%", "6%", "5%", "11%", "8%"];
+
 export function Cluster({ state }) {
   const { groups, at } = state.view;
   const clusters = [...new Set(groups.map((each) => each.cluster))].sort();
@@ -22,6 +24,7 @@ function Group({ group, now }) {
       <small>since <${Since} at=${group.since} now=${now} exact=${group.exact} /></small></h3>
     ${group.why && html`<p class="quiet">${group.why}</p>`}
     <div class="wide"><table>
+      <colgroup>${WIDTHS.map((width, place) => html`<col key=${place} style=${{ width }} />`)}</colgroup>
       <thead><tr><th scope="col">Broker</th><th scope="col">Address</th><th scope="col">Part</th><th scope="col">Role</th>
         <th scope="col" class="number">Epoch</th><th scope="col" class="number">Log end</th>
         <th scope="col" class="number">Behind</th><th scope="col" class="number">In/s</th><th scope="col" class="number">Out/s</th>

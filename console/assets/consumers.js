@@ -53,10 +53,10 @@ function Group({ name, now }) {
             : html`<p class="quiet">It has no progress in any queue.</p>`}
         <//>
         <${Section} id="members" title="Members" note=${group.type ? `${group.type === "CONSUME_ACTIVELY" ? "pull" : "push"}, ${group.model.toLowerCase()}` : ""}>
-          ${group.members.length ? html`<table>
+          ${group.members.length ? html`<div class="wide"><table>
             <thead><tr><th scope="col">Client</th><th scope="col">Address</th><th scope="col">Language</th><th scope="col">Version</th></tr></thead>
             <tbody>${group.members.map((each) => html`<tr key=${each.client}><th scope="row">${each.client}</th>
-              <td><code>${each.address}</code></td><td>${each.language}</td><td>${each.version}</td></tr>`)}</tbody></table>`
+              <td><code>${each.address}</code></td><td>${each.language}</td><td>${each.version}</td></tr>`)}</tbody></table></div>`
             : html`<p class="quiet">Nobody of it is connected.</p>`}
           ${group.subscriptions.map((each) => html`<p key=${each.topic}>subscribes to <code>${each.topic}</code> with <code>${each.expression}</code></p>`)}
         <//>`;

@@ -17,7 +17,7 @@ export function Overview({ state }) {
       <${Lagging} lag=${view.lag} now=${view.at} />
       <${Waiting} waiting=${view.waiting} />
     </div>
-    <${Section} id="throughput" title="Throughput" note="messages per second, ten minutes">
+    <${Section} id="throughput" title="Throughput" note="messages per second, of ten minutes at most">
       <div class="plots">
         <${Plot} title="in" points=${series(1)} word=${rate} kind="a" />
         <${Plot} title="out" points=${series(2)} word=${rate} kind="b" />
@@ -71,14 +71,14 @@ function Unknown({ names, what }) {
 function Lagging({ lag, now }) {
   return html`<${Section} id="lag" title="Who lags" note=${lag.groups ? `${plural(lag.groups, "group")} behind` : ""}>
     <${Unknown} names=${lag.unknown} what="not told how far consumers are" />
-    ${lag.rows.length ? html`<table>
+    ${lag.rows.length ? html`<div class="wide"><table>
       <thead><tr><th scope="col">Consumer group</th><th scope="col" class="number">Behind</th>
         <th scope="col" class="number">Consumed/s</th><th scope="col" class="number">Last consumed is of</th></tr></thead>
       <tbody>${lag.rows.map((row) => html`<tr key=${row.group}>
         <th scope="row">${row.group}<small>${row.topics.length === 1 ? row.topics[0] : plural(row.topics.length, "topic")}</small></th>
         <td class="number">${count(row.behind)}</td><td class="number">${rate(row.perSecond)}</td>
         <td class="number">${row.lastAt ? html`${span(now - row.lastAt)} <small>ago</small>` : "–"}</td></tr>`)}</tbody>
-    </table>` : !lag.unknown.length && html`<p class="fine">No consumer group is behind.</p>`}
+    </table></div>` : !lag.unknown.length && html`<p class="fine">No consumer group is behind.</p>`}
   <//>`;
 }
 
@@ -87,14 +87,14 @@ function Waiting({ waiting }) {
   return html`<${Section} id="waiting" title="What waits">
     <${Unknown} names=${waiting.unknown} what="not told what waits" />
     ${waiting.cannotSay.length > 0 && html`<p class="unknown">Brokers of the reference cannot say: ${waiting.cannotSay.join(", ")}.</p>`}
-    ${kinds.length ? html`<table>
+    ${kinds.length ? html`<div class="wide"><table>
       <thead><tr><th scope="col">Kind</th><th scope="col" class="number">Waits</th><th scope="col" class="number">Stuck</th>
         <th scope="col" class="number">Oldest stuck</th></tr></thead>
       <tbody>${kinds.map((each) => html`<tr key=${each.kind} class=${each.stuck ? "acting" : ""}>
         <th scope="row">${KINDS[each.kind]}</th><td class="number">${count(each.count)}</td>
         <td class="number">${count(each.stuck)}</td>
         <td class="number">${each.stuck ? span(each.oldestMs) : "–"}</td></tr>`)}</tbody>
-    </table>` : !waiting.unknown.length && html`<p class="fine">Nothing waits.</p>`}
+    </table></div>` : !waiting.unknown.length && html`<p class="fine">Nothing waits.</p>`}
     ${waiting.rows.map((row) => html`<p class="stuck" key=${row.broker + row.kind + row.place}>
       <b>${row.broker}, ${row.place}</b>: ${row.why}${row.advice ? html`; <em>${row.advice}</em>` : ""}.</p>`)}
   <//>`;

@@ -1,7 +1,7 @@
 // Small pieces that several pages share. Text goes through templates only, so nothing of a cluster becomes markup.
 
 import { html } from "./vendor/htm-preact.js";
-import { clock, span, when } from "./words.js";
+import { clock, offset, span, when } from "./words.js";
 
 const STATES = {
   ok: "led", master: "master", acting: "slave acts", none: "no master", unknown: "unknown",
@@ -32,7 +32,9 @@ export function Section({ title, note, children, id }) {
 export function Timeline({ failover, now }) {
   const steps = failover.steps;
   const begin = steps[0].at;
-  const end = failover.over ? steps[steps.length - 1].at : Math.max(now, steps[steps.length - 1].at);
+  const newest = Math.max(...steps.map((step) => step.at));
+  const end = Math.max(failover.over ? newest : now, newest, begin + 1);
+  const share = (at) => `${((at - begin) / (end - begin)) * 100}%`;
   return html`<div class="timeline">
     <p><b>${failover.group}</b> lost its master${failover.master ? html` <code>${failover.master}</code>` : ""}
       ${failover.acting ? html`; <code>${failover.acting}</code> ${failover.over ? "acted" : "acts"}` : "; nobody acts"}
@@ -40,8 +42,10 @@ export function Timeline({ failover, now }) {
       ${failover.why ? html` <small>${failover.why}</small>` : ""}</p>
     <ol>${steps.map((step) => html`
       <li key=${step.step}><b>${step.step}</b><span class="text">${step.text}</span>
-        <span class="figure">${step.at === begin ? "" : `+${span(step.at - begin)}`}</span>
+        <span class="figure">${step.at === begin ? "" : `+${offset(step.at - begin)}`}</span>
         <span class="figure"><time datetime=${new Date(step.at).toISOString()}>${clock(step.at, step.told)}</time></span>
-        <small>${step.told ? "told by the broker" : "seen by this page"}</small></li>`)}
+        <small>${step.told ? "told by the broker" : "seen by this page"}</small>
+        <svg class="reach" aria-hidden="true"><line x1="0" x2=${share(step.at)} y1="50%" y2="50%" />
+          <circle class=${step.step.startsWith("R") ? "back" : ""} cx=${share(step.at)} cy="50%" r="3" /></svg></li>`)}
     </ol></div>`;
 }

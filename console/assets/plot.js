@@ -1,7 +1,7 @@
 // A line over time, drawn as SVG: gaps where nothing is known, values under the pointer or the arrow keys.
 
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./vendor/htm-preact.js";
-import { clock } from "./words.js";
+import { clock, span } from "./words.js";
 
 const HEIGHT = 132, LEFT = 52, RIGHT = 8, TOP = 8, BOTTOM = 20;
 
@@ -23,7 +23,13 @@ export function path(points, x, y) {
   return text;
 }
 
-export function Plot({ title, points, word, spanMs = 600000, kind = "a" }) {
+// Ten minutes, or what there is of them.
+export function reach(points) {
+  const known = points.length ? points[points.length - 1][0] - points[0][0] : 0;
+  return Math.max(60000, Math.min(600000, known));
+}
+
+export function Plot({ title, points, word, kind = "a" }) {
   const box = useRef(null);
   const [width, setWidth] = useState(480);
   const [at, setAt] = useState(null);
@@ -35,6 +41,7 @@ export function Plot({ title, points, word, spanMs = 600000, kind = "a" }) {
   }, []);
 
   const end = points.length ? points[points.length - 1][0] : Date.now();
+  const spanMs = reach(points);
   const begin = end - spanMs;
   const shown = points.filter(([time]) => time >= begin);
   const known = shown.filter(([, value]) => value !== null && value !== undefined);
@@ -59,9 +66,8 @@ export function Plot({ title, points, word, spanMs = 600000, kind = "a" }) {
     setAt(Math.max(0, Math.min(known.length - 1, (at ?? known.length - 1) + by)));
   }
 
-  const minutes = Math.round(spanMs / 60000);
   const label = newest
-    ? `${title}: ${word(newest[1])} now, at most ${word(Math.max(...known.map(([, value]) => value)))} in ${minutes} minutes`
+    ? `${title}: ${word(newest[1])} now, at most ${word(Math.max(...known.map(([, value]) => value)))} in ${span(spanMs)}`
     : `${title}: nothing known yet`;
   return html`
     <figure class="plot" ref=${box}>

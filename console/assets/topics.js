@@ -49,11 +49,11 @@ function Topic({ name, now }) {
           : html`<p class="quiet">No broker has it.</p>`}
       <//>
       <${Section} id="readers" title="Who consumes it">
-        ${topic.consumers.length ? html`<table>
+        ${topic.consumers.length ? html`<div class="wide"><table>
           <thead><tr><th scope="col">Consumer group</th><th scope="col" class="number">Behind</th><th scope="col" class="number">Consumed/s</th></tr></thead>
           <tbody>${topic.consumers.map((row) => html`<tr key=${row.group}>
             <th scope="row"><a href=${to("consumers", row.group)}>${row.group}</a></th>
-            <td class="number">${count(row.behind)}</td><td class="number">${rate(row.perSecond)}</td></tr>`)}</tbody></table>`
+            <td class="number">${count(row.behind)}</td><td class="number">${rate(row.perSecond)}</td></tr>`)}</tbody></table></div>`
           : html`<p class="quiet">Nobody has.</p>`}
       <//>`}<//>`;
 }

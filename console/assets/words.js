@@ -45,6 +45,11 @@ export function span(ms) {
   return small ? `${large} ${name} ${small} ${nextName}` : `${large} ${name}`;
 }
 
+// A short span to a tenth, a longer one as above: for steps that are compared.
+export function offset(ms) {
+  return ms < 100000 ? `${fine.format(Math.max(ms, 0) / 1000)} s` : span(ms);
+}
+
 const two = (number) => String(number).padStart(2, "0");
 
 export function clock(ms, withMillis = false) {

@@ -97,7 +97,7 @@ class Group:
                 return ""
             if not look.active:
                 return str(look.roster.get("activeReason") or "")
-            return str((look.roster.get("role") or {}).get("reason") or "") if self.state == MASTER else _acting(look)
+            return "" if self.state == MASTER else _acting(look)
         known = sorted(self.members.values(), key=lambda each: each.broker_id)
         told = [
             f"broker {each.broker_id}: {each.look.roster.get('activeReason')}"

@@ -1,0 +1,123 @@
+"""A real browser before a console of a real cluster: Debian's ``chromium``, driven by playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from understudy.console.server import Console, ConsoleOptions
+from understudy.mqclient.api import (
+    ConsumeContext,
+    ConsumeFrom,
+    PushConsumerOptions,
+    ReceivedMessage,
+    message,
+    open_producer,
+    open_push_consumer,
+    real_world,
+)
+from understudy.mqclient.errors import ClientError
+from understudy.runtime.portal import Held, Portal
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+TOKEN = "a long token"
+MISSING = "needs a browser: apt-get install chromium, and playwright (pip install playwright)"
+
+
+def browser_path() -> str | None:
+    """Return where the browser is; ``None`` when it, or what drives it, is not there."""
+    try:
+        import playwright  # noqa: F401
+    except ImportError:
+        return None
+    return shutil.which("chromium")
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Run a browser as long as the block lasts."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox", "--disable-gpu"])
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+def watched(page: Page) -> list[str]:
+    """Return a list that fills with what goes wrong in *page*: errors of scripts, and what its policy forbids."""
+    wrong: list[str] = []
+
+    def heard(said: Any) -> None:
+        if said.type in ("error", "warning") and "Failed to load resource" not in said.text:
+            wrong.append(said.text)
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    return wrong
+
+
+@asynccontextmanager
+async def _console(name_servers: str, port: int) -> AsyncIterator[str]:
+    console = Console(real_world(), ConsoleOptions("127.0.0.1", port, name_servers, TOKEN))
+    await console.bind()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(console.run)
+        yield console.address
+        nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def console_of(name_servers: str, *beside: Callable[[], Awaitable[None]]) -> Iterator[str]:
+    """Serve a console in a thread; yields its address.
+
+    Args:
+        name_servers: of the cluster that it shows.
+        beside: what else runs in that thread as long, such as traffic.
+    """
+    with Portal() as portal:
+        held = Held(portal, _console(name_servers, 0))
+        address = held.open().result()
+        for each in beside:
+            portal.submit(each)
+        try:
+            yield address
+        finally:
+            held.close().result()
+
+
+def call(work: Callable[[], Awaitable[None]]) -> None:
+    """Run *work* to its end in a thread of its own: the browser's driver has this one."""
+    with Portal() as portal:
+        portal.call(work)
+
+
+async def produce(name_servers: str, topic: str, per_second: float, count: int = 1_000_000) -> None:
+    """Send *count* messages to *topic*; one that no broker takes is left out."""
+    async with open_producer(real_world(), name_servers, "checkout") as producer:
+        for number in range(count):
+            body = f'{{"order": {number}, "amount": "12.50"}}'.encode()
+            try:
+                await producer.send(message(topic, body, tag="paid", keys=f"order-{number}"))
+            except ClientError:
+                await trio.sleep(0.2)
+            await trio.sleep(1 / per_second)
+
+
+async def consume(name_servers: str, topic: str, group: str, seconds_each: float = 0.0) -> None:
+    """Consume *topic* as *group*, so slowly, until cancelled."""
+
+    async def listen(messages: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        await trio.sleep(seconds_each * len(messages))
+
+    options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, consume_tasks=1)
+    async with open_push_consumer(real_world(), name_servers, group, {topic: "*"}, listen, options):
+        await trio.sleep_forever()
