@@ -6,26 +6,34 @@ page names must be those of brokers that the cluster has: the console is no way 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import attrs
 
-from understudy.console import consumers, failover_reports, topics
+from understudy.console import consumers, failover_reports, messages, resets, topics
 from understudy.console.gatherer import Gatherer
 from understudy.console.model import memory, waiting
+from understudy.console.resets import Done, ResetError
 from understudy.format.names import group_name_error
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.session import Session
+from understudy.runtime.log import get_logger
+
+log = get_logger("console")
 
 Fields = Mapping[str, str]
 Query = Callable[[Fields], Awaitable[Any]]
+Change = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 _SAME_SECONDS = 1.0
 _MOST_KEPT = 64
 _LONGEST_NAME = 512
+_LONGEST_TIME = 15
+_MOST_BY_TIME = 64
 
 
 class QueryError(Exception):
@@ -59,11 +67,19 @@ class Queries:
             "group": self._group,
             "stuck": self._stuck,
             "failovers": self._failovers,
+            "messages": self._messages,
+            "reset": self._preview,
         }
+        self._changes: dict[str, Change] = {"reset": self._reset, "undo": self._undo}
+        self._done: dict[str, Done] = {}
 
     def named(self, name: str) -> Query | None:
         """Return the question called *name*; ``None`` when there is none."""
         return partial(self._once, name) if name in self._by_name else None
+
+    def change(self, name: str) -> Change | None:
+        """Return the change called *name*; ``None`` when there is none."""
+        return self._changes.get(name)
 
     async def _once(self, name: str, fields: Fields) -> Any:
         now = self._session.world.clock.monotonic()
@@ -73,7 +89,7 @@ class Queries:
             return kept.value
         try:
             value = await self._by_name[name](fields)
-        except ClientError as error:
+        except (ClientError, ResetError) as error:
             raise QueryError(str(error)) from error
         now = self._session.world.clock.monotonic()
         self._kept = {each: old for each, old in self._kept.items() if now < old.until}
@@ -118,9 +134,58 @@ class Queries:
     async def _failovers(self, fields: Fields) -> Any:
         return await failover_reports.every_failover(self._session, self._gatherer.known)
 
+    async def _messages(self, fields: Fields) -> Any:
+        topic = _name(fields, "topic", "topic")
+        if fields.get("id"):
+            return await messages.by_id(self._session, topic, _name(fields, "message id", "id"))
+        if fields.get("key"):
+            return await messages.by_key(self._session, topic, _name(fields, "key", "key"))
+        begin = fields.get("from", "")
+        if not (begin.isascii() and begin.isdigit() and len(begin) <= _LONGEST_TIME):
+            raise QueryError("say what to find: an id, a key, or from which time on")
+        return await messages.by_time(self._session, topic, int(begin), _MOST_BY_TIME)
 
-def _name(fields: Fields, key: str) -> str:
-    value = fields.get("name", "")
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    async def _preview(self, fields: Fields) -> Any:
+        group, topic = _name(fields, "group", "group"), _name(fields, "topic", "topic")
+        return await resets.preview(self._session, self._gatherer.known, group, topic, fields.get("to", ""))
+
+    async def _reset(self, body: Mapping[str, Any]) -> Any:
+        fields = {name: str(body.get(name) or "") for name in ("group", "topic")}
+        group, topic = _name(fields, "group", "group"), _name(fields, "topic", "topic")
+        try:
+            return await self._carry_out(group, topic, resets.moves_of(body.get("rows")))
+        except (ClientError, ResetError) as error:
+            raise QueryError(str(error)) from error
+
+    async def _undo(self, body: Mapping[str, Any]) -> Any:
+        done = self._done.get(str(body.get("undo")))
+        if done is None:
+            raise QueryError("there is nothing like that to take back; the console keeps it as long as it runs")
+        try:
+            return await self._carry_out(done.group, done.topic, resets.back(done))
+        except (ClientError, ResetError) as error:
+            raise QueryError(str(error)) from error
+
+    async def _carry_out(self, group: str, topic: str, moves: Sequence[resets.Move]) -> Any:
+        known = self._gatherer.known
+        done = await resets.carry_out(self._session, known, group, topic, moves)
+        log.warning("somebody moved a consumer group", group=group, topic=topic, queues=len(done.moves))
+        name = secrets.token_urlsafe(12)
+        self._done[name] = done
+        for old in list(self._done)[: -resets.MOST_UNDONE]:
+            del self._done[old]
+        self._kept.clear()
+        return {
+            "undo": name,
+            "rows": [move.to_json() for move in done.moves],
+            "elsewhere": await resets.elsewhere(self._session, known, done),
+        }
+
+
+def _name(fields: Fields, what: str, key: str = "name") -> str:
+    value = fields.get(key, "")
     if not value or len(value) > _LONGEST_NAME:
-        raise QueryError(f"name the {key}")
+        raise QueryError(f"name the {what}")
     return value

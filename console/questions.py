@@ -105,6 +105,22 @@ async def stuck(session: Session, address: str, name: str) -> StuckLook:
         return StuckLook(clock.wall_ms(), name, error=str(error))
 
 
+async def progress_of(session: Session, address: str, group: str, topic: str) -> dict[int, int]:
+    """Return the offset of the next message of *group* in each queue of *topic* at the broker at *address*.
+
+    Args:
+        session: connections to servers.
+        address: ``host:port``.
+        group: consumer group.
+        topic: one that it consumes.
+
+    Raises:
+        ClientError: no answer, or a refusal.
+    """
+    body = await ask(session, address, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group, "topic": topic})
+    return {queue.queue_id: queue.consumed for queue in lag.queues_of(body) if queue.topic == topic}
+
+
 async def ask(
     session: Session,
     address: str,

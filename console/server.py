@@ -138,6 +138,8 @@ class Console:
             return self._session(request)
         if not self._guard.may_read(request.headers):
             raise RefusedError(HTTPStatus.UNAUTHORIZED, "sign in with the token that the console was started with")
+        if request.method == "POST":
+            return await self._change(request)
         if request.method != "GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
         if request.path == "/api/live":
@@ -154,6 +156,17 @@ class Console:
                 return _json(await query(fields))
             except QueryError as error:
                 raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+
+    async def _change(self, request: Request) -> Answer:
+        change = self._queries.change(request.path.removeprefix("/api/"))
+        if change is None:
+            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
+        if not self._guard.may_change(request.headers):
+            raise RefusedError(HTTPStatus.FORBIDDEN, "sign in with the token that the console was started with")
+        try:
+            return _json(await change(json_object(request.body)))
+        except QueryError as error:
+            raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
 
     def _session(self, request: Request) -> Answer:
         guard = self._guard

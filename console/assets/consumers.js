@@ -3,6 +3,7 @@
 import { html } from "./vendor/htm-preact.js";
 import { Asked, Missing, useAsked } from "./asked.js";
 import { Section } from "./parts.js";
+import { Reset } from "./reset.js";
 import { Table } from "./table.js";
 import { count, plural, rate, span, when } from "./words.js";
 
@@ -38,7 +39,7 @@ const QUEUES = [
   { name: "Last consumed is of", value: (row) => row.last || null, number: true, show: (row) => when(row.last) },
 ];
 
-function Group({ name, now }) {
+function Group({ name, now, session }) {
   const found = useAsked("group", { name }, 3000);
   return html`<p class="back"><a href="#/consumers">All consumer groups</a></p>
     <h2 class="name"><code>${name}</code></h2>
@@ -52,6 +53,7 @@ function Group({ name, now }) {
           ${group.queues.length ? html`<${Table} id="queue-table" label="Queues" columns=${QUEUES} rows=${group.queues} filter=${group.queues.length > 18} first=${{ by: "Behind", down: true }} />`
             : html`<p class="quiet">It has no progress in any queue.</p>`}
         <//>
+        <${Section} id="move" title="Move its progress"><${Reset} group=${group} session=${session} /><//>
         <${Section} id="members" title="Members" note=${group.type ? `${group.type === "CONSUME_ACTIVELY" ? "pull" : "push"}, ${group.model.toLowerCase()}` : ""}>
           ${group.members.length ? html`<div class="wide"><table>
             <thead><tr><th scope="col">Client</th><th scope="col">Address</th><th scope="col">Language</th><th scope="col">Version</th></tr></thead>

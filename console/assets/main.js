@@ -5,6 +5,7 @@ import { follow, loadSession, onChange, signIn, signOut, state } from "./live.js
 import { Cluster } from "./cluster.js";
 import { Consumers } from "./consumers.js";
 import { Failovers } from "./failovers.js";
+import { Messages } from "./messages.js";
 import { Overview } from "./overview.js";
 import { Rates } from "./rates.js";
 import { Stuck } from "./stuck.js";
@@ -16,6 +17,7 @@ const PAGES = [
   ["cluster", "Cluster", Cluster],
   ["topics", "Topics", Topics],
   ["consumers", "Consumers", Consumers],
+  ["messages", "Messages", Messages],
   ["waiting", "Waiting", Stuck],
   ["failovers", "Failovers", Failovers],
   ["rates", "Rates", Rates],

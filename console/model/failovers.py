@@ -22,7 +22,7 @@ STEPS = {
     "T4": "clients are told to read from it",
     "T5": "it gives out messages",
     "R1": "the master runs again",
-    "R2": "the master is registered, the slave steps back",
+    "R2": "the master is registered again",
 }
 """Steps in their order, with what each means."""
 _HANDED_OUT = "msgGetTotalTodayNow"

@@ -54,7 +54,7 @@ def pictures(folder: Path, *, every_page: bool) -> None:
             pair.restart("broker-a")
             pair.await_complete()
             page.goto(f"{address}#/failovers")
-            page.wait_for_selector("text=the master is registered, the slave steps back", timeout=_WAIT_MS)
+            page.wait_for_selector("text=the master is registered again", timeout=_WAIT_MS)
             page.wait_for_selector("article", timeout=_WAIT_MS)
             page.screenshot(path=folder / "console-failover.png")
             if every_page:

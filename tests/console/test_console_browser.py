@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(browser_path() is None, reason=MISSING),
 ]
-PAGES = ("Overview", "Cluster", "Topics", "Consumers", "Waiting", "Failovers", "Rates")
+PAGES = ("Overview", "Cluster", "Topics", "Consumers", "Messages", "Waiting", "Failovers", "Rates")
 TOPICS, GROUPS = 1_000, 500
 WAIT_MS = 60_000
 

@@ -1,0 +1,140 @@
+"""Stored messages as a page shows them: found by id, by key or by time, with what each group made of them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+from understudy.format.names import RETRY_PREFIX
+from understudy.mqclient.admin import messages
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.message import ReceivedMessage
+from understudy.mqclient.pull import PullRequest, PullStatus, offset_at, pull
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import Session
+from understudy.mqclient.subscription import subscription
+
+GROUP = "TOOLS_CONSUMER"
+MOST_FOUND = 200
+MOST_QUEUES = 256
+MOST_BODY_BYTES = 64 << 10
+MOST_TRACKS = 50
+
+
+async def by_id(session: Session, topic: str, message_id: str) -> dict[str, Any]:
+    """Return the message with *message_id*, what each group that consumes its topic made of it, and its retries."""
+    found = await messages.find_by_id(session, topic, message_id)
+    rows = []
+    for message in found[:MOST_TRACKS]:
+        row = shown(message)
+        try:
+            tracks = await messages.tracks(session, message)
+        except ClientError as error:
+            row["tracksMissing"] = str(error)
+        else:
+            row["tracks"] = [
+                {"group": each.group, "state": each.state, "why": each.explanation or ""}
+                for each in tracks[:MOST_TRACKS]
+            ]
+            row["retries"] = await _retries(session, message, [each.group for each in tracks[:MOST_TRACKS]])
+        rows.append(row)
+    return {"rows": rows}
+
+
+async def by_key(session: Session, topic: str, key: str) -> dict[str, Any]:
+    """Return the messages of *topic* that brokers have indexed under *key*, the newest last."""
+    found = await messages.find(session, topic, key, max_messages=MOST_FOUND)
+    return {"rows": [shown(message) for message in found[:MOST_FOUND]]}
+
+
+async def by_time(session: Session, topic: str, begin_ms: int, count: int) -> dict[str, Any]:
+    """Return up to *count* messages of *topic* stored at *begin_ms* or later, the oldest first, of all its queues."""
+    route = await session.fresh_route(topic)
+    queues = route.read_queues
+    found: list[ReceivedMessage] = []
+    missing: list[str] = []
+    for queue in queues[:MOST_QUEUES]:
+        try:
+            found += await _of_queue(session, queue, begin_ms, count)
+        except ClientError as error:
+            missing.append(f"{queue.broker_name} {queue.queue_id}: {error}")
+    oldest = heapq.nsmallest(count, found, key=lambda message: message.store_timestamp_ms)
+    return {
+        "rows": [shown(message) for message in oldest],
+        "missing": missing,
+        "queuesLeftOut": max(len(queues) - MOST_QUEUES, 0),
+    }
+
+
+async def _of_queue(session: Session, queue: MessageQueue, begin_ms: int, count: int) -> list[ReceivedMessage]:
+    group = session.broker(queue.broker_name)
+    address = group.any_address() if group else None
+    if address is None:
+        raise ClientError("its broker is away")
+    offset = await offset_at(session, queue, begin_ms)
+    wanted = PullRequest(
+        GROUP, queue, offset, subscription(queue.topic, "*", 0), min(count, 32), hold_ms=0, send_subscription=True
+    )
+    result = await pull(session, address, wanted)
+    if result.status is not PullStatus.FOUND:
+        return []
+    return [message for message in result.messages if message.store_timestamp_ms >= begin_ms]
+
+
+async def _retries(session: Session, message: ReceivedMessage, groups: list[str]) -> list[dict[str, Any]]:
+    """Return the copies of *message* that stand in the retry topics of *groups*."""
+    found = []
+    for group in groups:
+        try:
+            copies = await messages.find(
+                session, f"{RETRY_PREFIX}{group}", message.message_id, kind="U", max_messages=32
+            )
+        except ClientError:
+            continue  # the group never gave anything back
+        found += [
+            {
+                "group": group,
+                "times": copy.reconsume_times,
+                "storedAt": copy.store_timestamp_ms,
+                "queueOffset": copy.queue_offset,
+            }
+            for copy in copies
+        ]
+    return sorted(found, key=lambda each: (each["group"], each["storedAt"]))
+
+
+def shown(message: ReceivedMessage) -> dict[str, Any]:
+    """Return *message* for a page; a body that is no text as hexadecimal digits, a long one only in front."""
+    front = message.body[:MOST_BODY_BYTES]
+    cut = len(message.body) > MOST_BODY_BYTES
+    try:
+        body, is_text = front.decode(errors="ignore" if cut else "strict"), True
+    except UnicodeDecodeError:
+        body, is_text = front[:1024].hex(" "), False
+    return {
+        "id": message.message_id,
+        "offsetId": message.offset_message_id,
+        "topic": message.topic,
+        "storedTopic": message.stored_topic,
+        "broker": message.broker_name,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "logOffset": message.commit_log_offset,
+        "bornAt": message.born_timestamp_ms,
+        "bornHost": message.born_host,
+        "storedAt": message.store_timestamp_ms,
+        "storeHost": message.store_host,
+        "tag": message.tags or "",
+        "keys": message.keys or "",
+        "times": message.reconsume_times,
+        "bytes": len(message.body),
+        "body": body,
+        "isText": is_text,
+        "cut": cut,
+        "properties": _properties(message.properties),
+    }
+
+
+def _properties(properties: Mapping[str, str]) -> dict[str, str]:
+    return dict(sorted(properties.items()))
