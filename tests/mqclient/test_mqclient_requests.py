@@ -63,8 +63,8 @@ async def test_a_request_gets_the_reply_of_a_consumer(cluster: LocalCluster, pro
 
 
 async def test_a_request_that_nobody_answers_says_that_it_was_stored(producer: Producer) -> None:
-    with pytest.raises(NoReplyError, match=f"nobody replied to the request for {TOPIC} within 300 ms"):
-        await producer.request(message(TOPIC, b"x"), timeout_ms=300)
+    with pytest.raises(NoReplyError, match=f"nobody replied to the request for {TOPIC} within 2000 ms"):
+        await producer.request(message(TOPIC, b"x"), timeout_ms=2_000)  # (the send alone may take a part of it)
 
 
 async def test_a_request_that_no_broker_takes_says_that_it_was_not_sent(
@@ -76,7 +76,7 @@ async def test_a_request_that_no_broker_takes_says_that_it_was_not_sent(
     monkeypatch.undo()
     await cluster.container.remove_broker(cluster.container.brokers()[0].identity)
     with pytest.raises(RouteNotFoundError):
-        await producer.request(message("Other", b"x"), timeout_ms=500)
+        await producer.request(message("Other", b"x"), timeout_ms=20_000)
 
 
 async def never(*_: object, **__: object) -> None:
