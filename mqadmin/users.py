@@ -14,6 +14,11 @@ _USER_ROW = "%-16s  %-22s  %-22s  %-22s"
 _RULE_ROW = "%-16s  %-10s  %-22s  %-20s  %-24s  %-10s"
 _BROKER = value("b", "brokerAddr", "on this broker")
 _CLUSTER = value("c", "clusterName", "on all masters of this cluster")
+_CODES = {
+    "user": (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER),
+    "acl": (RequestCode.AUTH_LIST_ACL, RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL),
+}
+"""What lists, creates and changes rows of a kind."""
 _SUBJECT = needed("s", "subject", "whom it is about, for example User:alice")
 
 
@@ -53,6 +58,35 @@ def _words(text: str | None) -> list[str] | None:
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: content for name, content in sorted(fields.items()) if content is not None}
+
+
+async def _copy(context: Context, kind: str, key: str, wanted: list[str] | None) -> list[str]:
+    """Copy users or rules from one broker to another; return the names that they have.
+
+    Args:
+        context: with both addresses.
+        kind: ``user`` or ``acl``.
+        key: the field that names a row.
+        wanted: only these; ``None``: all.
+
+    Raises:
+        CommandFailedError: the source does not have one of those; what it has was copied.
+    """
+    source, target = context.values["f"], context.values["t"]
+    listing, create, update = _CODES[kind]
+    existing = {row[key] for row in await _ask(context, target, listing) or []}
+    copied = []
+    for row in await _ask(context, source, listing) or []:
+        name = row[key]
+        if wanted is not None and name not in wanted:
+            continue
+        await context.session.call(target, update if name in existing else create, {key: name}, dumps(row))
+        context.output.line(f"copy {kind} of {name} from {source} to {target} success.")
+        copied.append(name)
+    missing = sorted(set(wanted or ()) - set(copied))
+    if missing:
+        raise CommandFailedError(f"{source} knows nothing of {', '.join(missing)}; {len(copied)} were copied")
+    return copied
 
 
 # --- users -----------------------------------------------------------------------------------------------------
@@ -139,22 +173,7 @@ async def list_user(context: Context) -> Any:
     value("u", "usernames", "only these, separated by commas"),
 )
 async def copy_user(context: Context) -> Any:
-    source, target = context.values["f"], context.values["t"]
-    wanted = _words(context.values.get("u"))
-    existing = {user["username"] for user in await _ask(context, target, RequestCode.AUTH_LIST_USER) or []}
-    copied = []
-    for user in await _ask(context, source, RequestCode.AUTH_LIST_USER) or []:
-        name = user["username"]
-        if wanted is not None and name not in wanted:
-            continue
-        code = RequestCode.AUTH_UPDATE_USER if name in existing else RequestCode.AUTH_CREATE_USER
-        await context.session.call(target, code, {"username": name}, dumps(user))
-        context.output.line(f"copy user of {name} from {source} to {target} success.")
-        copied.append(name)
-    missing = sorted(set(wanted or ()) - set(copied))
-    if missing:
-        raise CommandFailedError(f"{source} has no user {', '.join(missing)}; {len(copied)} were copied")
-    return copied
+    return await _copy(context, "user", "username", _words(context.values.get("u")))
 
 
 # --- rules -----------------------------------------------------------------------------------------------------
@@ -268,16 +287,4 @@ async def list_acl(context: Context) -> Any:
     value("s", "subjects", "only of these, separated by commas"),
 )
 async def copy_acl(context: Context) -> Any:
-    source, target = context.values["f"], context.values["t"]
-    wanted = _words(context.values.get("s"))
-    existing = {rules["subject"] for rules in await _ask(context, target, RequestCode.AUTH_LIST_ACL) or []}
-    copied = []
-    for rules in await _ask(context, source, RequestCode.AUTH_LIST_ACL) or []:
-        name = rules["subject"]
-        if wanted is not None and name not in wanted:
-            continue
-        code = RequestCode.AUTH_UPDATE_ACL if name in existing else RequestCode.AUTH_CREATE_ACL
-        await context.session.call(target, code, {"subject": name}, dumps(rules))
-        context.output.line(f"copy acl of {name} from {source} to {target} success.")
-        copied.append(name)
-    return copied
+    return await _copy(context, "acl", "subject", _words(context.values.get("s")))
