@@ -146,7 +146,7 @@ BOUNDS = [
     ),
     Bound(
         "connections that wake at once",
-        "64 in a turn of the loop",
+        "32 in a turn of the loop",
         (
             "runtime/test_runtime_wake_limit.py"
             "::test_no_more_than_so_many_connections_wake_in_a_turn_and_all_of_them_do",
