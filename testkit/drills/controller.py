@@ -73,6 +73,7 @@ class Drill:
         self.client = client
         self.launcher = launcher
         self.real_controllers = real_controllers
+        self.more_controller_keys: dict[str, str] = {}
         self.world = world
         self.processes = Processes(folder)
         self.api = dict(zip(MEMBERS, ports[:3], strict=True))
@@ -99,7 +100,7 @@ class Drill:
     # -- controllers ---------------------------------------------------------------------------------------------
 
     def start_controller(self, member: str) -> None:
-        settings = controller_settings(member, self.api, self.raft, self.folder)
+        settings = controller_settings(member, self.api, self.raft, self.folder) | self.more_controller_keys
         path = self.folder / f"{member}.conf"
         path.write_text(properties(settings))
         command = [sys.executable, "-m", "understudy.programs.mqcontroller", "-c", str(path)]
@@ -357,6 +358,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--elections", type=int, default=0, metavar="N", help="with --brokers: N masters are elected, nothing is killed"
     )
+    parser.add_argument("--slow", action="store_true", help="with --brokers: timeouts for a machine that is busy")
     parser.add_argument("--verify", action="store_true", help="with --brokers: compare the stores by Spark at the end")
     parser.add_argument("--keep", action="store_true", help="keep settings, data and output")
     options = parser.parse_args(arguments)
@@ -365,16 +367,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             "--controllers java needs the real system: run ./understudy test once, or name its launcher by --java"
         )
-    from understudy.testkit.drills import led  # it is built on this one
+    from understudy.testkit.drills import led_runs  # it is built on this one
 
     if launcher is None and (options.brokers in ("java", "mixed") or options.clients == "java"):
         parser.error("Java brokers and clients need the real system: run ./understudy test once")
-    if options.brokers is None and (options.elections or options.verify or options.clients != "ours"):
-        parser.error("--elections, --verify and --clients belong to --brokers: say of which kind they are")
+    if options.brokers is None and (options.elections or options.verify or options.slow or options.clients != "ours"):
+        parser.error("--elections, --slow, --verify and --clients belong to --brokers: say of which kind they are")
     if options.brokers is None:
         return in_folder(partial(_play, launcher=launcher, real_controllers=real), keep=options.keep)
-    wish = led.Wish(options.brokers, options.clients, options.elections, options.verify)
-    return in_folder(partial(led.play, launcher=launcher, real_controllers=real, wish=wish), keep=options.keep)
+    wish = led_runs.Wish(options.brokers, options.clients, options.elections, options.verify, options.slow)
+    return in_folder(partial(led_runs.play, launcher=launcher, real_controllers=real, wish=wish), keep=options.keep)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.world import World, real_world
-from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill, tell
+from understudy.testkit.drills.led import JOIN_SECONDS, KINDS, PORTS, QUIET_SECONDS, REPLICAS, LedDrill
+from understudy.testkit.drills.led_runs import tell
 from understudy.testkit.drills.process_traffic import CLIENTS
 from understudy.testkit.history import Verdict
 from understudy.testkit.port_blocks import PortBlocks

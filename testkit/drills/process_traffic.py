@@ -30,7 +30,7 @@ SEND_PAUSE_SECONDS = 0.02
 DELAY_LEVEL = 2
 # A client that sends again after a lost answer may store a message twice: what is repeated then is its own doing.
 ONE_ATTEMPT = ProducerOptions(attempts=1)
-_JAVA_START_SECONDS = 60.0
+_JAVA_START_SECONDS = 180.0
 _STOP_SECONDS = 60.0
 _DRAIN_SECONDS = 90.0
 
