@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from understudy.proxy.grpc.framing import MessageReader
+from understudy.proxy.grpc.framing import Inflating, MessageReader, Taken
 from understudy.runtime.signal import Signal
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Call:
         "metadata",
         "method",
         "parked",
+        "parked_bytes",
         "reader",
         "received_at",
         "scope",
@@ -72,9 +73,9 @@ class Call:
         self.parked: Handler | None = None
         self.started = False
         self.headers_sent = False
-        self.held_bytes = 0
+        self.held_bytes = self.parked_bytes = 0
         self.unacknowledged_bytes = 0
-        self._messages: deque[bytes] = deque()
+        self._messages: deque[Taken] = deque()
         self._no_more = False
         self._ended: Callable[[], None] | None = None
         self._changed = Signal()
@@ -141,7 +142,7 @@ class Call:
         handler, self.parked, self._ended = self.parked, None, None
         return handler
 
-    def take(self, messages: list[bytes]) -> None:
+    def take(self, messages: list[Taken]) -> None:
         """Keep *messages* for the handler."""
         self._messages.extend(messages)
         self._changed.set()
@@ -152,8 +153,14 @@ class Call:
         self._changed.set()
 
     async def receive(self) -> bytes | None:
-        """Return the next message, or ``None`` when the client sends no more."""
+        """Return the next message, or ``None`` when the client sends no more.
+
+        Raises:
+            RpcError: it cannot be inflated, or is too large then.
+        """
         await self.wait()
+        if self._messages and isinstance(self._messages[0], Inflating):
+            self._messages[0] = await self.connection.threads.run(self._messages[0].whole)
         return self.next()
 
     async def wait(self) -> None:
@@ -162,12 +169,16 @@ class Call:
             await self._changed.wait()
 
     def next(self) -> bytes | None:
-        """Return the next message that is there, or ``None``."""
+        """Return the next message that is there, or ``None``. Raises :class:`RpcError`, as :meth:`receive` does."""
         if not self._messages:
             return None
         message = self._messages.popleft()
         self.connection.taken(self)
-        return message
+        return message.whole() if isinstance(message, Inflating) else message
+
+    def keeps(self, size: int) -> bool:
+        """Count *size* bytes that wait for the client's window, until the call ends; False when these are too many."""
+        return self.connection.held.park(self, size)
 
     async def send(self, message: bytes, *, more: bool = False) -> None:
         """Send one message; waits until the client's window has room for it. Several tasks may, where a client streams.
@@ -197,15 +208,17 @@ class Method:
         handler: answers a call: reads with :meth:`Call.receive`, answers with :meth:`Call.send`, raises
             :class:`~understudy.proxy.grpc.status.RpcError` to end it with another status than OK.
         streams: the client may send any number of messages; the handler begins before the first.
+        most_bytes: largest message of such a call, where the server's limit is not low enough.
         endless: a call lasts as long as its client: when the server stops, nobody waits for its end.
     """
 
     handler: Handler
     streams: bool = False
     endless: bool = False
+    most_bytes: int | None = None
 
 
-def unary(answer: Callable[[Call, bytes], Awaitable[bytes]]) -> Method:
+def unary(answer: Callable[[Call, bytes], Awaitable[bytes]], most_bytes: int | None = None) -> Method:
     """Return the method of calls with one request, which *answer* is given, and the one answer that it returns."""
 
     async def handle(call: Call) -> None:
@@ -213,4 +226,4 @@ def unary(answer: Callable[[Call, bytes], Awaitable[bytes]]) -> Method:
         if request is not None:
             await call.send(await answer(call, request), more=True)  # the end of the call follows
 
-    return Method(handle)
+    return Method(handle, most_bytes=most_bytes)

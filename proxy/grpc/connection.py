@@ -13,9 +13,8 @@ The laws:
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import trio
 from h2 import events
@@ -25,20 +24,24 @@ from h2.exceptions import H2Error
 from understudy.proxy.grpc import http2
 from understudy.proxy.grpc.call import Call, Handler, Method
 from understudy.proxy.grpc.framing import IDENTITY, MessageReader, framed, refusal, timeout_seconds
+from understudy.proxy.grpc.held import Held
 from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.liveness import Attention, Liveness
 from understudy.proxy.grpc.status import RpcError, StatusCode
+from understudy.proxy.grpc.writing import Writing
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Load
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream
 from understudy.runtime.outbox import Outbox
 from understudy.runtime.signal import Signal
+from understudy.runtime.threads import Threads
 
 log = get_logger("proxy.grpc")
 
 _CLOSE_GRACE_SECONDS = 1.0
-_CONTROL = (events.PingReceived, events.RemoteSettingsChanged, events.StreamReset, events.PriorityUpdated)
+_FEW_CALLS, _SOME_ROOM_BYTES = 16, 1024
+_CONTROL = (events.PingReceived, events.StreamReset, events.PriorityUpdated)
 
 
 class GrpcConnection:
@@ -47,7 +50,8 @@ class GrpcConnection:
     Args:
         stream: its bytes; TLS and preambles are off.
         clock: for deadlines and idle times.
-        load: where unread requests and unsent answers are counted.
+        load: where unread requests, open calls and unsent answers are counted.
+        threads: for what takes long.
         methods: by path, as ``/package.Service/Method``.
         limits: see there.
         peer: the client's host and port, if a preamble named another than *stream* has.
@@ -55,7 +59,8 @@ class GrpcConnection:
     Attributes:
         peer, local: addresses of both sides.
         source: the host at the other end of the wire, whatever a preamble says: what trust is measured by.
-        clock: as given.
+        clock, threads: as given.
+        held: what its calls hold.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class GrpcConnection:
         stream: ByteStream,
         clock: Clock,
         load: Load,
+        threads: Threads,
         methods: Mapping[str, Method],
         limits: GrpcLimits,
         peer: tuple[str, int] | None = None,
@@ -70,6 +76,8 @@ class GrpcConnection:
         self.peer, self.source = peer or stream.peer, stream.peer[0]
         self.local = stream.local
         self.clock = clock
+        self.threads = threads
+        self.held = Held(load, self)
         self._stream = stream
         self._load = load
         self._methods = methods
@@ -77,9 +85,9 @@ class GrpcConnection:
         self._outbox = Outbox(stream, clock, limits, load.outgoing, self.close)
         self._h2 = http2.new_state(limits)
         self._calls: dict[int, Call] = {}
+        self._writing = Writing(self._h2, self._outbox)
         self._window = Signal()
         self._nursery: trio.Nursery | None = None
-        self._corked = False
         self._stopping = self._ended = False
         self._closing = ""
         self._life = Liveness(limits, clock.monotonic())
@@ -102,14 +110,14 @@ class GrpcConnection:
                 self._nursery = self._outbox.nursery = nursery
                 self._h2.initiate_connection()
                 self._h2.increment_flow_control_window(self._limits.window_bytes - http2.DEFAULT_WINDOW_BYTES)
-                self.flush()
+                self._writing.flush()
                 try:
                     await self._receive(first)
                 finally:
                     self._ended = True  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
         finally:
-            self._corked = True  # nothing leaves any more
+            self._writing.corked = True  # nothing leaves any more
             for call in list(self._calls.values()):
                 self._forget(call)
             self._outbox.ended()
@@ -122,14 +130,10 @@ class GrpcConnection:
             data = data or await self._stream.receive_some(size)
             while data and not self._closing:
                 self._life.last_byte = self.clock.monotonic()
-                self._corked = True
-                try:
-                    self._take(self._h2.receive_data(data))
-                except (H2Error, ValueError, IndexError, KeyError) as error:  # the last three: hpack and hyperframe
-                    self._closing = f"protocol error: {str(error) or type(error).__name__}"
-                finally:
-                    self._corked = False
-                self.flush()
+                if len(data) <= self._limits.slice_bytes:
+                    self._take_slice(data)
+                else:
+                    await self._take_in_turns(data)
                 if self._outbox.unsent and self._outbox.choked:
                     await self._outbox.wait_drained()
                 if self._closing:
@@ -140,6 +144,29 @@ class GrpcConnection:
                 await self._last_words()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass  # the client is gone
+
+    def _take_slice(self, data: bytes) -> None:
+        """Deal with *data*, and send what that leads to."""
+        self._writing.corked = True
+        try:
+            self._take(self._h2.receive_data(data))
+        except (H2Error, ValueError, IndexError, KeyError) as error:  # the last three: hpack and hyperframe
+            self._closing = f"protocol error: {str(error) or type(error).__name__}"
+        finally:
+            self._writing.corked = False
+        self._writing.flush()
+
+    async def _take_in_turns(self, data: bytes) -> None:
+        """Deal with *data* slice by slice; connections with much to do work one after the other."""
+        limits, turn, view, at = self._limits, self._load.turn, memoryview(data), 0
+        while at < len(view) and not self._closing:
+            async with turn:
+                until = self.clock.monotonic() + limits.turn_seconds
+                while at < len(view) and not self._closing:
+                    self._take_slice(bytes(view[at : at + limits.slice_bytes]))
+                    at += limits.slice_bytes
+                    if self.clock.monotonic() > until:
+                        break
 
     async def _last_words(self) -> None:
         """Wait until what was said is sent, but not for long."""
@@ -172,15 +199,14 @@ class GrpcConnection:
             self.close(attention.value)
         elif attention is Attention.PING:
             self._h2.ping(b"are here")
-            self.flush()
+            self._writing.flush()
         return due
 
     def goodbye(self) -> None:
         """Tell the client to open no more calls here; those that are open go on."""
         if not self._stopping:
             self._stopping = True
-            self.flush()
-            self._outbox.send((http2.GOODBYE,), len(http2.GOODBYE))
+            self._writing.goodbye()
 
     async def drain(self) -> None:
         """Say goodbye, end calls that have no end, and wait a little for the others."""
@@ -203,7 +229,10 @@ class GrpcConnection:
                 self._on_request(event)
             elif isinstance(event, events.StreamEnded):
                 self._on_end(event.stream_id or 0)
-            elif isinstance(event, (events.WindowUpdated, events.RemoteSettingsChanged)):
+            elif isinstance(event, events.WindowUpdated):
+                self._on_window(event.stream_id or 0)
+            elif isinstance(event, events.RemoteSettingsChanged):
+                self._count_control(self._limits.settings_frames)
                 self._window.set()
             elif isinstance(event, events.StreamReset):
                 call = self._calls.get(event.stream_id or 0)
@@ -216,12 +245,17 @@ class GrpcConnection:
             if isinstance(event, _CONTROL):
                 self._count_control()
 
-    def _count_control(self) -> None:
-        if not self._control.spend(self._life.last_byte) and not self._closing:
+    def _count_control(self, count: int = 1) -> None:
+        if not self._control.spend(self._life.last_byte, count) and not self._closing:
             self._closing = (
                 f"more than {self._limits.control_frames} control frames in {self._limits.control_seconds:g} s"
             )
-            self._h2_safely(lambda: self._h2.close_connection(ErrorCodes.ENHANCE_YOUR_CALM))
+            self._writing.close(ErrorCodes.ENHANCE_YOUR_CALM)
+
+    def _on_window(self, stream_id: int) -> None:
+        """Wake those who wait for room, unless all of many do and there is next to none."""
+        if stream_id or len(self._calls) <= _FEW_CALLS or self._h2.outbound_flow_control_window >= _SOME_ROOM_BYTES:
+            self._window.set()
 
     def _on_request(self, event: events.RequestReceived) -> None:
         stream_id = event.stream_id or 0
@@ -229,13 +263,17 @@ class GrpcConnection:
         self._life.last_call = self._life.last_byte
         refused = refusal(headers, self._methods)
         if refused is not None:
-            self._refuse(stream_id, *refused)
+            self._writing.refuse(stream_id, *refused)
             return
         method, timeout = self._methods[headers[":path"]], headers.get("grpc-timeout")
         deadline = None if timeout is None else self._life.last_byte + timeout_seconds(timeout)
-        reader = MessageReader(self._limits.message_bytes, headers.get("grpc-encoding", IDENTITY))
+        most = min(self._limits.message_bytes, method.most_bytes or self._limits.message_bytes)
+        reader = MessageReader(most, headers.get("grpc-encoding", IDENTITY))
         call = self._calls[stream_id] = Call(self, stream_id, method, headers, reader, self._life.last_byte, deadline)
-        if self._stopping:
+        if not self.held.park(call, self._limits.call_bytes):
+            why = "too many calls wait at this server; wait for answers before you call again, or use another server"
+            self._end(call, StatusCode.RESOURCE_EXHAUSTED, why)
+        elif self._stopping:
             self._end(call, StatusCode.UNAVAILABLE, "the server stops; call again, at another one")
         elif method.streams:
             self._start(call, method.handler)
@@ -245,7 +283,7 @@ class GrpcConnection:
         size = event.flow_controlled_length or 0
         if call is None:  # of a call that has ended: only the window of all calls is given back
             if size:
-                self._h2_safely(lambda: self._h2.acknowledge_received_data(size, event.stream_id or 0))
+                self._writing.give_back(size, event.stream_id or 0)
             return
         if not event.data:
             self._count_control()
@@ -254,32 +292,22 @@ class GrpcConnection:
             if call.unread + len(messages) > 1 and not call.method.streams:
                 raise RpcError(StatusCode.INTERNAL, "a call of this method has one message")
             call.take(messages)
-            self._hold(call, sum(map(len, messages)) + call.reader.pending_bytes)
+            self.held.request(call, sum(map(len, messages)) + call.reader.pending_bytes)
             if messages and call.parked is not None:
                 self.resume(call)
         except RpcError as error:
-            self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
+            self._writing.give_back(size, call.stream_id)
             self._end(call, error.status, error.message)
             return
         call.unacknowledged_bytes += size
         self.taken(call)
-
-    def _hold(self, call: Call, size: int) -> None:
-        """Count *size* bytes for *call*. Raises :class:`RpcError` when the process holds too much."""
-        incoming = self._load.incoming
-        incoming.change(call, size - call.held_bytes)
-        call.held_bytes = size
-        if not incoming.allows(call):
-            incoming.refused += 1
-            why = "requests hold too much memory of this server; slow down and try again"
-            raise RpcError(StatusCode.RESOURCE_EXHAUSTED, why)
 
     def taken(self, call: Call) -> None:
         """Give the client's window back, unless too many messages of the call wait."""
         size = call.unacknowledged_bytes
         if size and call.unread <= self._limits.unread_messages and self.holds(call):
             call.unacknowledged_bytes = 0
-            self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
+            self._writing.give_back(size, call.stream_id)
 
     def _on_end(self, stream_id: int) -> None:
         call = self._calls.get(stream_id)
@@ -334,31 +362,17 @@ class GrpcConnection:
         if not self.holds(call):
             return
         trailers = http2.end_of(status, message)
-        self._close_stream(
-            call.stream_id, trailers if call.headers_sent else [*http2.HEADERS, *trailers], call.complete
-        )
+        headers = trailers if call.headers_sent else [*http2.HEADERS, *trailers]
+        self._writing.end(call.stream_id, headers, complete=call.complete)
         self._forget(call)
-
-    def _refuse(self, stream_id: int, http_status: int, error: RpcError) -> None:
-        """End what is no call."""
-        headers = [(b":status", str(http_status).encode()), (b"content-type", b"application/grpc")]
-        self._close_stream(stream_id, [*headers, *http2.end_of(error.status, error.message)], False)
-
-    def _close_stream(self, stream_id: int, headers: list[tuple[bytes, bytes]], complete: bool) -> None:
-        def close() -> None:
-            self._h2.send_headers(stream_id, headers, end_stream=True)
-            if not complete:
-                self._h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
-
-        self._h2_safely(close)
 
     def _forget(self, call: Call) -> None:
         if self._calls.pop(call.stream_id, None) is None:
             return
-        self._load.incoming.change(call, -call.held_bytes)
+        self.held.release(call)
         size = call.unacknowledged_bytes
         if size:
-            self._h2_safely(lambda: self._h2.acknowledge_received_data(size, call.stream_id))
+            self._writing.give_back(size, call.stream_id)
         self._life.last_call = self.clock.monotonic()
         self._window.set()  # who waits for a window or for the last call
         call.stop()
@@ -367,39 +381,20 @@ class GrpcConnection:
 
     async def send_message(self, call: Call, message: bytes, *, more: bool) -> None:
         """Send one message of *call*, see :meth:`Call.send`."""
-        if not self.holds(call):
-            raise trio.BrokenResourceError("the client has ended the call")
         data, at = framed(message), 0
         try:
-            if not call.headers_sent:
-                call.headers_sent = True
-                self._h2.send_headers(call.stream_id, http2.HEADERS)
             while at < len(data):
-                window = self._h2.local_flow_control_window(call.stream_id)
-                size = min(window, self._h2.max_outbound_frame_size, len(data) - at)
-                if size <= 0 or self._outbox.choked:
-                    self.flush()
-                    await (self._window.wait() if size <= 0 else self._outbox.wait_drained())
-                    if not self.holds(call):
-                        raise trio.BrokenResourceError("the client has ended the call")
-                    continue
-                self._h2.send_data(call.stream_id, data[at : at + size] if size < len(data) else data)
-                at += size
+                if not self.holds(call):
+                    raise trio.BrokenResourceError("the client has ended the call")
+                if not call.headers_sent:
+                    call.headers_sent = True
+                    self._h2.send_headers(call.stream_id, http2.HEADERS)
+                sent = 0 if self._outbox.choked else self._writing.send(call.stream_id, data, at)
+                at += sent
+                if not sent:
+                    self._writing.flush()
+                    await (self._outbox.wait_drained() if self._outbox.choked else self._window.wait())
         except H2Error as error:
             raise trio.BrokenResourceError(f"the client has ended the call: {error}") from None
         if not more:
-            self.flush()
-
-    def _h2_safely(self, change: Callable[[], None]) -> None:
-        """Make a change to the protocol state, unless the stream or the connection has ended meanwhile, and send it."""
-        with contextlib.suppress(H2Error):
-            change()
-        self.flush()
-
-    def flush(self) -> None:
-        """Send what the protocol has to say, without waiting; what one receive leads to leaves together."""
-        if self._corked:
-            return
-        data = self._h2.data_to_send()
-        if data:
-            self._outbox.send((data,), len(data))
+            self._writing.flush()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Container, Mapping
+from typing import TypeAlias
 from urllib.parse import quote
 
 from understudy.proxy.grpc.status import RpcError, StatusCode
@@ -18,11 +19,61 @@ _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _TIMEOUT_DIGITS = 8
 _UNESCAPED = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
+AT_ONCE_BYTES = 128 * 1024
+"""Bytes that are inflated on the event loop: a fraction of a millisecond. What has more goes on in a thread."""
 
 
 def framed(message: bytes) -> bytes:
     """Return *message* with its prefix, uncompressed."""
     return b"\x00" + len(message).to_bytes(4, "big") + message
+
+
+class Inflating:
+    """A compressed message that is larger than what is inflated at once.
+
+    Args:
+        inflater: what goes on with it.
+        begin: what is inflated.
+        left: compressed bytes that are left.
+        limit_bytes: largest message.
+    """
+
+    __slots__ = ("_begin", "_inflater", "_left", "_limit")
+
+    def __init__(self, inflater: zlib._Decompress, begin: bytes, left: bytes, limit_bytes: int) -> None:
+        self._inflater = inflater
+        self._begin = begin
+        self._left = left
+        self._limit = limit_bytes
+
+    def __len__(self) -> int:
+        """Bytes that are held."""
+        return len(self._begin) + len(self._left)
+
+    def whole(self) -> bytes:
+        """Inflate the rest, in any thread; return the message. Raises :class:`RpcError`."""
+        return self._begin + _inflated(self._inflater, self._left, self._limit - len(self._begin), self._limit)
+
+
+Taken: TypeAlias = bytes | Inflating
+"""A message, or what becomes one."""
+
+
+def _inflated(inflater: zlib._Decompress, data: bytes, most: int, limit: int) -> bytes:
+    """Return all that *data* inflates to, *most* bytes. Raises :class:`RpcError`: more, damaged, or not whole."""
+    try:
+        content = inflater.decompress(data, most + 1)
+    except zlib.error as error:
+        raise RpcError(StatusCode.INTERNAL, f"a message cannot be inflated: {error}") from None
+    if len(content) > most:
+        raise _too_large("more", limit)
+    if not inflater.eof:
+        raise RpcError(StatusCode.INTERNAL, "a compressed message ends in the middle")
+    return content
+
+
+def _too_large(size: str, limit: int) -> RpcError:
+    return RpcError(StatusCode.RESOURCE_EXHAUSTED, f"a message has {size}, {limit} bytes are allowed")
 
 
 class MessageReader:
@@ -45,7 +96,7 @@ class MessageReader:
         """Bytes of a message that is not complete yet."""
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[Taken]:
         """Take the next bytes and return the messages that they complete.
 
         Raises:
@@ -57,11 +108,11 @@ class MessageReader:
             if length == len(data) - PREFIX_BYTES and length <= self._limit:
                 return [data[PREFIX_BYTES:]]  # nearly always: one message in one frame
         buffer += data
-        found: list[bytes] = []
+        found: list[Taken] = []
         while len(buffer) >= PREFIX_BYTES:
             length = int.from_bytes(buffer[1:PREFIX_BYTES], "big")
             if length > self._limit:
-                raise self._too_large(f"{length} bytes")
+                raise _too_large(f"{length} bytes", self._limit)
             if len(buffer) < PREFIX_BYTES + length:
                 break
             compressed, message = buffer[0], bytes(memoryview(buffer)[PREFIX_BYTES : PREFIX_BYTES + length])
@@ -71,23 +122,18 @@ class MessageReader:
             found.append(self._inflated(message) if compressed else message)
         return found
 
-    def _inflated(self, message: bytes) -> bytes:
+    def _inflated(self, message: bytes) -> Taken:
         if self._encoding != GZIP:
             why = f"a message is compressed and grpc-encoding says {self._encoding[:32]}"
             raise RpcError(StatusCode.INTERNAL, f"{why}; send it as it is or compress it with gzip")
         inflater = zlib.decompressobj(_GZIP_WINDOW)
+        if self._limit <= AT_ONCE_BYTES:
+            return _inflated(inflater, message, self._limit, self._limit)
         try:
-            content = inflater.decompress(message, self._limit + 1)
+            begin = inflater.decompress(message, AT_ONCE_BYTES)
         except zlib.error as error:
             raise RpcError(StatusCode.INTERNAL, f"a message cannot be inflated: {error}") from None
-        if len(content) > self._limit:
-            raise self._too_large("more")
-        if not inflater.eof:
-            raise RpcError(StatusCode.INTERNAL, "a compressed message ends in the middle")
-        return content
-
-    def _too_large(self, size: str) -> RpcError:
-        return RpcError(StatusCode.RESOURCE_EXHAUSTED, f"a message has {size}, {self._limit} bytes are allowed")
+        return begin if inflater.eof else Inflating(inflater, begin, inflater.unconsumed_tail, self._limit)
 
 
 def timeout_seconds(text: str) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
+from h2.events import Event
+from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 from hyperframe.frame import GoAwayFrame
 
@@ -31,15 +34,49 @@ _ANY_STREAM = (1 << 31) - 1
 GOODBYE = GoAwayFrame(0, last_stream_id=_ANY_STREAM, error_code=int(ErrorCodes.NO_ERROR)).serialize()
 
 
-def new_state(limits: GrpcLimits) -> H2Connection:
+class ServerState(H2Connection):
+    """The state of a connection, with two bounds that ``h2`` does not have.
+
+    * For each new stream it looks at all others. Here it looks when many have been opened, or the limit seems reached,
+      so that a few more may be open than are allowed.
+    * It keeps 64 frames of a header list that is not complete; here no more than a list may have.
+
+    Args:
+        configuration: of ``h2``.
+        limits: of the connection.
+    """
+
+    def __init__(self, configuration: H2Configuration, limits: GrpcLimits) -> None:
+        super().__init__(configuration)
+        self._limits = limits
+        self._look_after = max(limits.calls // 16, 1)
+        self._not_looked, self._seen_open = 0, 0
+
+    def _open_streams(self, remainder: int) -> int:
+        self._not_looked += 1
+        if self._not_looked >= self._look_after or self._seen_open + 1 >= self._limits.calls:
+            self._not_looked, self._seen_open = 0, super()._open_streams(remainder)
+        return self._seen_open
+
+    def receive_data(self, data: Any) -> list[Event]:
+        """See ``h2``. Raises ``ProtocolError`` for a header list that goes on and on, too."""
+        found = super().receive_data(data)
+        kept = self.incoming_buffer._headers_buffer
+        if kept and sum(len(frame.data) for frame in kept) > 2 * self._limits.header_list_bytes:
+            raise ProtocolError(f"header fields of more than {self._limits.header_list_bytes} bytes")
+        return found
+
+
+def new_state(limits: GrpcLimits) -> ServerState:
     """Return the state of a new connection, as seen by its server."""
-    state = H2Connection(
+    state = ServerState(
         H2Configuration(
             client_side=False,
             validate_inbound_headers=False,  # what matters is looked at in `refusal`; the rest is the caller's
             validate_outbound_headers=False,
             normalize_outbound_headers=False,
-        )
+        ),
+        limits,
     )
     state.local_settings = Settings(
         client=False,
@@ -72,9 +109,9 @@ class ControlBudget:
         self._limits = limits
         self._left, self._until = 0, -math.inf
 
-    def spend(self, now: float) -> bool:
-        """Count one at *now*, in monotonic seconds; return whether it was within the bounds."""
+    def spend(self, now: float, count: int = 1) -> bool:
+        """Count *count* of them at *now*, in monotonic seconds; return whether they were within the bounds."""
         if now >= self._until:
             self._left, self._until = self._limits.control_frames, now + self._limits.control_seconds
-        self._left -= 1
+        self._left -= count
         return self._left >= 0

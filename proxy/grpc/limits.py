@@ -12,12 +12,16 @@ class GrpcLimits:
     Attributes:
         message_bytes: largest message accepted, inflated.
         header_list_bytes: largest list of header fields accepted.
-        calls: streams that may be open at a time. Each new one costs a look at all others.
+        calls: streams that may be open at a time, about.
+        call_bytes: what an open call costs, counted into what waits in the process.
         unread_messages: messages of a stream that wait for its handler; what follows waits at the client.
         window_bytes: what a client may send of one stream, and of all, before it is taken.
-        receive_bytes: most bytes taken from the network in one go; they are dealt with before others have a turn.
+        receive_bytes: most bytes taken from the network in one go.
+        slice_bytes: bytes that are dealt with before a look at the clock; who sends more in one go takes turns.
+        turn_seconds: how long a connection works before others have a turn.
         control_frames: pings, settings, resets and empty frames of a client in :attr:`control_seconds`; who sends more
-            is disconnected.
+            is disconnected. Settings count as :attr:`settings_frames`, for each may concern all calls.
+        settings_frames: see :attr:`control_frames`.
         control_seconds: see :attr:`control_frames`.
         request_seconds: time in which a request must be complete, of calls with a single one.
         idle_seconds: time without a call after which a connection is closed.
@@ -32,10 +36,14 @@ class GrpcLimits:
     message_bytes: int = 130 * 1024 * 1024
     header_list_bytes: int = 8192
     calls: int = 1000
+    call_bytes: int = 4 * 1024
     unread_messages: int = 16
     window_bytes: int = 1024 * 1024
     receive_bytes: int = 32 * 1024
+    slice_bytes: int = 1024
+    turn_seconds: float = 0.002
     control_frames: int = 1000
+    settings_frames: int = 20
     control_seconds: float = 10.0
     request_seconds: float = 60.0
     idle_seconds: float = 120.0

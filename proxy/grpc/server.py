@@ -114,8 +114,9 @@ class GrpcServer:
                     stream = await self._tls.accept(Continued(stream, data))
                     data = await stream.receive_some(self._limits.receive_bytes)
                 if data:
+                    world = self._world
                     connection = GrpcConnection(
-                        stream, self._world.clock, self._world.load, self._methods, self._limits, source
+                        stream, world.clock, world.load, world.threads, self._methods, self._limits, source
                     )
             if connection is not None:
                 self.connections.add(connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import attrs
@@ -14,6 +15,7 @@ from understudy.proxy.brokers import Brokers
 from understudy.proxy.clients import Clients
 from understudy.proxy.config import ProxyConfig
 from understudy.proxy.core.callers import CLIENT_ID, REQUEST_ID, Caller, caller_of
+from understudy.proxy.core.request_parts import SMALL_BYTES
 from understudy.proxy.core.statuses import ProxyError, status
 from understudy.proxy.grpc.call import Call, Method, unary
 from understudy.proxy.grpc.status import RpcError, StatusCode
@@ -24,6 +26,9 @@ from understudy.runtime.log import get_logger
 log = get_logger("proxy.rpcs")
 
 SERVICE = "/apache.rocketmq.v2.MessagingService/"
+
+MOST_BYTES = 1 << 20
+"""Of a request without messages. A part of it may take two bytes, and fifty times as much once it is read."""
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -63,6 +68,8 @@ def method(
     request_type: type[Request],
     response_type: Callable[..., Response],
     answer: Callable[[Caller, Request], Awaitable[Response]],
+    most_bytes: int = MOST_BYTES,
+    check: Callable[[bytes], None] | None = None,
 ) -> Method:
     """Return the method of calls with one request and one answer.
 
@@ -71,6 +78,8 @@ def method(
         request_type: class of the request.
         response_type: makes an answer that only has a status.
         answer: makes it; a :class:`ProxyError` becomes the status of an answer, as any other failure does.
+        most_bytes: of a request.
+        check: looks at a large request before it is read, in a thread; may raise :class:`ProxyError`.
     """
 
     rpc = request_type.DESCRIPTOR.name.removesuffix("Request")
@@ -79,6 +88,8 @@ def method(
     async def handle(call: Call, data: bytes) -> bytes:
         try:
             caller = caller_of(call.metadata, call.connection.peer[0])
+            if check is not None and len(data) > SMALL_BYTES:
+                await call.connection.threads.run(partial(check, data))
             request = decoded(request_type, data)
             if access.asks:
                 await access.check(call.metadata, call.connection.source, request)
@@ -92,7 +103,7 @@ def method(
         ended[rpc, response.status.code] += 1  # type: ignore[attr-defined]  # every answer has one
         return response.SerializeToString()
 
-    return unary(handle)
+    return unary(handle, most_bytes)
 
 
 def refused(rpc: str, call: Call, error: ProxyError) -> v2.Status:

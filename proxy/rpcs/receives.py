@@ -23,7 +23,7 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Call, Method
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import SERVICE, Parts, decoded, failed, refused
+from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, decoded, failed, refused
 from understudy.proxy.rpcs.receipts import Receipts
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, request
@@ -90,7 +90,7 @@ class Receives:
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
-        return {SERVICE + _RPC: Method(self.receive, endless=True)}
+        return {SERVICE + _RPC: Method(self.receive, endless=True, most_bytes=MOST_BYTES)}
 
     def stop(self) -> None:
         """Wait for brokers no longer."""
@@ -186,6 +186,11 @@ class Receives:
         try:
             try:
                 left.extend(_found(row))
+                if not call.keeps(sum(len(each.message.body) for each in left)):
+                    await self._give_back(row, left)
+                    left.clear()
+                    why = "answers that nobody takes hold too much memory of this proxy; take them, then receive"
+                    raise ProxyError(v2.TOO_MANY_REQUESTS, why)
                 for each in list(left):
                     if await self._is_settled(each, row.receive, row.group):
                         left.remove(each)

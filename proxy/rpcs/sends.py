@@ -13,17 +13,20 @@ from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.message_types import TopicType
 from understudy.proxy.core.queue_choice import queue_of_group
+from understudy.proxy.core.request_parts import check_parts
 from understudy.proxy.core.sending import Outgoing, outgoing, send_answer, topic_of_messages
 from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Method
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import SERVICE, Parts, method
+from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, method
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import request as remoting_request
 
 _ATTEMPTS = 3
 """Brokers that are tried while none of them can be reached."""
 _MOST_TOPICS = 20_000
+_MOST_BODIES = 4
+"""Bodies of the largest size in a request; brokers take no batch that is larger than one message may be."""
 
 
 class Sends:
@@ -37,7 +40,14 @@ class Sends:
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
         return {
-            SERVICE + "SendMessage": method(self._parts, v2.SendMessageRequest, v2.SendMessageResponse, self.send),
+            SERVICE + "SendMessage": method(
+                self._parts,
+                v2.SendMessageRequest,
+                v2.SendMessageResponse,
+                self.send,
+                _MOST_BODIES * self._parts.config.max_message_size + MOST_BYTES,
+                check_parts,
+            ),
             SERVICE + "RecallMessage": method(
                 self._parts, v2.RecallMessageRequest, v2.RecallMessageResponse, self.recall
             ),

@@ -12,7 +12,7 @@ from understudy.proxy.core.statuses import ProxyError, ok
 from understudy.proxy.grpc.call import Call, Method
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
-from understudy.proxy.rpcs.parts import SERVICE, Parts, decoded, method, refused
+from understudy.proxy.rpcs.parts import MOST_BYTES, SERVICE, Parts, decoded, method, refused
 from understudy.proxy.rpcs.renewals import Renewals
 
 _SILENT_SECONDS = 60.0
@@ -34,7 +34,7 @@ class Telemetry:
     def methods(self) -> dict[str, Method]:
         """Return the methods by path."""
         return {
-            SERVICE + "Telemetry": Method(self.telemetry, streams=True, endless=True),
+            SERVICE + "Telemetry": Method(self.telemetry, streams=True, endless=True, most_bytes=MOST_BYTES),
             SERVICE + "Heartbeat": method(self._parts, v2.HeartbeatRequest, v2.HeartbeatResponse, self.heartbeat),
             SERVICE + "NotifyClientTermination": method(
                 self._parts,

@@ -1,4 +1,4 @@
-"""A gRPC server alone, over the network and clock of a simulated host, with a method of each kind."""
+"""A gRPC server alone, over the network and clock of a simulated host, with methods of every kind."""
 
 from __future__ import annotations
 
@@ -72,7 +72,12 @@ async def served(cluster: SimCluster, limits: GrpcLimits = LIMITS) -> AsyncItera
     async def deaf(call: Call) -> None:
         await trio.sleep_forever()
 
+    async def length(call: Call, request: bytes) -> bytes:
+        return b"%d" % len(request)
+
     methods = {
+        "/t/Length": unary(length),
+        "/t/Small": unary(echo, most_bytes=100),
         "/t/Echo": unary(echo),
         "/t/Many": Method(many),
         "/t/Both": Method(both, streams=True, endless=True),
