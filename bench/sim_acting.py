@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from understudy.testkit.drills.acting_faults import FAULTS, LATER_FAULTS
+from understudy.testkit.drills.acting_faults import ELSEWHERE_FAULTS, FAULTS, LATER_FAULTS
 from understudy.testkit.drills.acting_repeats import allowed_table
 from understudy.testkit.drills.acting_seeds import play, tell
 from understudy.testkit.drills.drill_result import DrillResult
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = f"./understudy bench sim-acting{kinds} --replay "
     summary = play_seeds(chosen, seeds, options.processes, lambda seed: f"{again}{seed}")
     print(tell(summary))
-    never = [kind for kind in (*FAULTS, *LATER_FAULTS) if not summary.faults.get(kind)]
+    never = [kind for kind in (*FAULTS, *LATER_FAULTS, *ELSEWHERE_FAULTS) if not summary.faults.get(kind)]
     if never:
         print(f"  never happened: {', '.join(never)}; play more seeds")
     return bool(summary.failing)

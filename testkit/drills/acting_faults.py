@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 
 import attrs
 import trio
 
-from understudy.testkit.sim.cluster import FIRST_BROKER_PORT, SimCluster
+from understudy.remoting.client import open_client
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import request
+from understudy.remoting.errors import RemotingError
+from understudy.testkit.sim.cluster import FIRST_BROKER_PORT, NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.connection import LinkQuality
 
 FAULTS = (
@@ -31,6 +36,9 @@ right again later."""
 LATER_FAULTS = ("cut-copies", "reset")
 """Drawn for :func:`draw_later_plan` only, so that older seeds stay what they are: nobody reaches the port where the
 master of the host gives its log away, all others are as ever; all connections to name servers end at one moment."""
+ELSEWHERE_FAULTS = ("sign-off",)
+"""Drawn for :func:`draw_elsewhere_plan` only: something on the host signs its brokers off at all name servers, though
+they live; no broker notices anything but that it is listed no more."""
 ENDS_PROCESS = ("kill", "power")
 SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
@@ -48,7 +56,7 @@ class Fault:
     """One accident of a plan.
 
     Attributes:
-        kind: one of :data:`FAULTS` or :data:`LATER_FAULTS`.
+        kind: one of :data:`FAULTS`, :data:`LATER_FAULTS` or :data:`ELSEWHERE_FAULTS`.
         host: whom it meets.
         begins_seconds, lasts_seconds: when it begins after the beginning of the plan, and for how long.
         jump_ms: by how much a clock jumps.
@@ -122,6 +130,35 @@ def draw_later_plan(
     return plan
 
 
+def draw_elsewhere_plan(
+    masters: Sequence[str], servers: Sequence[str], source: random.Random, home: str, heir: str, others: Sequence[str]
+) -> list[Fault]:
+    """Draw a plan for a ring whose slaves live apart from masters, so that all that escapes goes to another machine.
+
+    The home is away for long. Shortly before it comes back another master is lost, to which its slave gives what is
+    due: puts that are under way then end with the slave's time. At times a name server is slow just then, or another
+    master is signed off meanwhile.
+
+    Args:
+        masters: hosts of all masters.
+        servers: hosts of all name servers.
+        source: what is drawn from.
+        home: host of the master that is watched.
+        heir: host of its slave with the smallest id.
+        others: all hosts but *home*.
+    """
+    plan = [Fault(source.choice(("kill", "power", "cut", "pause", "suspend")), home, 0.0, source.choice((12.0, 20.0)))]
+    back = plan[0].lasts_seconds
+    target = source.choice([host for host in masters if host != home])
+    kind = source.choice(("power", "power", "cut", "suspend", "kill"))
+    plan.append(Fault(kind, target, back - source.uniform(0.5, 6.0), source.choice((5.0, 12.0, 20.0))))
+    if source.random() < 0.3:
+        plan.append(Fault("slow", source.choice(servers), back - source.uniform(1.0, 5.0), 12.0))
+    elif source.random() < 0.5:
+        plan.append(Fault("sign-off", target, source.uniform(-2.0, 3.0), 1.0))
+    return plan
+
+
 class Accident:
     """One fault on a cluster: call :meth:`begin`, later :meth:`end`.
 
@@ -166,6 +203,8 @@ class Accident:
         elif kind == "reset":
             for name in self._servers:
                 cluster.network.reset(cluster.address(host), cluster.address(name))
+        elif kind == "sign-off":
+            await self._sign_off()
         elif kind == "slow":
             self._set_links(SLOW)
         elif kind in ("pause", "suspend"):
@@ -195,6 +234,22 @@ class Accident:
         elif kind == "clock-back":
             clock.jump(self.fault.jump_ms)
         self.ended_at = trio.current_time()
+
+    async def _sign_off(self) -> None:
+        cluster = self._cluster
+        async with open_client(cluster.client_world(self.fault.host)) as client:
+            for broker in cluster.brokers(self.fault.host).values():
+                own = broker.identity
+                ext = {
+                    "clusterName": own.cluster,
+                    "brokerName": own.name,
+                    "brokerAddr": own.address,
+                    "brokerId": str(own.broker_id),
+                }
+                for name in self._servers:
+                    command = request(RequestCode.UNREGISTER_BROKER, ext)
+                    with suppress(RemotingError):
+                        await client.invoke(f"{cluster.address(name)}:{NAME_SERVER_PORT}", command, 1_000)
 
     def _cut(self, pairs: Sequence[tuple[str, str]]) -> None:
         for source, target in pairs:

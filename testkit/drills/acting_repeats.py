@@ -41,6 +41,7 @@ class Home(Enum):
 
     MASTER = "master"
     SLAVE = "slave"
+    OTHER = "other group's master"
     SERVER = "name server"
 
 
@@ -113,7 +114,9 @@ class Repeat:
             (
                 met.begin
                 for met in self.met
-                if met.home is not Home.SLAVE and met.begin <= lost.end and lost.begin <= met.end + RETURN_SECONDS
+                if met.home in (Home.MASTER, Home.SERVER)
+                and met.begin <= lost.end
+                and lost.begin <= met.end + RETURN_SECONDS
             ),
             default=math.inf,
         )
@@ -262,6 +265,23 @@ ALLOWED = (
         after=0.0,
         alone=True,
         commits=True,
+    ),
+    Allowance(
+        "signed off",
+        "something has signed the master off, and it delivers until its next look at its group",
+        ("sign-off",),
+        Home.MASTER,
+        before=SYNC_SECONDS,
+        after=2 * NOTICE_SECONDS,
+        unknown=True,
+    ),
+    Allowance(
+        "escape unanswered",
+        "what escaped to another group's master was stored there, and the answer was lost: it is put once more",
+        (*SILENT, *ENDS_PROCESS),
+        Home.OTHER,
+        before=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        after=GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS,
     ),
     Allowance(
         "not flushed",

@@ -179,8 +179,8 @@ class Run:
     def _result(self, report: Report | None) -> DrillResult:
         by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
-        repeats = self._traffic.repeats(self._met_by, self._ring.containers, self._watch.had)
-        repeats += [] if self._pops is None else self._pops.repeats(self._met_by, self._ring.containers)
+        repeats = self._traffic.repeats(self._met_by, self._ring.members_of, self._watch.had)
+        repeats += [] if self._pops is None else self._pops.repeats(self._met_by, self._ring.members_of)
         allowed_repeats, repeated = judge(repeats)
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
@@ -284,7 +284,9 @@ class Run:
                 return (Home.SERVER,)
             if group is None:
                 return (Home.MASTER, Home.SLAVE)
-            return (Home.MASTER,) if self._ring.container_of(group, 0) == host else (Home.SLAVE,)
+            if self._ring.container_of(group, 0) == host:
+                return (Home.MASTER,)
+            return (Home.SLAVE,) if host in self._ring.members_of(group) else (Home.OTHER,)
 
         return tuple(
             Met(each.fault.kind, home, each.began_at, each.ended_at, self._flush == "SYNC_FLUSH", each.fault.host)

@@ -15,7 +15,7 @@ import random
 from collections.abc import Mapping
 from functools import partial
 
-from understudy.testkit.drills.acting_faults import draw_later_plan, draw_plan
+from understudy.testkit.drills.acting_faults import draw_elsewhere_plan, draw_later_plan, draw_plan
 from understudy.testkit.drills.acting_repeats import ALLOWED
 from understudy.testkit.drills.acting_scenario import Run
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult
@@ -33,21 +33,25 @@ START_PAUSES = (0.0, 0.0, 0.0, 2.0)
 LATER_SEEDS = 100_000
 """Seeds from this one on draw what older ones do not know, from a generator of its own: groups that come, commit and
 go, and more kinds of faults. What an older seed shows stays what it was."""
+ELSEWHERE_SEEDS = 200_000
+"""Seeds from this one on are of rings whose slaves live apart from masters; what is lost is a master to escape to."""
 
 
 def play(seed: int, *, timers: bool = False, halves: bool = False, pops: bool = False) -> DrillResult:
     """Play one seed; equal seeds give equal results. With *timers*, *halves* or *pops*, there are such, too."""
 
-    later = random.Random(f"later {seed}") if seed >= LATER_SEEDS else None
+    elsewhere = seed >= ELSEWHERE_SEEDS
+    later = random.Random(f"later {seed}") if seed >= LATER_SEEDS and not elsewhere else None
 
     async def scenario(source: random.Random) -> DrillResult:
-        ring = Ring(source.choice(REPLICAS), source.choice(NAME_SERVERS))
+        ring = Ring(3 if elsewhere else source.choice(REPLICAS), source.choice(NAME_SERVERS), elsewhere)
+        plan = draw_plan if later is None else partial(draw_later_plan, later)
         run = Run(
             source,
             seed,
             quiet_seconds=QUIET_SECONDS,
             send_seconds=SEND_SECONDS,
-            plan=draw_plan if later is None else partial(draw_later_plan, later),
+            plan=partial(draw_elsewhere_plan, ring.masters, ring.servers) if elsewhere else plan,
             commits=later,
             ring=ring,
             timers=timers,

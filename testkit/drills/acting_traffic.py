@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import trio
@@ -128,18 +128,17 @@ class SimulatedTraffic:
     def repeats(
         self,
         met_by: Callable[[str | None], tuple[Met, ...]],
-        hosts: Iterable[str],
+        hosts: Callable[[str | None], frozenset[str]],
         had: Callable[[str, int, float, float], bool] = lambda group, end, begin, until: False,
     ) -> list[Repeat]:
         """Return every message that came more than once.
 
         Args:
             met_by: the faults of the run, seen from the group that stored a message (``None``: not known).
-            hosts: each has a member of every group.
+            hosts: returns those that have a member of a group (``None``: not known which).
             had: whether each slave of a group that began to act between two times (virtual seconds) had the group's
                 log up to an end (bytes) by then; False when none did.
         """
-        members = frozenset(hosts)
         stored = {sent.key: None if sent.queue is None else sent.queue[1] for sent in self.history.sends}
 
         def recognizable(key: str, came: Sequence[float]) -> bool:
@@ -153,7 +152,7 @@ class SimulatedTraffic:
                 self.due.get(key, came[0]),
                 tuple(came),
                 met_by(stored[key]),
-                members,
+                hosts(stored[key]),
                 recognizable(key, came),
             )
             for key, came in self.came.items()

@@ -11,6 +11,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.container.preonline.handshake import Phase
+from understudy.container.preonline.report import Report
 from understudy.container.role_services import RoleServices
 from understudy.store.message_store import MessageStore
 from understudy.testkit.drills.acting_faults import Accident
@@ -27,6 +28,8 @@ CLOSED_SECONDS = 1.0
 """How long a closed connection may take to end the brokers behind it."""
 TOLD_SECONDS = 0.5
 """How long a slave may take to stop after it was told that its master comes back."""
+UNASKED_SECONDS = 0.5
+"""How long a slave may act for a master that only registers again, as after a connection that has ended."""
 IN_SYNC_REPLICAS = int(REPLICATED["inSyncReplicas"])
 
 
@@ -194,6 +197,34 @@ class RingWatch:
                 told[group, number] = math.inf
                 self.problems.append(f"broker {number} of {group} acted while its master was coming back, and it knew")
 
+    def _unasked(self, group: str, acting: bool, alone: dict[str, tuple[float, Report | None]]) -> None:
+        """Look whether the master of *group* is listed again and has not asked the slave that was *acting* meanwhile.
+
+        *alone* remembers since when a slave has acted whose master is there, and the newest report of that one.
+        """
+        master, now = self.broker(group, 0), trio.current_time()
+        rules = None if master is None else master.session.rules
+        if master is None or not isinstance(rules, RoleServices) or master.presence.isolated:
+            alone.pop(group, None)  # it asks before it is found
+        elif self._listed(group, master.identity.address):
+            since, report = alone.pop(group, (math.inf, None))
+            if now - since > UNASKED_SECONDS and rules.report is report:
+                self.problems.append(
+                    f"the master of {group} only registered again, but a slave had acted since {since:.2f} s"
+                )
+        elif acting:
+            alone.setdefault(group, (now, rules.report))
+
+    def _listed(self, group: str, address: str) -> bool:
+        hosts = [self._cluster.host(name) for name in self._ring.servers]
+        tables = [host.name_server.table.groups for host in hosts if host.process is not None and host.name_server]
+        return any(
+            member.address == address and member.broker_id == 0
+            for groups in tables
+            if group in groups
+            for member in groups[group].members.values()
+        )
+
     def _stands_still(self, group: str, broker_id: int) -> bool:
         return self._cluster.host(self._ring.container_of(group, broker_id)).clock.stopped
 
@@ -223,6 +254,7 @@ class RingWatch:
         told_slaves: dict[tuple[str, int], float] = {}
         before: set[tuple[str, int]] = set()
         hidden: set[str] = set()
+        alone: dict[str, tuple[float, Report | None]] = {}
         while True:
             now = trio.current_time()
             self._closed_connections(told_closed)
@@ -242,6 +274,8 @@ class RingWatch:
                 slave = self.broker(group, broker_id)
                 if slave is not None and slave.role.is_slave:
                     self.began[group].append((now, slave.store.max_physical_offset))
+            for group in self._ring.groups:
+                self._unasked(group, any((group, each) in delivering for each in members if each), alone)
             before = delivering
             for member in sorted(delivering - wrong):
                 broker = self.broker(*member)

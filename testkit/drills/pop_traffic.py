@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -152,16 +152,19 @@ class PopTraffic:
             }
         )
 
-    def repeats(self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Iterable[str]) -> list[Repeat]:
+    def repeats(
+        self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Callable[[str | None], frozenset[str]]
+    ) -> list[Repeat]:
         """Return what came after it was acknowledged.
 
         It was due when it was acknowledged, whenever it was handed out before, and whenever it came back then: a fault
         that explains a repeat met one of these.
         """
-        found, members = [], frozenset(hosts)
+        found = []
         for key, acked, came in self.again:
             popped = [each for each in self.came[key] if each < came]
-            met = met_by(self.sent[key][1] if key in self.sent else None)
+            group = self.sent[key][1] if key in self.sent else None
+            met, members = met_by(group), hosts(group)
             times = [acked, *popped, *(each + _BACK_SECONDS for each in popped)]
             candidates = [Repeat(key, True, due, (acked, came), met, members) for due in times]
             explained = (each for each in candidates if any(row.covers(each) for row in ALLOWED))

@@ -34,17 +34,24 @@ class Ring:
     """The shape of a ring.
 
     Args:
-        replicas: brokers of each group, the master among them; there are as many containers and as many groups.
+        replicas: brokers of each group, the master among them; there are as many groups, and as many containers.
         name_servers: how many there are.
+        apart: slaves live in as many further containers, which have no master: what escapes leaves the machine.
     """
 
     replicas: int = 3
     name_servers: int = 1
+    apart: bool = False
+
+    @property
+    def masters(self) -> tuple[str, ...]:
+        """Hosts of the containers that have a master, ``c1`` and on."""
+        return tuple(f"c{number + 1}" for number in range(self.replicas))
 
     @property
     def containers(self) -> tuple[str, ...]:
-        """Hosts of the containers, ``c1`` and on."""
-        return tuple(f"c{number + 1}" for number in range(self.replicas))
+        """Hosts of all containers, those without a master behind the others: ``s1`` and on."""
+        return (*self.masters, *(f"s{number + 1}" for number in range(self.replicas) if self.apart))
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -63,17 +70,27 @@ class Ring:
 
     def container_of(self, group: str, broker_id: int) -> str:
         """Return the container that hosts *broker_id* of *group*: the master's own, then one further for each id."""
-        return self.containers[(self.groups.index(group) + broker_id) % self.replicas]
+        number = self.groups.index(group) + broker_id
+        if self.apart and broker_id:
+            return self.containers[self.replicas + (number - 1) % self.replicas]
+        return self.containers[number % self.replicas]
+
+    def members_of(self, group: str | None) -> frozenset[str]:
+        """Return the containers that host a member of *group*; of any group (``None``)."""
+        if group is None:
+            return frozenset(self.containers)
+        return frozenset(self.container_of(group, number) for number in range(self.replicas))
 
     def brokers_of(self, container: str, extra: dict[str, str] | None = None) -> list[dict[str, str]]:
         """Return the keys of the brokers of *container*, the master first."""
-        here = self.containers.index(container)
-        own = {"brokerName": self.groups[here], "brokerId": "0", "brokerRole": "SYNC_MASTER"}
-        slaves = [
-            {"brokerName": self.groups[here - number], "brokerId": str(number), "brokerRole": "SLAVE"}
-            for number in range(1, self.replicas)
-        ]
-        return [{"totalReplicas": str(self.replicas), **REPLICATED, **keys, **(extra or {})} for keys in (own, *slaves)]
+        brokers = []
+        for number in range(self.replicas):
+            role = {"brokerId": str(number), "brokerRole": "SLAVE" if number else "SYNC_MASTER"}
+            for group in self.groups:
+                if self.container_of(group, number) == container:
+                    keys = {"totalReplicas": str(self.replicas), **REPLICATED, "brokerName": group, **role}
+                    brokers.append(keys | (extra or {}))
+        return brokers
 
     async def start(
         self, cluster: SimCluster, extra: dict[str, str] | None = None, *, pause_seconds: float = 0.0

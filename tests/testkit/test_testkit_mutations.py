@@ -50,6 +50,8 @@ QUICK = [
         "a slave acts before it has copied the tables of its group",
         "a name server drops one broker of a closed connection",
         "routes do not show the acting slave in the place of its master",
+        "a master that was dropped only registers again",
+        "an escape that failed moves progress",
     )
 ]
 LED = [

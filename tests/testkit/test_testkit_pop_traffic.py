@@ -41,6 +41,6 @@ def test_a_repeat_needs_a_fault_that_explains_it(popped: float, acked: float, ca
     pops = traffic()
     pops.came = {"a": [popped, came]}
     pops.again = [("a", acked, came)]
-    allowed, violations = judge(pops.repeats(lambda group: (KILL,), frozenset()))
+    allowed, violations = judge(pops.repeats(lambda group: (KILL,), lambda group: frozenset()))
     assert list(allowed) == ([row] if row else [])
     assert bool(violations) == (not row)

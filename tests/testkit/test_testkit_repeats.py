@@ -36,6 +36,7 @@ def repeat(due: float, *met: Met, came: int = 2, delayed: bool = True) -> Repeat
         (CUT, 103.5, "silence"),
         (POWER, 90.0, "not flushed"),
         (Met("cut-off-servers", Home.MASTER, 100.0, 120.0), 110.0, "both at once"),
+        (Met("power", Home.OTHER, 100.0, 120.0), 105.0, "escape unanswered"),
     ],
 )
 def test_a_row_covers_what_was_due_in_its_window(met: Met, due: float, row: str) -> None:
@@ -218,7 +219,9 @@ def test_a_slave_knows_what_its_master_delivered_into_the_log_that_both_have(
     traffic.history.sent("key", "sender", ("orders", "g0", 0), acknowledged=True)
     traffic.came["key"], traffic.places["key"] = [99.5, 101.0], places
     had = {("g0", 99.5, 101.0): log_end}
-    (found,) = traffic.repeats(lambda group: (), (), lambda group, end, *times: had[group, *times] >= end)
+    (found,) = traffic.repeats(
+        lambda group: (), lambda group: frozenset(), lambda group, end, *times: had[group, *times] >= end
+    )
     assert found.recognizable is expected
 
 

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from understudy.testkit.drills import acting_seeds
-from understudy.testkit.drills.acting_faults import FAULTS, LATER_FAULTS, draw_later_plan, draw_plan
+from understudy.testkit.drills.acting_faults import (
+    ELSEWHERE_FAULTS,
+    FAULTS,
+    LATER_FAULTS,
+    draw_elsewhere_plan,
+    draw_later_plan,
+    draw_plan,
+)
+from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.clock import StoppableClock
 from understudy.testkit.sim.seeds import FailedRun, play_seeds
 
@@ -100,3 +108,32 @@ async def test_who_sleeps_on_a_stopped_clock_does_not_go_on(
     assert woke == [pytest.approx(expected)]
     assert clock.monotonic() - began == pytest.approx(expected if counted else expected - 100)
     assert clock.wall_ms() - wall_ms == pytest.approx(expected * 1000, abs=1)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_no_two_members_of_a_group_share_a_container_and_slaves_that_are_apart_are_beside_no_master(
+    apart: bool,
+) -> None:
+    ring = Ring(3, apart=apart)
+    for group in ring.groups:
+        master, *slaves = (ring.container_of(group, number) for number in range(3))
+        assert len({master, *slaves}) == 3
+        assert ring.members_of(group) == {master, *slaves}
+        assert master in ring.masters
+        assert apart is not bool(set(slaves) & set(ring.masters))
+    listed = {
+        (keys["brokerName"], int(keys["brokerId"])): name for name in ring.containers for keys in ring.brokers_of(name)
+    }
+    assert listed == {(group, number): ring.container_of(group, number) for group in ring.groups for number in range(3)}
+    assert [ring.brokers_of(name)[0]["brokerId"] for name in ring.masters] == ["0", "0", "0"]
+    assert ring.members_of(None) == set(ring.containers)
+
+
+def test_plans_for_slaves_apart_lose_a_master_to_escape_to_before_the_other_one_is_back() -> None:
+    kinds = set[str]()
+    for seed in range(60):
+        home, target, *rest = draw_elsewhere_plan(("c1", "c2", "c3"), ("n1",), random.Random(seed), "c1", "s1", ())
+        assert (home.host, target.host in ("c2", "c3")) == ("c1", True)
+        assert home.lasts_seconds - 6 <= target.begins_seconds < home.lasts_seconds
+        kinds |= {each.kind for each in rest}
+    assert kinds == {"slow", *ELSEWHERE_FAULTS}
