@@ -10,7 +10,7 @@ Who is alive is what **all** name servers show together, and whom this broker re
 server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows
 is asked at the address it had. It has one timeout to answer there, which is how long it may take to be shown again. A
 slave that is shown is asked for longer: it knows what was consumed meanwhile. When that time is over the master goes on
-without it.
+without it. A slave that took long to find its master asks once more, too: that one may have been dropped meanwhile.
 
 A state says what to do next; the shell does it and reports how it went. Whatever fails in the middle, the group is
 asked anew after a pause: a slave that died is dropped by the name servers, one that came is found, and taking over
@@ -29,6 +29,8 @@ from enum import Enum
 import attrs
 
 MASTER_ID = 0
+FRESH_SECONDS = 0.5
+"""How long what name servers show is believed: who took longer to find its master asks them once more."""
 
 
 class Phase(Enum):
@@ -73,6 +75,8 @@ class State:
         given_up: slaves that are left out, for the rest of this return.
         failed: slaves that failed in some round.
         ever_shown: ids that name servers showed in some round; one that is gone since was dropped; nobody waits for it.
+        asked_at: monotonic seconds when members were shown last.
+        followed: the master that this slave has found, or has waited for long enough.
         tries: rounds that failed so far.
         trouble: what went wrong last, for people; ``""`` when nothing did.
     """
@@ -91,6 +95,8 @@ class State:
     given_up: tuple[Member, ...] = ()
     failed: frozenset[Member] = frozenset()
     ever_shown: frozenset[int] = frozenset()
+    asked_at: float = -math.inf
+    followed: Member | None = None
     tries: int = 0
     trouble: str = ""
 
@@ -179,7 +185,7 @@ def step(state: State, event: Event, now: float) -> State:
     if isinstance(event, Failed):
         return _failed(state, event.why, now)
     if isinstance(event, Members):
-        return _members(state, event.found)
+        return _members(attrs.evolve(state, asked_at=now), event.found)
     if state.phase is Phase.ANNOUNCE:
         return attrs.evolve(state, phase=Phase.AWAIT_COPY if state.own_id == MASTER_ID else Phase.TAKE_OVER)
     if state.phase is Phase.AWAIT_COPY:
@@ -189,7 +195,14 @@ def step(state: State, event: Event, now: float) -> State:
         return _next_slave(attrs.evolve(state, finished=(*state.finished, state.target)))
     if state.phase is Phase.ASK_MASTER:
         return attrs.evolve(state, phase=Phase.AWAIT_FOLLOWING)
-    return attrs.evolve(state, phase=Phase.ONLINE, target=None)
+    return _followed(state, now)
+
+
+def _followed(state: State, now: float) -> State:
+    """Go online, but ask once more who is alive when that took long: another slave may act for the master by now."""
+    fresh = now - state.asked_at <= FRESH_SECONDS
+    phase = Phase.ONLINE if fresh else Phase.ASK_MEMBERS
+    return attrs.evolve(state, phase=phase, target=None, followed=state.target)
 
 
 def _members(state: State, found: tuple[Member, ...]) -> State:
@@ -200,7 +213,7 @@ def _members(state: State, found: tuple[Member, ...]) -> State:
         return _slaves(
             attrs.evolve(state, shown=others, ever_shown=state.ever_shown.union(each.broker_id for each in others))
         )
-    if others and others[0].broker_id == MASTER_ID:
+    if others and others[0].broker_id == MASTER_ID and others[0] != state.followed:
         return attrs.evolve(state, phase=Phase.ASK_MASTER, target=others[0])
     if others and state.own_id < others[0].broker_id and others[0] not in (*state.finished, *state.given_up):
         # It acts until now; the others copy from it.
@@ -234,7 +247,7 @@ def _failed(state: State, why: str, now: float) -> State:
         return attrs.evolve(state, phase=Phase.TAKE_OVER, trouble=why)
     out_of_patience = state.phase is Phase.ASK_MASTER and now >= state.patient_until
     if state.phase is Phase.AWAIT_FOLLOWING or out_of_patience:
-        return attrs.evolve(state, phase=Phase.ONLINE, target=None, trouble=why)
+        return _followed(attrs.evolve(state, trouble=why), now)
     if state.phase is Phase.ASK_MEMBERS and state.lone:
         return attrs.evolve(state, phase=Phase.ONLINE, trouble=why)
     target = state.target

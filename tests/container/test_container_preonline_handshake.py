@@ -77,6 +77,21 @@ def test_a_slave_follows_a_living_master_first() -> None:
     assert after(state, Done()).phase is Phase.ONLINE
 
 
+@pytest.mark.parametrize("event", [Done(), Failed("the master's log was not reached")])
+def test_a_slave_that_took_long_to_find_its_master_looks_whether_another_one_acts_by_now(event: Event) -> None:
+    # given a slave whose master was shown, but answers late
+    state = after(SLAVE, members({0: "m:1", 2: "s2:1"}), now=10.0)
+    state = after(state, Done(), event, now=13.0)
+    assert state.phase is Phase.ASK_MEMBERS
+    # when that one is still shown, the slave is online
+    assert after(state, members({0: "m:1", 2: "s2:1"}), now=13.0).phase is Phase.ONLINE
+    # when it has been dropped, the slave that acts for it is asked first
+    state = after(state, members({2: "s2:1"}), now=13.0)
+    assert (state.phase, state.target) == (Phase.ANNOUNCE, Member(2, "s2:1"))
+    # and a master that has come at another address is asked, too
+    assert after(state, Failed("away"), Done(), members({0: "m:2"}), now=14.0).phase is Phase.ASK_MASTER
+
+
 @pytest.mark.parametrize("found", [{}, {1: "s1:1"}])
 def test_a_slave_alone_goes_online(found: dict[int, str]) -> None:
     assert after(SLAVE, members(found)).phase is Phase.ONLINE
