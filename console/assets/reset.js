@@ -5,7 +5,9 @@ import { ask, query } from "./live.js";
 import { count, plural } from "./words.js";
 
 export function Reset({ group, session }) {
-  const topics = [...new Set(group.queues.map((each) => each.topic))].sort();
+  // What was given back comes last: its own topics are what people move.
+  const topics = [...new Set(group.queues.map((each) => each.topic))]
+    .sort((one, other) => one.startsWith("%") - other.startsWith("%") || one.localeCompare(other));
   const [topic, setTopic] = useState(topics[0] || "");
   const [to, setTo] = useState("end");
   const [time, setTime] = useState("");

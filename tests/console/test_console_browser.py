@@ -16,7 +16,7 @@ from browser_rig import MISSING, browser, browser_path, call, console_of, produc
 
 from understudy.mqclient.admin import groups, topics
 from understudy.mqclient.admin.topics import TopicSettings
-from understudy.mqclient.api import real_world
+from understudy.mqclient.api import message, open_producer, real_world
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
 from understudy.testkit.acting_pair import acting_pair
@@ -31,6 +31,7 @@ pytestmark = [
 ]
 PAGES = ("Overview", "Cluster", "Topics", "Consumers", "Messages", "Waiting", "Failovers", "Rates")
 TOPICS, GROUPS = 1_000, 500
+HOSTILE = '<img src="/icon.svg" onerror="document.title = 1"><script>document.title = 2</script>'
 WAIT_MS = 60_000
 
 
@@ -51,6 +52,8 @@ async def fill(name_servers: str, broker: str, name: str) -> None:
                 queue = MessageQueue(topic, name, 0)
                 await groups.set_offset(session, broker, f"group-{number:03}", queue, 0)
     await produce(name_servers, "topic-0007", 1_000, 5)
+    async with open_producer(real_world(), name_servers, "strangers") as producer:
+        await producer.send(message("topic-0999", HOSTILE.encode(), keys="evil"))
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +229,47 @@ def test_signing_in_with_a_wrong_token_says_so(page: Page) -> None:
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Sign out").click()
     page.get_by_role("button", name="Sign in").wait_for()
+
+
+def find(page: Page, topic: str, way: str, wanted: str) -> None:
+    go(page, "Messages")
+    page.get_by_label("Topic").fill(topic)
+    page.get_by_label(way, exact=True).check()
+    page.get_by_label({"id": "Message id", "key": "Key"}[way], exact=True).fill(wanted)
+    page.get_by_role("button", name="Find").click()
+    page.wait_for_selector("text=1 message found.")
+
+
+def test_a_message_is_found_and_what_stands_in_it_is_only_text(page: Page) -> None:
+    find(page, "topic-0999", "key", "evil")
+    assert HOSTILE == page.locator("details.message pre").inner_text()
+    assert 0 == page.locator("main img, main script").count()
+    assert page.title().startswith("Messages")
+    # by its id it is told, too, who consumed it
+    page.get_by_label("id", exact=True).check()
+    page.get_by_label("Message id").fill(page.locator("details.message summary code").inner_text())
+    page.get_by_role("button", name="Find").click()
+    page.wait_for_selector("text=No group consumes its topic.")
+
+
+def test_a_group_is_moved_after_a_preview_and_taken_back(page: Page) -> None:
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Token").fill("a long token")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Sign out").wait_for()
+    go(page, "Consumers")
+    page.get_by_role("link", name="group-007").click()
+    page.get_by_label("Topic").select_option("topic-0007")
+    page.get_by_role("button", name="Preview").click()
+    plan = page.get_by_role("table", name="What it would do").locator("tbody tr")
+    plan.first.wait_for()
+    assert ["0", "5", "5 skipped"] == plan.first.locator("td").all_inner_texts()
+    page.get_by_role("button", name="Move 1 queue").click()
+    page.wait_for_selector("text=1 queue moved.")
+    page.wait_for_selector("text=Not behind")
+    page.get_by_role("button", name="Undo").click()
+    page.wait_for_selector("text=1 queue moved back.")
+    page.wait_for_selector("text=messages behind")
 
 
 def test_a_failover_is_seen_without_reload(chromium: Browser) -> None:
