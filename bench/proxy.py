@@ -13,6 +13,7 @@ and memory are is said for the proxy alone and for all three servers. Without Ja
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -30,12 +31,22 @@ import trio
 
 from bench.comparison.load import TOOL
 from bench.comparison.main import require_java
-from bench.comparison.processes import Cluster, Java, Understudy, anonymous_mb, await_port, cpu_seconds, process_tree
+from bench.comparison.processes import (
+    READY_LIMIT_S,
+    Cluster,
+    Java,
+    Understudy,
+    anonymous_mb,
+    await_port,
+    cpu_seconds,
+    process_tree,
+)
 from bench.comparison.targets import Target, compared, medians, table
 from bench.load.idle_clients import Idle, measure_idle
 from understudy.mqclient.admin import topics
 from understudy.mqclient.admin.topics import TopicSettings
-from understudy.mqclient.session import open_session
+from understudy.mqclient.errors import ClientError
+from understudy.mqclient.session import Session, open_session
 from understudy.runtime.world import real_world
 from understudy.testkit.waiting import eventually
 
@@ -85,6 +96,7 @@ class Side:
     def begin(self) -> None:
         """Starts name server and broker, and makes the topics."""
         self.cluster.start()
+        await_port(self.cluster.port + 10)
         trio.run(partial(make_topics, self.cluster.namesrv, self.cluster.broker_address))
 
     def start_proxy(self) -> int:
@@ -142,8 +154,15 @@ class Side:
 async def make_topics(name_server: str, broker: str) -> None:
     async with open_session(real_world(), name_server) as session:
         for topic in ("First", "Send1", "Send64"):
-            await topics.save_topic(session, broker, TopicSettings(topic, 8, 8))
-            await eventually(partial(topics.exists, session, topic), 30)
+            await eventually(partial(made, session, broker, topic), READY_LIMIT_S)
+
+
+async def made(session: Session, broker: str, topic: str) -> bool:
+    """Makes a topic; returns whether the name server knows it. A real broker may take its time after its start."""
+    with contextlib.suppress(ClientError):
+        await topics.save_topic(session, broker, TopicSettings(topic, 8, 8))
+        return await topics.exists(session, topic)
+    return False
 
 
 def client_jar() -> Path:

@@ -31,12 +31,14 @@ class Client:
         settings: as it brought them; ``None`` until it has.
         streams: its open telemetry streams, the newest last.
         seen_at: monotonic seconds of its last sign of life.
+        waited: its settings were waited for in vain.
     """
 
     caller: Caller
     seen_at: float
     settings: v2.Settings | None = None
     streams: list[Call] = attrs.field(factory=list)
+    waited: bool = False
 
     @property
     def is_consumer(self) -> bool:
@@ -86,12 +88,17 @@ class Clients:
 
     def opened(self, caller: Caller, stream: Call) -> Client:
         """Take note of a telemetry stream. Raises :class:`ProxyError` (42900) when there are too many clients."""
+        client = self._noted(caller)
+        client.streams.append(stream)
+        return client
+
+    def _noted(self, caller: Caller) -> Client:
+        """Return the client that calls, a new one if it is. Raises :class:`ProxyError` (42900)."""
         client = self._by_id.get(caller.client_id)
         if client is None:
             if len(self._by_id) >= MOST_CLIENTS:
                 raise ProxyError(v2.TOO_MANY_REQUESTS, f"this proxy has {MOST_CLIENTS} clients; use another one")
             client = self._by_id[caller.client_id] = Client(caller, self._clock.monotonic())
-        client.streams.append(stream)
         return client
 
     def settle(self, client: Client, caller: Caller, settings: v2.Settings) -> None:
@@ -115,23 +122,32 @@ class Clients:
     def known(self, caller: Caller) -> Client:
         """Return the client that calls, as one that lives. Raises :class:`ProxyError` (40015) if it has no settings."""
         client = self._by_id.get(caller.client_id)
+        if client is not None:
+            client.seen_at = self._clock.monotonic()
         if client is None or client.settings is None:
             raise ProxyError(
                 v2.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client: send them by telemetry first"
             )
-        client.seen_at = self._clock.monotonic()
         return client
 
     async def settled(self, caller: Caller) -> Client:
         """Return the client that calls; waits a moment for settings, which come on another stream.
 
+        Who brings none is served without: not every client does again that has lost its proxy, and its calls say all
+        that is needed. Differs: the reference answers 50001, and goes on with it.
+
         Raises:
-            ProxyError: it has brought none (40015; differs: the reference answers 50001, and at once).
+            ProxyError: there are too many clients (42900).
         """
-        with self._clock.move_on_after(_SETTINGS_SECONDS):
-            while (client := self._by_id.get(caller.client_id)) is None or client.settings is None:
-                await self.changes.wait()
-        return self.known(caller)
+        client = self._by_id.get(caller.client_id)
+        if client is None or (client.settings is None and not client.waited):
+            with self._clock.move_on_after(_SETTINGS_SECONDS):
+                while (client := self._by_id.get(caller.client_id)) is None or client.settings is None:
+                    await self.changes.wait()
+            client = self._noted(caller)
+            client.waited = client.settings is None
+        client.seen_at = self._clock.monotonic()
+        return client
 
     def expire(self) -> list[Client]:
         """Forget clients that are gone; return them."""

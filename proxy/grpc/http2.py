@@ -67,6 +67,37 @@ class ServerState(H2Connection):
         return found
 
 
+class _Values(list[Any]):
+    """The values of one setting: the one in force, and those that the other side has not acknowledged."""
+
+    def popleft(self) -> Any:
+        """Take the first of them away."""
+        return self.pop(0)
+
+
+class SmallSettings(Settings):
+    """Settings in little memory: an idle client holds twice eight of them, and h2 keeps a queue of 760 bytes for each.
+
+    What means nothing here is not kept: there are 65,536 numbers, and a client may send them all.
+
+    Args:
+        client: whose they are.
+        values: that differ from those of the protocol.
+    """
+
+    def __init__(self, client: bool, values: dict[SettingCodes, int] | None = None) -> None:
+        super().__init__(client, values)
+        self._settings: dict[Any, Any] = {key: _Values(each) for key, each in self._settings.items()}
+
+    def __setitem__(self, key: SettingCodes | int, value: int) -> None:
+        if key in _MEANINGFUL:
+            self._settings.setdefault(key, _Values([None]))
+            super().__setitem__(key, value)
+
+
+_MEANINGFUL = frozenset(SettingCodes)
+
+
 def new_state(limits: GrpcLimits) -> ServerState:
     """Return the state of a new connection, as seen by its server."""
     state = ServerState(
@@ -78,14 +109,15 @@ def new_state(limits: GrpcLimits) -> ServerState:
         ),
         limits,
     )
-    state.local_settings = Settings(
-        client=False,
-        initial_values={
+    state.local_settings = SmallSettings(
+        False,
+        {
             SettingCodes.MAX_CONCURRENT_STREAMS: limits.calls,
             SettingCodes.INITIAL_WINDOW_SIZE: limits.window_bytes,
             SettingCodes.MAX_HEADER_LIST_SIZE: limits.header_list_bytes,
         },
     )
+    state.remote_settings = SmallSettings(True)
     state.decoder.max_header_list_size = limits.header_list_bytes
     return state
 

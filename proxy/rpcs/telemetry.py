@@ -107,6 +107,6 @@ class Telemetry:
         self, caller: Caller, request: v2.NotifyClientTerminationRequest
     ) -> v2.NotifyClientTerminationResponse:
         """Forget a client that ends and give back what it holds; its stream stays until it closes it."""
-        self._parts.clients.forget(self._parts.clients.known(caller))
+        self._parts.clients.forget(self._parts.clients.get(caller.client_id) or self._parts.clients.known(caller))
         await self._renewals.release(caller.client_id)
         return v2.NotifyClientTerminationResponse(status=ok())

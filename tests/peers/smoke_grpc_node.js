@@ -14,7 +14,9 @@ const sleep = ms => new Promise(done => setTimeout(done, ms));
 process.on('unhandledRejection', error => tell('unhandled', false, { error: String(error && error.message || error) }));
 setTimeout(() => { tell('limit', false, { error: 'not done in time' }); process.exit(1); }, 200000).unref();
 
-const options = (tag, more) => ({ endpoints, namespace: '', subscriptions: new Map().set(topic, tag), logger, ...more });
+const { SMOKE_ACCESS_KEY: accessKey, SMOKE_SECRET_KEY: accessSecret } = process.env;
+const keys = accessKey ? { sessionCredentials: { accessKey, accessSecret } } : {};
+const options = (tag, more) => ({ endpoints, namespace: '', subscriptions: new Map().set(topic, tag), logger, ...keys, ...more });
 
 async function send(producer, tag) {
   const ids = new Set();
@@ -66,7 +68,7 @@ async function push(producer) {
 }
 
 (async () => {
-  const producer = new mq.Producer({ endpoints, namespace: '', topics: [ topic ], logger });
+  const producer = new mq.Producer({ endpoints, namespace: '', topics: [ topic ], logger, ...keys });
   await producer.startup();
   const failed = name => error => tell(name, false, { error: String(error && error.stack || error) });
   await Promise.all([ simple(producer).catch(failed('simple')), push(producer).catch(failed('push')) ]);

@@ -3,11 +3,13 @@
 
 usage: smoke_grpc_python.py HOST:PORT SCENARIO...; each needs the topic of its name: normal, fifo, delay, transaction.
 SMOKE_AWAIT_GROUP is a command that waits until the group and topic that follow have begun.
+`reconnect` needs the topic `again`. SMOKE_ACCESS_KEY and SMOKE_SECRET_KEY sign calls.
 """
 
 import collections
 import json
 import os
+import pathlib
 import shlex
 import subprocess
 import sys
@@ -33,7 +35,8 @@ LIMIT_S = 120
 
 
 def configuration():
-    return ClientConfiguration(sys.argv[1], Credentials("", ""), request_timeout=5)
+    keys = os.environ.get("SMOKE_ACCESS_KEY", ""), os.environ.get("SMOKE_SECRET_KEY", "")
+    return ClientConfiguration(sys.argv[1], Credentials(*keys), request_timeout=5)
 
 
 def made(topic, body, tag="wanted"):
@@ -81,12 +84,13 @@ def received(consumer, count, limit_s=LIMIT_S):
 
 def normal():
     """Tags, keys, properties; acknowledgements, and a longer time for one message."""
-    topic, producer = "normal", Producer(configuration(), ("normal",))
+    topic = os.environ.get("SMOKE_TOPIC", "normal")
+    producer = Producer(configuration(), (topic,))
     consumer = SimpleConsumer(configuration(), "GID_normal", {topic: FilterExpression("wanted")}, await_duration=5)
     producer.startup()
     consumer.startup()
     consumer.receive(1, 10)  # the group begins here
-    ids = {producer.send(made(topic, b"%d" % number)).message_id for number in range(10)}
+    ids = {sent_at_last(producer, made(topic, b"%d" % number)).message_id for number in range(10)}
     producer.send(made(topic, b"other", "other"))
     found = received(consumer, 10)
     consumer.change_invisible_duration(found[0], 90)
@@ -109,7 +113,7 @@ def push():
     consumer.startup()
     await_begun("GID_push", topic)
     for number in range(5):
-        producer.send(made(topic, b"%d" % number, "pushed"))
+        sent_at_last(producer, made(topic, b"%d" % number, "pushed"))
     wait_for(5, listener)
     consumer.shutdown()
     producer.shutdown()
@@ -159,6 +163,47 @@ def delay():
     producer.shutdown()
     bodies = [message.body.decode() for message in found]
     return bodies == ["kept"] and took > 8, {"bodies": bodies, "took": took}
+
+
+def sent_at_last(producer, message):
+    """Send until that succeeds, but not for ever."""
+    end = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return producer.send(message)
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
+def reconnect():
+    """The same producer and consumer go on each time the proxy is back; whoever ends it is told when it is time."""
+    topic, marks = "again", pathlib.Path(os.environ["SMOKE_MARKS"])
+    producer = Producer(configuration(), (topic,))
+    consumer = SimpleConsumer(configuration(), "GID_again", {topic: FilterExpression("*")}, await_duration=5)
+    producer.startup()
+    consumer.startup()
+    consumer.receive(1, 10)
+    seen = set()
+    for turn in range(3):
+        sent = {f"{turn}-{number}" for number in range(3)}
+        for body in sorted(sent):
+            sent_at_last(producer, made(topic, body.encode()))
+        end = time.monotonic() + LIMIT_S
+        while sent - seen and time.monotonic() < end:
+            try:
+                for message in consumer.receive(32, 15) or []:
+                    consumer.ack(message)
+                    seen.add(message.body.decode())
+            except Exception:
+                time.sleep(0.2)
+        if sent - seen:
+            return False, {"turn": turn, "missing": sorted(sent - seen)}
+        (marks / f"worked{turn}").touch()
+        while turn < 2 and not (marks / f"back{turn}").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+    return True, {"seen": len(seen)}
 
 
 class Checker(TransactionChecker):

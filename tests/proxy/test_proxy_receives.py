@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import trio
-from proxy_rig import GROUP, Rig, codes, message, play, receive_request
+from proxy_rig import GROUP, Rig, codes, message, play, receive_request, resource
 
 from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.testkit.waiting import until
 
 
 def test_a_receive_waits_for_a_message() -> None:
@@ -63,14 +64,33 @@ def test_a_receive_that_breaks_a_rule_is_refused_with_its_code() -> None:
     play(test)
 
 
-def test_a_receive_waits_a_moment_for_settings_and_is_told_to_bring_them() -> None:
+def test_a_receive_waits_a_moment_for_settings_and_is_served_without_them() -> None:
     async def test(rig: Rig) -> None:
-        assert v2.UNRECOGNIZED_CLIENT_TYPE == (await rig.user.receive(GROUP, "Normal"))[0].code
         stream = await rig.user.begin("ReceiveMessage", receive_request(GROUP, "Normal"))
         await trio.sleep(1)
+        assert 0 == len(rig.receives)
         await rig.user.consume(GROUP, "Normal")
+        await trio.sleep(0.1)
+        assert 1 == len(rig.receives)
         await rig.user.connection.wait(stream)
-        assert v2.MESSAGE_NOT_FOUND == v2.ReceiveMessageResponse.FromString(stream.messages[0]).status.code
+        async with rig.another_user("of a proxy that was restarted") as other:
+            begin = trio.current_time()
+            stream = await other.begin("ReceiveMessage", receive_request(GROUP, "Fifo"))
+            await until(lambda: len(rig.receives) == 1)
+            assert 3 <= trio.current_time() - begin < 3.5
+            sent = await rig.user.send(message("Fifo", message_group="g"))
+            assert v2.OK == sent.status.code
+            await other.connection.wait(stream)
+            assert v2.OK == v2.ReceiveMessageResponse.FromString(stream.messages[0]).status.code
+            begin = trio.current_time()
+            await other.receive(GROUP, "Fifo", auto_renew=True)  # it is not waited for them again
+            assert trio.current_time() - begin < 5.5
+            heartbeat = v2.HeartbeatRequest(group=resource(GROUP))  # and is told that they are wanted
+            answer = await other.ask("Heartbeat", heartbeat, v2.HeartbeatResponse)
+            assert v2.UNRECOGNIZED_CLIENT_TYPE == answer.status.code
+            end = v2.NotifyClientTerminationRequest(group=resource(GROUP))
+            ended = await other.ask("NotifyClientTermination", end, v2.NotifyClientTerminationResponse)
+            assert (v2.OK, 1) == (ended.status.code, len(rig.proxy.clients))
 
     play(test)
 
