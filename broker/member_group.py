@@ -139,8 +139,9 @@ class MemberGroup:
         self.state = attrs.evolve(self.state, memory=memory)
 
     def begin_anew(self) -> None:
-        """Forget the view: it shows this broker in a role that it has no longer."""
-        self.state = attrs.evolve(self.state, own=self._own(), members=None, pending=None, left=())
+        """Forget the view, and what is under way to make one: it shows the group as it was for another role, or before
+        this broker came back."""
+        self.state = attrs.evolve(self.state, own=self._own(), members=None, pending=None, left=(), overtaken=True)
         self._ask_again.set()
 
     async def run(self) -> None:

@@ -247,6 +247,8 @@ class RoleServices:
             self._broker.replication.withhold(hole=False)
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
+        if self._broker.role.is_slave and self._broker.member_group.members is not None:
+            self._broker.member_group.begin_anew()  # by what it showed before, this slave would act beside its master
         self._broker.presence.online(heard=returning.heard)
         self._broker.hold.wake_all()  # readers had to wait
 

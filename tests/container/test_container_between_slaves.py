@@ -100,6 +100,29 @@ def test_a_slave_that_is_cut_off_while_it_acts_repeats_delayed_messages_of_a_mom
     run(scenario)
 
 
+def test_a_slave_that_was_away_does_not_act_by_what_it_had_seen_before() -> None:
+    async def scenario(source: random.Random) -> None:
+        # given brokers that look at their group seldom, and a slave that acts
+        async with open_ring(source, {"syncBrokerMemberGroupPeriod": "15000"}) as ring:
+            first, _ = await first_slave_acts(ring)
+            # when it stands still and is cut off, while its master comes back
+            away, cut = (Accident(ring.cluster, Fault(kind, "c2"), HOSTS) for kind in ("pause", "cut"))
+            await away.begin()
+            await cut.begin()
+            await ring.cluster.restart("c1")
+            await until(lambda: not ring.broker("g0", 0).registration.isolated, 60)
+            await away.end()
+            await trio.sleep(1)
+            await cut.end()
+            # then it does not act beside it, and sees it at once
+            with pytest.raises(trio.TooSlowError):
+                await until(lambda: not first.presence.isolated and "schedule" in first.services.running(), 8, 0.001)
+            assert not first.presence.isolated
+            assert min(first.member_group.members or {9: ""}) == 0
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("how", ["pause", "suspend", "kill"])
 def test_a_slave_that_comes_back_takes_over_from_the_one_that_acted_meanwhile(how: str) -> None:
     async def scenario(source: random.Random) -> None:
