@@ -35,6 +35,7 @@ PAGES = {
     "tests/scenarios/README.md": ("Concepts", "scenarios.md"),
     "docs/deployment.md": ("Operate", "deployment.md"),
     "docs/failover.md": ("Operate", "failover.md"),
+    "docs/console.md": ("Operate", "console.md"),
     "docs/controller.md": ("Operate", "controller.md"),
     "docs/proxy.md": ("Operate", "proxy.md"),
     "docs/security.md": ("Operate", "security.md"),
@@ -49,10 +50,23 @@ PAGES = {
 """Page of the checkout to chapter and page of the site. A page of docs/ that is not here is found by a test."""
 COMMANDS = (
     "up", "drill acting-master", "drill controller", "drill migrate", "bench", "spark", "mqnamesrv", "mqbroker",
-    "mqbrokercontainer", "mqcontroller", "mqproxy", "mqadmin",
+    "mqbrokercontainer", "mqcontroller", "mqproxy", "mqconsole",
+    "mqadmin",
 )  # fmt: skip
 ROLE = re.compile(r":(?:class|meth|func|data|mod|attr|exc):<code>~?([\w.]+)</code>")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def picture_of(page: str, link: str, folder: Path) -> str:
+    """Copy the picture that *link* of *page* shows into *folder*, of a site; return where it is there."""
+    path = ROOT / posixpath.normpath(posixpath.join(posixpath.dirname(page), unquote(link)))
+    if not path.is_file():
+        raise SystemExit(f"{page}: {link} leads nowhere")
+    (folder / "pictures").mkdir(exist_ok=True)
+    shutil.copy(path, folder / "pictures")
+    return f"pictures/{path.name}"
 
 
 def target_of(page: str, link: str, sources: dict[str, str]) -> str:
@@ -114,6 +128,7 @@ def write_sources(folder: Path) -> dict[str, list[object]]:
     for page, (chapter, name) in PAGES.items():
         text = (ROOT / page).read_text(encoding="utf-8")
         text = LINK.sub(lambda found, page=page: f"[{found[1]}]({target_of(page, found[2], sources)})", text)
+        text = PICTURE.sub(lambda found, page=page: f"![{found[1]}]({picture_of(page, found[2], folder)})", text)
         (folder / name).write_text(text, encoding="utf-8")
         chapters.setdefault(chapter, []).append(name)
     (folder / "source").mkdir()
