@@ -16,6 +16,8 @@ from typing import Any, Generic, TypeVar
 
 import trio
 
+from understudy.runtime.signal import Signal
+
 T = TypeVar("T")
 _IDLE_MOST = 64
 """Tasks that wait for the next call; to begin a task costs more than to wake one."""
@@ -33,11 +35,12 @@ class Job:
         args: for it.
     """
 
-    __slots__ = ("args", "call")
+    __slots__ = ("args", "call", "worker")
 
     def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...]) -> None:
         self.call = call
         self.args = args
+        self.worker: _Worker | None = None  # that does it now
 
     def returned(self, result: Any) -> None:
         """Called in the portal's thread with what the call returned; must not raise."""
@@ -88,14 +91,20 @@ class _WaitingJob(Job):
 
 
 class _Worker:
-    """A task of the portal and the job that it does, if any."""
+    """A task of the portal and the job that it does, if any; made in that task."""
 
-    __slots__ = ("job", "scope", "task")
+    __slots__ = ("_idle", "job", "scope", "task")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, idle: list[_Worker]) -> None:
         self.job: Job | None = job
         self.scope = trio.CancelScope()
-        self.task: trio.lowlevel.Task | None = None
+        self.task = trio.lowlevel.current_task()
+        self._idle = idle
+
+    def never_mind(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+        """Give up waiting for a job."""
+        self._idle.remove(self)
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 class Portal:
@@ -110,8 +119,10 @@ class Portal:
         self._over = False
         self._asked: deque[tuple[Callable[[Job], None], Job]] = deque()
         self._woken = False  # whether the thread will look for what is asked
-        self._workers: dict[Job, _Worker] = {}
+        self._workers: set[_Worker] = set()
         self._idle: list[_Worker] = []
+        self._afterwards: list[Callable[[], None]] = []
+        self._turn_over = Signal()
 
     def __enter__(self) -> Portal:
         self._thread.start()
@@ -166,11 +177,26 @@ class Portal:
         result: T = job.result
         return result
 
-    def start(self, job: Job) -> None:
-        """Begin *job*. Raises :class:`PortalClosedError` when nothing runs any more."""
+    def start(self, *jobs: Job) -> None:
+        """Begin *jobs*, by one word to the thread. Raises :class:`PortalClosedError` when nothing runs any more."""
+        self.check_open()
+        self._ask(self._begin, *jobs)
+
+    def check_open(self) -> None:
+        """Raise :class:`PortalClosedError` when nothing runs any more, or this is the portal's own thread."""
         if self._closing or threading.current_thread() is self._thread:
             raise PortalClosedError("the portal is closed, or is asked from its own thread, where `await` would do")
-        self._ask(self._begin, job)
+
+    def after_this_turn(self, call: Callable[[], None]) -> None:
+        """Call *call* once the tasks that can run now have run. In the portal's thread only; *call* must not raise.
+
+        When nothing runs any more it is called at once, in whatever thread.
+        """
+        if self._over:
+            call()
+            return
+        self._afterwards.append(call)
+        self._turn_over.set()
 
     def cancel(self, job: Job) -> None:
         """Cancel *job* if it still runs; it is told as any end is."""
@@ -178,10 +204,10 @@ class Portal:
 
     # --- between the threads -----------------------------------------------------------------------------------
 
-    def _ask(self, what: Callable[[Job], None], job: Job) -> None:
+    def _ask(self, what: Callable[[Job], None], *jobs: Job) -> None:
         # One word to the other thread is enough for all that is asked until it looks: it looks after it has taken back
         # `_woken`, and here the question stands before `_woken` is read, so none is left lying.
-        self._asked.append((what, job))
+        self._asked.extend([(what, job) for job in jobs])
         if self._over:
             self._refuse()
         if self._woken:
@@ -200,21 +226,19 @@ class Portal:
             what(job)
 
     def _begin(self, job: Job) -> None:
-        if self._nursery is None or self._nursery.cancel_scope.cancel_called:
-            job.failed(CancelledError())
-        elif self._idle:
-            worker = self._workers[job] = self._idle.pop()
+        if self._idle:
+            worker = self._idle.pop()
             worker.job = job
-            assert worker.task is not None  # it waits
+            job.worker = worker
             trio.lowlevel.reschedule(worker.task)
+        elif self._nursery is None or self._nursery.cancel_scope.cancel_called:
+            job.failed(CancelledError())
         else:
-            worker = self._workers[job] = _Worker(job)
-            self._nursery.start_soon(self._work, worker)
+            self._nursery.start_soon(self._work, job)
 
     def _cancel(self, job: Job) -> None:
-        worker = self._workers.get(job)
-        if worker is not None:
-            worker.scope.cancel()
+        if job.worker is not None:
+            job.worker.scope.cancel()
 
     # --- in the thread -----------------------------------------------------------------------------------------
 
@@ -224,8 +248,10 @@ class Portal:
         finally:
             self._closing = self._over = True
             self._ready.set()
-            for job in list(self._workers):  # only if the event loop itself has failed
-                job.failed(CancelledError())
+            self._call_afterwards()
+            for worker in list(self._workers):  # only if the event loop itself has failed
+                if worker.job is not None:
+                    worker.job.failed(CancelledError())
             self._refuse()
 
     def _refuse(self) -> None:
@@ -240,53 +266,50 @@ class Portal:
         async with trio.open_nursery() as self._nursery:
             self._token = trio.lowlevel.current_trio_token()
             self._ready.set()
-            await trio.sleep_forever()
+            handled = 0
+            while True:
+                handled = await self._turn_over.wait(handled)
+                self._call_afterwards()
+
+    def _call_afterwards(self) -> None:
+        calls, self._afterwards = self._afterwards, []
+        for call in calls:
+            call()
 
     def _end(self) -> None:
         if self._nursery is not None:
             self._nursery.cancel_scope.cancel()
 
-    async def _work(self, worker: _Worker) -> None:
-        worker.task = trio.lowlevel.current_task()
-        while True:
-            # One scope for job after job, as long as none is cancelled: to open one for each would cost as much as a
-            # small call itself.
-            with trio.CancelScope() as worker.scope:
-                while True:
-                    if worker.job is None:
-                        if len(self._idle) >= _IDLE_MOST:
-                            return
-                        self._idle.append(worker)
-                        await trio.lowlevel.wait_task_rescheduled(self._never_mind(worker))
-                        continue
-                    await self._do(worker, worker.job)
-                    if worker.scope.cancel_called:
-                        break
-
-    def _never_mind(self, worker: _Worker) -> Callable[[trio.lowlevel.RaiseCancelT], trio.lowlevel.Abort]:
-        def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            self._idle.remove(worker)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        return abort
-
-    async def _do(self, worker: _Worker, job: Job) -> None:
+    async def _work(self, first: Job) -> None:
+        worker = first.worker = _Worker(first, self._idle)
+        self._workers.add(worker)
         try:
-            result = await job.call(*job.args)
-        except Exception as error:
-            self._done(worker, job)
-            job.failed(error)
-        except BaseException:
-            self._done(worker, job)
-            job.failed(CancelledError())
-            raise
-        else:
-            self._done(worker, job)
-            job.returned(result)
-
-    def _done(self, worker: _Worker, job: Job) -> None:
-        worker.job = None
-        del self._workers[job]
+            while worker.job is not None or len(self._idle) < _IDLE_MOST:
+                # One scope for job after job, as long as none is cancelled: to open one for each would cost as much as
+                # a small call itself.
+                with trio.CancelScope() as worker.scope:
+                    while not worker.scope.cancel_called:
+                        job = worker.job
+                        if job is None:
+                            if len(self._idle) >= _IDLE_MOST:
+                                return
+                            self._idle.append(worker)
+                            await trio.lowlevel.wait_task_rescheduled(worker.never_mind)
+                            continue
+                        try:
+                            result = await job.call(*job.args)
+                        except Exception as error:
+                            worker.job = job.worker = None
+                            job.failed(error)
+                        except BaseException:
+                            worker.job = job.worker = None
+                            job.failed(CancelledError())
+                            raise
+                        else:
+                            worker.job = job.worker = None
+                            job.returned(result)
+        finally:
+            self._workers.discard(worker)
 
 
 class Held(Generic[T]):

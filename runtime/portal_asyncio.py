@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from understudy.runtime.portal import Held, Job, Portal
+from understudy.runtime.portal import Held, Job, Portal, PortalClosedError
 
 T = TypeVar("T")
 
@@ -38,7 +38,10 @@ class _LoopJob(Job):
 
 
 class LoopCalls:
-    """Calls of one event loop through one portal; the loop hears of many that have ended by one word.
+    """Calls of one event loop through one portal.
+
+    Each side says to the other by one word what has come together in a turn of its own. A word for each call would wake
+    the other thread in the middle of this one's work, and both would do nothing but wait for Python's lock.
 
     Args:
         portal: where the calls run.
@@ -49,7 +52,8 @@ class LoopCalls:
         self._portal = portal
         self._loop = loop
         self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._woken = False
+        self._telling = False
+        self._asked: list[_LoopJob] = []
 
     async def call(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
         """Run ``call(*args)`` in the portal and return its result; to cancel the awaiting task cancels it.
@@ -58,12 +62,24 @@ class LoopCalls:
         """
         future: asyncio.Future[T] = self._loop.create_future()
         job = _LoopJob(call, args, self, future)
-        self._portal.start(job)
+        self._portal.check_open()
+        self._asked.append(job)
+        if len(self._asked) == 1:
+            self._loop.call_soon(self._ask)
         try:
             return await future
         except asyncio.CancelledError:
             self._portal.cancel(job)
             raise
+
+    def _ask(self) -> None:
+        jobs, self._asked = self._asked, []
+        try:
+            self._portal.start(*jobs)
+        except PortalClosedError as error:
+            for job in jobs:
+                if not job.future.done():
+                    job.future.set_exception(error)
 
     def ended(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         """Take what became of a call; called in the portal's thread.
@@ -74,13 +90,16 @@ class LoopCalls:
             error: what it raised, if it did.
         """
         self._ended.append((future, result, error))
-        if not self._woken:
-            self._woken = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(self._tell)
+        if not self._telling:
+            self._telling = True
+            self._portal.after_this_turn(self._wake)
+
+    def _wake(self) -> None:
+        self._telling = False
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        self._woken = False
         while self._ended:
             future, result, error = self._ended.popleft()
             if future.done():
