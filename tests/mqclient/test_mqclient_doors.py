@@ -229,7 +229,7 @@ def test_a_thousand_times_opened_and_closed_leaves_nothing_behind(cluster: Block
     cycle(500)
     asyncio.run(cycle_of_asyncio(500))
     after = left(portals=1)
-    # What the cluster in this process keeps of clients that were there moves a little; one lost in each cycle would show.
+    # What the cluster in this process keeps of former clients moves a little; one lost in each cycle would show.
     assert after[0] <= before[0] + 10 and after[1] <= before[1] + 300, (before, after)
     assert after[2] == before[2]
 
