@@ -39,6 +39,8 @@ _HEADROOM_SECONDS = 10.0
 """A broker may answer so much later than it was to wait."""
 _GIVE_BACK_SECONDS = 5.0
 _LOOK_SECONDS = 1.0
+RESUMED_IN_A_TURN = 16
+"""Receives that go on in one turn of the event loop; a broker may answer thousands at once."""
 
 
 @attrs.define(eq=False)
@@ -81,6 +83,8 @@ class Receives:
         self._receipts = receipts
         self._parked: set[_Parked] = set()
         self._came = Signal()
+        self._answers: deque[_Parked] = deque()
+        self._answer_came = Signal()
         self._nursery: trio.Nursery | None = None
         self._turn = 0
 
@@ -104,6 +108,7 @@ class Receives:
         clock = self._parts.clock
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            nursery.start_soon(self._resume)
             while True:
                 if not self._parked:
                     await self._came.wait()
@@ -167,8 +172,24 @@ class Receives:
         self._parked.discard(row)
         given_up = row.outcome is not None
         row.outcome = answer or BrokerGoneError(f"broker {row.wanted.broker_name} went away", sent=True)
-        if (given_up or not row.call.resume()) and answer is not None and self._nursery is not None:
+        if not given_up:
+            self._answers.append(row)
+            self._answer_came.set()
+        elif answer is not None and self._nursery is not None:
             self._nursery.start_soon(self._give_all_back, row)
+
+    async def _resume(self) -> None:
+        """Let those go on that were answered, some in a turn, for ever; what nobody waits for is given back."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                for _ in range(min(len(self._answers), RESUMED_IN_A_TURN)):
+                    row = self._answers.popleft()
+                    if not row.call.resume() and isinstance(row.outcome, Command):
+                        nursery.start_soon(self._give_all_back, row)
+                if self._answers:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    await self._answer_came.wait()
 
     def _gives_up(self, row: _Parked) -> None:
         self._parked.discard(row)

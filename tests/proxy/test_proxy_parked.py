@@ -9,6 +9,7 @@ import trio
 from grpc_client import Stream
 from proxy_rig import Rig, consumer_settings, message, play, receive_request, received
 
+from understudy.proxy.grpc.call import Call
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs import receives
 from understudy.proxy.rpcs.parts import SERVICE
@@ -85,6 +86,37 @@ def test_more_receives_than_may_wait_are_told_so_and_others_are_served(monkeypat
         assert v2.OK == (await rig.user.send(message("Fifo", message_group="g"))).status.code
 
     play(test)
+
+
+class Turns(trio.abc.Instrument):
+    """How many receives go on in each turn of the event loop."""
+
+    def __init__(self) -> None:
+        self.resumed = [0]
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.resumed.append(0)
+
+
+def test_receives_that_are_answered_at_once_go_on_some_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, resume = Turns(), Call.resume
+
+    def counted(call: Call) -> bool:
+        turns.resumed[-1] += 1
+        return resume(call)
+
+    async def test(rig: Rig) -> None:
+        await rig.user.consume(GROUP, "Normal")
+        streams = await waiting(rig, 200)
+        monkeypatch.setattr(Call, "resume", counted)
+        trio.lowlevel.add_instrument(turns)
+        await rig.cluster.kill("c1")
+        await rig.user.connection.until(lambda: all(each.ended for each in streams))
+        assert {v2.INTERNAL_SERVER_ERROR} == {received(each)[0].code for each in streams}
+        assert 0 == len(rig.receives)
+
+    play(test)
+    assert (200, True) == (sum(turns.resumed), max(turns.resumed) <= receives.RESUMED_IN_A_TURN)
 
 
 @pytest.mark.parametrize("answers", ["at its end", "never"])
