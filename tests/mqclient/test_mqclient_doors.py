@@ -94,8 +94,17 @@ def test_a_portal_cannot_wait_for_itself() -> None:
 def test_what_comes_together_is_said_by_one_word_to_each_side(monkeypatch: pytest.MonkeyPatch) -> None:
     words: list[str] = []
     look, tell = Portal._look, LoopCalls._tell
-    monkeypatch.setattr(Portal, "_look", lambda portal: (words.append("asked"), look(portal))[1])
-    monkeypatch.setattr(LoopCalls, "_tell", lambda calls: (words.append("told"), tell(calls))[1])
+
+    def asked(portal: Portal) -> None:
+        words.append("asked")
+        look(portal)
+
+    def told(calls: LoopCalls) -> None:
+        words.append("told")
+        tell(calls)
+
+    monkeypatch.setattr(Portal, "_look", asked)
+    monkeypatch.setattr(LoopCalls, "_tell", told)
 
     async def main(portal: Portal) -> None:
         calls = LoopCalls(portal, asyncio.get_running_loop())
