@@ -49,7 +49,17 @@ async def by_key(session: Session, topic: str, key: str) -> dict[str, Any]:
 
 
 async def by_time(session: Session, topic: str, begin_ms: int, count: int) -> dict[str, Any]:
-    """Return up to *count* messages of *topic* stored at *begin_ms* or later, the oldest first, of all its queues."""
+    """Look for messages by the time at which they were stored.
+
+    Args:
+        session: asks the brokers.
+        topic: whose messages.
+        begin_ms: wall time (ms since 1970); messages stored then or later are found.
+        count: at most so many, the oldest first, of all queues together.
+
+    Returns:
+        Rows, and the queues that could not be read.
+    """
     route = await session.fresh_route(topic)
     queues = route.read_queues
     found: list[ReceivedMessage] = []

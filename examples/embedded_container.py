@@ -58,4 +58,4 @@ async def program(name_servers: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(program, *sys.argv[1:])
+    trio.run(program, sys.argv[1], sys.argv[2])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -40,7 +41,7 @@ async def play(source: random.Random) -> Verdict:
         await cluster.start_container("c2", [SLAVE, OTHER])
         world, servers = cluster.client_world("shop"), cluster.name_servers
 
-        async def watch(invoices: list[ReceivedMessage], context: ConsumeContext) -> None:
+        async def watch(invoices: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
             for each in invoices:
                 queue = (each.stored_topic, each.broker_name, each.queue_id)
                 history.delivered(each.body.decode().removeprefix("invoice for "), "watch", queue, each.queue_offset)
