@@ -39,17 +39,16 @@ class Access:
         self._settings = settings
         self._brokers = brokers
         self._refusals = Refusals(clock.monotonic)
-        self._own = {
-            each.access_key: User(each.access_key, each.secret_key, UserType.SUPER) for each in settings.super_users
-        }
+        # Another user that a broker's file names is one of the brokers', who may have changed or deleted it since.
+        self._own = None if (own := settings.inner) is None else User(own.access_key, own.secret_key, UserType.SUPER)
 
     @property
     def asks(self) -> bool:
         """Whether calls must be signed."""
         return self._settings.authenticates
 
-    async def check(self, metadata: Mapping[str, str], source: str, request: Message) -> None:
-        """Check the signature of a call, and what its user may.
+    async def check(self, metadata: Mapping[str, str], source: str, request: Message) -> str | None:
+        """Check the signature of a call, and what its user may; return its name as :meth:`authenticate` does.
 
         Args:
             metadata: header fields of the call by name.
@@ -59,8 +58,9 @@ class Access:
         Raises:
             ProxyError: it is refused (40100), or no broker knows (50400).
         """
-        name = type(request).__name__
-        await self.authorize(await self.authenticate(metadata, source, name), source, request)
+        user = await self.authenticate(metadata, source, type(request).__name__)
+        await self.authorize(user, source, request)
+        return user
 
     async def authenticate(self, metadata: Mapping[str, str], source: str, call: str) -> str | None:
         """Check the signature of a call; return its user's name, ``None`` where nobody has to sign.
@@ -142,7 +142,8 @@ class Access:
             raise CommandError(ResponseCode.NO_PERMISSION, error.message) from None
 
     async def _user(self, name: str) -> User | None:
-        return self._own.get(name) or await self._brokers.user(name)
+        own = self._own
+        return own if own is not None and own.name == name else await self._brokers.user(name)
 
     async def _authorize(self, user: User, needs: Iterable[Need], source: str) -> None:
         if user.is_super:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
+import attrs
 import trio
 
 from understudy.mqclient.errors import BrokerError, ClientError
@@ -27,6 +28,17 @@ log = get_logger("proxy.brokers")
 
 CALL_MS = 3_000
 """How long a broker has for an answer, unless the client's own time is shorter."""
+
+_ABSENT = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.USER_NOT_EXIST,
+        ResponseCode.POLICY_NOT_EXIST,
+    }
+)
+_LONGEST_NAME = 255
+"""Of a topic, a broker or a user; nothing is asked for a longer one, and nothing remembered."""
 
 Withdraw = Callable[[], None]
 """Has a question that was parked not be answered any more."""
@@ -52,8 +64,12 @@ class Brokers:
         self._routes = LoadingCache[str, TopicRoute](clock, tasks, self._load_route, rules)
         self._topics = LoadingCache[str, TopicType](clock, tasks, self._load_topic, rules)
         self._groups = LoadingCache[str, GroupConfig](clock, tasks, self._load_group, rules)
-        self._users = LoadingCache[str, User](clock, tasks, self._load_user, rules)
-        self._acls = LoadingCache[str, Acl](clock, tasks, self._load_acl, rules)
+        half = (
+            rules.refresh_seconds / 2
+        )  # asked after the one and renewed within the other: nobody deleted lasts longer
+        strict = attrs.evolve(rules, refresh_seconds=half, expire_seconds=half)
+        self._users = LoadingCache[str, User](clock, tasks, self._load_user, strict)
+        self._acls = LoadingCache[str, Acl](clock, tasks, self._load_acl, strict)
 
     @property
     def random(self) -> Random:
@@ -71,6 +87,8 @@ class Brokers:
         Raises:
             ProxyError: no broker has it (40402), or no name server answers (50400).
         """
+        if len(topic) > _LONGEST_NAME:
+            raise ProxyError(v2.TOPIC_NOT_FOUND, f"there is no topic with a name of {len(topic)} characters")
         try:
             route = await self._routes.get(topic, fresh=fresh)
         except ClientError as error:
@@ -98,6 +116,8 @@ class Brokers:
 
     async def user(self, name: str) -> User | None:
         """Return the user of that name, ``None`` if there is none. Raises :class:`ProxyError` (50400)."""
+        if len(name) > _LONGEST_NAME:
+            return None
         try:
             return await self._users.get(name)
         except ClientError as error:
@@ -153,18 +173,23 @@ class Brokers:
     async def _ask_cluster(self, code: RequestCode, ext: Mapping[str, object]) -> Mapping[str, object] | None:
         """Ask any broker of the cluster, see :meth:`_ask_any`."""
         route = await self._routes.get(self.cluster_name)
-        return None if route is None else await self._ask_any(route, code, ext)
+        if route is None:
+            raise ClientError(f"no broker of the cluster {self.cluster_name} is registered")
+        return await self._ask_any(route, code, ext)
 
     async def _ask_any(
         self, route: TopicRoute, code: RequestCode, ext: Mapping[str, object]
     ) -> Mapping[str, object] | None:
-        """Ask one broker after the other, in an order of chance; return the first answer, ``None`` if all say no.
+        """Ask one broker after the other, in an order of chance; return the first answer.
+
+        ``None`` is the word of a broker that there is no such thing. One that refuses for another reason, because it is
+        busy or takes the proxy's own signature for none, has not said so.
 
         Raises:
             ClientError: none answered.
         """
         failure: ClientError | None = None
-        refused = False
+        absent = False
         brokers = list(route.brokers.values())
         self.random.shuffle(brokers)
         for broker in brokers:
@@ -173,13 +198,14 @@ class Brokers:
                 continue
             try:
                 return json_body(await self._session.call(address, code, ext))
-            except BrokerError:
-                refused = True
             except ClientError as error:
-                failure = error
-        if failure is not None and not refused:
-            raise failure
-        return None
+                if isinstance(error, BrokerError) and error.code in _ABSENT:
+                    absent = True
+                else:
+                    failure = error
+        if absent:
+            return None
+        raise failure or ClientError(f"no broker of {route.topic} has an address")
 
     # --- calls -------------------------------------------------------------------------------------------------
 

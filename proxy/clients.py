@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from understudy.proxy.core.access import refused
 from understudy.proxy.core.callers import Caller
 from understudy.proxy.core.durations import to_ms
 from understudy.proxy.core.statuses import ProxyError
@@ -27,9 +28,9 @@ class Client:
     """One client.
 
     Attributes:
-        caller: as of its newest settings.
+        caller: as of its newest settings; its id belongs to its user.
         settings: as it brought them; ``None`` until it has.
-        streams: its open telemetry streams, the newest last.
+        streams: its open telemetry streams that have brought settings, the newest last.
         seen_at: monotonic seconds of its last sign of life.
         waited: its settings were waited for in vain.
     """
@@ -86,33 +87,56 @@ class Clients:
         """Return the client of that id, if it is known."""
         return self._by_id.get(client_id)
 
-    def opened(self, caller: Caller, stream: Call) -> Client:
-        """Take note of a telemetry stream. Raises :class:`ProxyError` (42900) when there are too many clients."""
-        client = self._noted(caller)
-        client.streams.append(stream)
+    def _of(self, caller: Caller) -> Client | None:
+        """Return the client that calls, if it is known.
+
+        An id belongs to the user who came with it first, until its client expires or terminates: what an id is sent,
+        and what it holds, is for that user alone.
+
+        Raises:
+            ProxyError: it is another user's (40100).
+        """
+        client = self._by_id.get(caller.client_id)
+        if client is not None and None not in (client.caller.user, caller.user) and client.caller.user != caller.user:
+            raise refused("this client id is another user's; choose one of your own")
         return client
 
     def _noted(self, caller: Caller) -> Client:
-        """Return the client that calls, a new one if it is. Raises :class:`ProxyError` (42900)."""
-        client = self._by_id.get(caller.client_id)
+        """Return the client that calls, a new one if it is. Raises :class:`ProxyError` (42900, 40100)."""
+        client = self._of(caller)
         if client is None:
             if len(self._by_id) >= MOST_CLIENTS:
                 raise ProxyError(v2.TOO_MANY_REQUESTS, f"this proxy has {MOST_CLIENTS} clients; use another one")
             client = self._by_id[caller.client_id] = Client(caller, self._clock.monotonic())
         return client
 
-    def settle(self, client: Client, caller: Caller, settings: v2.Settings) -> None:
-        """Take a client's settings in place of those it had."""
+    def settle(self, caller: Caller, settings: v2.Settings, stream: Call) -> Client:
+        """Take a client's settings in place of those it had, and note the telemetry stream that they came by.
+
+        Args:
+            caller: who calls.
+            settings: checked, and of what its user may.
+            stream: from now on the client is reached by it.
+
+        Raises:
+            ProxyError: there are too many clients (42900), or the id is another user's (40100).
+        """
+        client = self._noted(caller)
         client.caller, client.settings = caller, settings
         client.seen_at = self._clock.monotonic()
+        if stream not in client.streams:
+            client.streams.append(stream)
         self.changes.set()
+        return client
 
     def closed(self, client: Client, stream: Call) -> None:
         """Take note that a stream has ended; the client stays until it expires or terminates."""
         client.streams.remove(stream)
         client.seen_at = self._clock.monotonic()
-        if client.settings is None and not client.streams:
-            self.forget(client)
+
+    def terminate(self, caller: Caller) -> None:
+        """Drop the client that calls. Raises :class:`ProxyError` (40015: it is not known, 40100)."""
+        self.forget(self._of(caller) or self.known(caller))
 
     def forget(self, client: Client) -> None:
         """Drop a client that has terminated."""
@@ -120,8 +144,8 @@ class Clients:
             del self._by_id[client.caller.client_id]
 
     def known(self, caller: Caller) -> Client:
-        """Return the client that calls, as one that lives. Raises :class:`ProxyError` (40015) if it has no settings."""
-        client = self._by_id.get(caller.client_id)
+        """Return the client that calls, as one that lives. Raises :class:`ProxyError` (40015: no settings, 40100)."""
+        client = self._of(caller)
         if client is not None:
             client.seen_at = self._clock.monotonic()
         if client is None or client.settings is None:
@@ -137,9 +161,9 @@ class Clients:
         that is needed. Differs: the reference answers 50001, and goes on with it.
 
         Raises:
-            ProxyError: there are too many clients (42900).
+            ProxyError: there are too many clients (42900), or the id is another user's (40100).
         """
-        client = self._by_id.get(caller.client_id)
+        client = self._of(caller)
         if client is None or (client.settings is None and not client.waited):
             with self._clock.move_on_after(_SETTINGS_SECONDS):
                 while (client := self._by_id.get(caller.client_id)) is None or client.settings is None:

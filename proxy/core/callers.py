@@ -26,6 +26,7 @@ class Caller:
         version: its version, as text.
         request_id: of this call, for logs.
         host: where it comes from.
+        user: who signed the call; ``None`` where nobody has to.
     """
 
     client_id: str
@@ -33,6 +34,7 @@ class Caller:
     version: str
     request_id: str
     host: str
+    user: str | None = None
 
 
 def caller_of(metadata: Mapping[str, str], host: str) -> Caller:

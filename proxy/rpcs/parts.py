@@ -92,7 +92,8 @@ def method(
                 await call.connection.threads.run(partial(check, data))
             request = decoded(request_type, data)
             if access.asks:
-                await access.check(call.metadata, call.connection.source, request)
+                user = await access.check(call.metadata, call.connection.source, request)
+                caller = attrs.evolve(caller, user=user)
             response = await answer(caller, request)
         except ProxyError as error:
             response = response_type(status=refused(rpc, call, error))

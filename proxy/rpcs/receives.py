@@ -129,7 +129,8 @@ class Receives:
             caller = caller_of(call.metadata, call.connection.peer[0])
             asked = decoded(v2.ReceiveMessageRequest, data or b"")
             if self._parts.access.asks:
-                await self._parts.access.check(call.metadata, call.connection.source, asked)
+                user = await self._parts.access.check(call.metadata, call.connection.source, asked)
+                caller = attrs.evolve(caller, user=user)
             client = await self._parts.clients.settled(caller)
             remaining = call.remaining_seconds()
             receive = read_receive(

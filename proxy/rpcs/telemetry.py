@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import attrs
+
 from understudy.proxy.clients import Client
 from understudy.proxy.core import validation
 from understudy.proxy.core.callers import Caller, caller_of
@@ -17,6 +19,14 @@ from understudy.proxy.rpcs.renewals import Renewals
 
 _SILENT_SECONDS = 60.0
 """How long a stream may be open before it brings settings."""
+
+
+@attrs.define(eq=False)
+class _Place:
+    """Of a stream: who opened it, and its client once it has brought settings that count."""
+
+    caller: Caller
+    client: Client | None = None
 
 
 class Telemetry:
@@ -49,38 +59,39 @@ class Telemetry:
         try:
             caller = caller_of(call.metadata, call.connection.peer[0])
             user = await self._parts.access.authenticate(call.metadata, call.connection.source, "TelemetryCommand")
-            client = self._parts.clients.opened(caller, call)
+            caller = attrs.evolve(caller, user=user)
         except ProxyError as error:
             await call.send(v2.TelemetryCommand(status=refused("Telemetry", call, error)).SerializeToString())
             return
-        try:
-            with self._parts.clock.move_on_after(_SILENT_SECONDS) as silent:
-                await call.wait()
-            if silent.cancelled_caught:
-                raise RpcError(StatusCode.INVALID_ARGUMENT, f"no settings came within {_SILENT_SECONDS:g} s")
-        except BaseException:
-            self._parts.clients.closed(client, call)
-            raise
-        await self._take(client, caller, user, call)
+        with self._parts.clock.move_on_after(_SILENT_SECONDS) as silent:
+            await call.wait()
+        if silent.cancelled_caught:
+            raise RpcError(StatusCode.INVALID_ARGUMENT, f"no settings came within {_SILENT_SECONDS:g} s")
+        await self._take(_Place(caller), call)
 
-    async def _take(self, client: Client, caller: Caller, user: str | None, call: Call) -> None:
+    async def _take(self, place: _Place, call: Call) -> None:
         """Answer what has come; what follows may be hours away, and the stream is a row until then."""
         try:
             while (data := call.next()) is not None:
                 command = decoded(v2.TelemetryCommand, data)
                 if command.WhichOneof("command") == "settings":
-                    await self._parts.access.authorize(user, call.connection.source, command.settings)
-                    await self._settle(call, client, caller, command.settings)
-            if not call.complete:
-                closed = partial(self._parts.clients.closed, client, call)
-                call.park(partial(self._take, client, caller, user), closed)
+                    source = call.connection.source
+                    await self._parts.access.authorize(place.caller.user, source, command.settings)
+                    await self._settle(call, place, command.settings)
+            if not call.complete and not call.ended:  # of a call that has ended nobody would tell the one who parks it
+                call.park(partial(self._take, place), partial(self._leave, place, call))
         except ProxyError as error:
             await call.send(v2.TelemetryCommand(status=refused("Telemetry", call, error)).SerializeToString())
         finally:
             if call.parked is None:
-                self._parts.clients.closed(client, call)
+                self._leave(place, call)
 
-    async def _settle(self, call: Call, client: Client, caller: Caller, settings: v2.Settings) -> None:
+    def _leave(self, place: _Place, call: Call) -> None:
+        client, place.client = place.client, None
+        if client is not None:
+            self._parts.clients.closed(client, call)
+
+    async def _settle(self, call: Call, place: _Place, settings: v2.Settings) -> None:
         try:
             check_settings(settings)
         except ProxyError as error:
@@ -92,7 +103,10 @@ class Telemetry:
         if settings.WhichOneof("pub_sub") == "subscription":
             group = await self._parts.brokers.group(settings.subscription.group.name)
         answer = answered_settings(settings, self._parts.config.client_rules, group)
-        self._parts.clients.settle(client, caller, settings)
+        client = self._parts.clients.settle(place.caller, settings, call)
+        if place.client is not client:  # the one it was has terminated
+            self._leave(place, call)
+            place.client = client
         await call.send(v2.TelemetryCommand(status=ok(), settings=answer).SerializeToString())
 
     async def heartbeat(self, caller: Caller, request: v2.HeartbeatRequest) -> v2.HeartbeatResponse:
@@ -107,6 +121,6 @@ class Telemetry:
         self, caller: Caller, request: v2.NotifyClientTerminationRequest
     ) -> v2.NotifyClientTerminationResponse:
         """Forget a client that ends and give back what it holds; its stream stays until it closes it."""
-        self._parts.clients.forget(self._parts.clients.get(caller.client_id) or self._parts.clients.known(caller))
+        self._parts.clients.terminate(caller)
         await self._renewals.release(caller.client_id)
         return v2.NotifyClientTerminationResponse(status=ok())

@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 import pytest
+import trio
 from proxy_rig import Rig, consumer_settings, message, play, receive_request
 
 from understudy.mqclient.session import SessionOptions, open_session
@@ -126,6 +127,110 @@ def test_a_telemetry_stream_brings_settings_of_what_its_user_may() -> None:
         assert v2.UNAUTHORIZED == v2.TelemetryCommand.FromString(bare.messages[0]).status.code
 
     guarded(test)
+
+
+def fields_of(client_id: str, name: str, secret: str) -> list[tuple[str, str]]:
+    fields = {"x-mq-client-id": client_id, **signed(name, secret)}
+    return [(key.replace("_", "-"), text) for key, text in fields.items()]
+
+
+def producer(topic: str) -> bytes:
+    settings = v2.Settings(client_type=v2.PRODUCER)
+    settings.publishing.topics.add().name = topic
+    return v2.TelemetryCommand(settings=settings).SerializeToString()
+
+
+def test_a_client_id_belongs_to_the_user_who_came_with_it() -> None:
+    async def test(rig: Rig) -> None:
+        connection, client_id = rig.user.connection, rig.user.client_id
+        stream = await connection.begin(SERVICE + "Telemetry", fields_of(client_id, "alice", "alicesecret"))
+        await connection.send(stream, producer("Normal"))
+        await connection.until(lambda: stream.messages)
+        (client,) = rig.proxy.clients
+        for command in (b"", producer("Fifo")):  # a super user, who may send to this topic
+            other = await connection.begin(SERVICE + "Telemetry", fields_of(client_id, "root", "rootsecret"))
+            await connection.send(other, command, end=True)
+            await connection.wait(other)
+            statuses = [v2.TelemetryCommand.FromString(each).status.code for each in other.messages]
+            assert [v2.UNAUTHORIZED] * bool(command) == statuses
+        end = v2.NotifyClientTerminationRequest()
+        for name, code in (("root", v2.UNAUTHORIZED), ("alice", v2.OK)):
+            assert [client] == list(rig.proxy.clients)
+            assert 1 == len(client.streams)
+            answer = await rig.user.ask(
+                "NotifyClientTermination", end, v2.NotifyClientTerminationResponse, **signed(name, name + "secret")
+            )
+            assert code == answer.status.code
+        assert [] == list(rig.proxy.clients)
+
+    guarded(test)
+
+
+def test_a_stream_counts_once_its_settings_do() -> None:
+    async def test(rig: Rig) -> None:
+        connection = rig.user.connection
+        stream = await connection.begin(SERVICE + "Telemetry", fields_of("c", "alice", "alicesecret"))
+        await connection.send(stream, b"")
+        await trio.sleep(1)
+        assert [] == list(rig.proxy.clients)
+        await connection.send(stream, producer("Normal"))
+        await connection.until(lambda: stream.messages)
+        assert [1] == [len(each.streams) for each in rig.proxy.clients]
+        await connection.send(stream, b"", end=True)
+        await connection.wait(stream)
+        assert [0] == [len(each.streams) for each in rig.proxy.clients]
+
+    guarded(test)
+
+
+async def ask_broker(rig: Rig, code: RequestCode, user: dict[str, str]) -> None:
+    options = SessionOptions(credentials=ROOT)
+    async with open_session(rig.cluster.client_world(), rig.cluster.name_servers, options) as session:
+        for broker in rig.cluster.brokers("c1").values():
+            await session.call(broker.identity.address, code, {"username": user["username"]}, json.dumps(user).encode())
+
+
+def test_of_the_users_of_a_file_only_the_proxys_own_is_one_without_the_brokers() -> None:
+    async def test(rig: Rig) -> None:
+        await ask_broker(
+            rig, RequestCode.AUTH_CREATE_USER, {"username": "inner", "password": "innersecret", "userType": "Super"}
+        )
+        await ask_broker(rig, RequestCode.AUTH_UPDATE_USER, {"username": "root", "password": "changed99"})
+        assert v2.UNAUTHORIZED == (await sent(rig, "Normal", **signed("root", "rootsecret"))).code
+        assert v2.OK == (await sent(rig, "Normal", **signed("root", "changed99"))).code
+
+    own = {"accessKey": "inner", "secretKey": "innersecret"}
+    named = {"username": "root", "password": "rootsecret"}
+    config = {**PROXY, "innerClientAuthenticationCredentials": own, "initAuthenticationUser": named}
+    play(test, broker_keys=BROKER, config=config, credentials=ROOT)
+
+
+@pytest.mark.parametrize("pauses", [(19,), (6, 6, 6), (9, 9)])
+def test_a_user_who_was_deleted_lasts_no_longer_than_the_manual_says(pauses: tuple[int, ...]) -> None:
+    async def test(rig: Rig) -> None:
+        alice = signed("alice", "alicesecret")
+        assert v2.OK == (await sent(rig, "Normal", **alice)).code
+        await ask_broker(rig, RequestCode.AUTH_DELETE_USER, {"username": "alice"})
+        for pause in (*pauses, 20.1 - sum(pauses)):
+            await trio.sleep(pause)
+            last = (await sent(rig, "Normal", **alice)).code
+        assert v2.UNAUTHORIZED == last
+
+    guarded(test)
+
+
+def test_brokers_that_cannot_tell_have_not_said_that_there_is_no_such_user() -> None:
+    async def test(rig: Rig) -> None:
+        await make_alice(rig)
+        status = await sent(rig, "Normal", **signed("alice", "alicesecret"))
+        assert v2.PROXY_TIMEOUT == status.code
+        assert "no broker tells who alice is" in status.message
+        status = await sent(rig, "Normal", **signed("stranger" * 40, "secret"))  # longer than any name
+        assert v2.UNAUTHORIZED == status.code
+
+    own = {"accessKey": "root", "secretKey": "wrong"}
+    config = {**PROXY, "innerClientAuthenticationCredentials": own}
+    play(test, broker_keys=BROKER, config=config, credentials=ROOT)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ import trio
 from grpc_client import Stream
 from proxy_rig import Rig, consumer_settings, message, play, receive_request, received
 
+from understudy.proxy.clients import EXPIRES_SECONDS
 from understudy.proxy.grpc.call import Call
+from understudy.proxy.grpc.framing import framed
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs import receives
 from understudy.proxy.rpcs.parts import SERVICE
@@ -148,5 +150,27 @@ def test_a_receive_whose_client_gave_it_a_time_ends_at_that_time() -> None:
         with trio.fail_after(8):
             await rig.user.connection.wait(stream)
         assert 4 == stream.status
+
+    play(test)
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_telemetry_stream_that_is_given_up_with_its_last_message_leaves_nothing(settled: bool) -> None:
+    async def test(rig: Rig) -> None:
+        connection = rig.user.connection
+        if settled:
+            await rig.user.consume(GROUP, "Normal")
+        else:
+            fields = [("x-mq-client-id", "ghost")]
+            rig.user.telemetry = await connection.begin(SERVICE + "Telemetry", fields)
+        assert rig.user.telemetry is not None
+        number = rig.user.telemetry.number
+        connection.h2.send_data(number, framed(b""))
+        connection.h2.reset_stream(number, 8)
+        await connection.flush()  # both in one segment
+        await trio.sleep(1)
+        assert [[]] * settled == [client.streams for client in rig.proxy.clients]
+        await trio.sleep(EXPIRES_SECONDS + 10)
+        assert 0 == len(rig.proxy.clients)
 
     play(test)
