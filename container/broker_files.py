@@ -5,6 +5,8 @@ from __future__ import annotations
 import os.path
 from collections.abc import Mapping
 
+import attrs
+
 from understudy.broker.config import BrokerOptions, Machine
 from understudy.container.config import BrokerContainerConfig, ContainerOptions
 from understudy.runtime.configuration import value_text
@@ -151,6 +153,10 @@ def broker_options(
         raise AddBrokerError(
             f"{values.where(INNER)}: {INNER}: brokers of a container sign with what its own file names; set it there"
         )
+    if led:  # it has connections of its own, because controllers take their end for its end
+        own, calls = options.security, container.security
+        tls = attrs.evolve(own.tls, client=own.tls.client or calls.tls.client)
+        options.security = attrs.evolve(own, inner=calls.inner, tls=tls)
     store = options.store
     if not led and (options.broker.broker_id == 0) != (store.broker_role != "SLAVE"):
         place = values.where("brokerId")

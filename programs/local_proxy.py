@@ -15,9 +15,19 @@ from understudy.remoting.server import RemotingServer
 from understudy.runtime.memory_stream import InsideNetwork
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.world import World
+from understudy.security.settings import SecuritySettings
 
 Brokers = Callable[[], Iterable[Broker]]
 """Returns the brokers that run in this process now."""
+
+
+def _gate(own: SecuritySettings, brokers: Iterable[Broker]) -> SecuritySettings:
+    """Return who may ask a proxy with *own* settings beside *brokers*: it is no way around the gate of one of them."""
+    for broker in brokers:
+        theirs = broker.options.security
+        if (theirs.authenticates and not own.authenticates) or (theirs.authorizes and not own.authorizes):
+            own = attrs.evolve(theirs, inner=theirs.inner or own.inner)
+    return own
 
 
 async def run_local_proxy(
@@ -47,19 +57,23 @@ async def run_local_proxy(
     def own() -> frozenset[str]:
         return frozenset(each.identity.name for each in brokers())
 
+    config = attrs.evolve(config, security=_gate(config.security, brokers()))
     for broker in brokers():
-        security = broker.options.security
         config = attrs.evolve(config, rocketmq_cluster_name=broker.options.broker.broker_cluster_name)
-        if security.authenticates and not config.security.authenticates:  # a proxy is no way around a broker's gate
-            config = attrs.evolve(config, security=security)
-        if security.authenticates and config.security.inner is None:
+        if broker.options.security.authenticates and config.security.inner is None:
             raise ConfigError(
                 f"{broker.identity.name} asks for signatures and a proxy beside it has nothing to sign with: "
                 "set innerClientAuthenticationCredentials"
             )
     async with trio.open_nursery() as nursery:
         network = InsideNetwork(world.network, find, nursery.start_soon)
-        proxy = Proxy(attrs.evolve(world, network=network), config, host, own_brokers=own)
+        proxy = Proxy(
+            attrs.evolve(world, network=network),
+            config,
+            host,
+            own_brokers=own,
+            security=lambda: _gate(config.security, brokers()),
+        )
         await nursery.start(proxy.run)
         host, port = proxy.address
         command_line.boot_line(f"rocketmq-proxy startup successfully. gRPC address {host}:{port}")

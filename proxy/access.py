@@ -6,7 +6,7 @@ key, so they are asked by somebody who may everything, and what a client may is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from google.protobuf.message import Message
 
@@ -30,22 +30,22 @@ class Access:
     """Who may ask a proxy what.
 
     Args:
-        settings: what is asked for.
+        settings: returns what is asked for now; the own key of the proxy is that of the start.
         brokers: who know the users.
         clock: for the pace of log lines.
     """
 
-    def __init__(self, settings: SecuritySettings, brokers: Brokers, clock: Clock) -> None:
+    def __init__(self, settings: Callable[[], SecuritySettings], brokers: Brokers, clock: Clock) -> None:
         self._settings = settings
         self._brokers = brokers
         self._refusals = Refusals(clock.monotonic)
         # Another user that a broker's file names is one of the brokers', who may have changed or deleted it since.
-        self._own = None if (own := settings.inner) is None else User(own.access_key, own.secret_key, UserType.SUPER)
+        self._own = None if (own := settings().inner) is None else User(own.access_key, own.secret_key, UserType.SUPER)
 
     @property
     def asks(self) -> bool:
         """Whether calls must be signed."""
-        return self._settings.authenticates
+        return self._settings().authenticates
 
     async def check(self, metadata: Mapping[str, str], source: str, request: Message) -> str | None:
         """Check the signature of a call, and what its user may; return its name as :meth:`authenticate` does.
@@ -73,7 +73,7 @@ class Access:
         Raises:
             ProxyError: see :meth:`check`.
         """
-        settings, name = self._settings, None
+        settings, name = self._settings(), None
         if not settings.authenticates or call in settings.unsigned_calls:
             return None
         try:
@@ -96,8 +96,8 @@ class Access:
         Raises:
             ProxyError: see :meth:`check`.
         """
-        call = type(request).__name__
-        if name is None or not self._settings.authorizes or call in self._settings.unlimited_calls:
+        call, settings = type(request).__name__, self._settings()
+        if name is None or not settings.authorizes or call in settings.unlimited_calls:
             return
         try:
             await self._authorize(check_user(await self._user(name), name), needs_of(request), source)
@@ -120,7 +120,7 @@ class Access:
         Raises:
             CommandError: it is refused (16), or no broker knows (1).
         """
-        settings, ext = self._settings, command.ext or {}
+        settings, ext = self._settings(), command.ext or {}
         if not settings.authenticates or command.code in settings.unsigned:
             return
         name = ext.get(ACCESS_KEY) or ""

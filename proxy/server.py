@@ -35,6 +35,7 @@ from understudy.runtime.program import UsageError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
 from understudy.runtime.world import World
+from understudy.security.settings import SecuritySettings
 
 if TYPE_CHECKING:
     from understudy.runtime.metrics_endpoint import MetricsEndpoint
@@ -58,6 +59,8 @@ class Proxy:
         config: settings.
         host: address to listen on.
         own_brokers: local mode: returns the names of the only brokers to which it sends and from which it receives.
+        security: local mode: returns who may call now, which *config* says of the start; brokers that are added may ask
+            for more.
 
     Attributes:
         address: host and port by which gRPC clients reach it, once it runs.
@@ -73,11 +76,13 @@ class Proxy:
         host: str = "0.0.0.0",
         *,
         own_brokers: Callable[[], frozenset[str]] | None = None,
+        security: Callable[[], SecuritySettings] | None = None,
     ) -> None:
         self._world = world
         self._config = config
         self._host = host
         self._own_brokers = own_brokers
+        self._security = security or (lambda: config.security)
         self.address = ("", config.grpc_server_port)
         self.remoting_address = ("", config.remoting_listen_port)
         self.clients = Clients(world.clock)
@@ -95,7 +100,7 @@ class Proxy:
         options = SessionOptions(credentials=security.inner, tls=security.tls.for_calls())
         async with open_session(self._world, config.namesrv_addr, options) as session, trio.open_nursery() as nursery:
             brokers = Brokers(session, config.rocketmq_cluster_name, nursery, config.cache_rules)
-            access = Access(security, brokers, self._world.clock)
+            access = Access(self._security, brokers, self._world.clock)
             parts = Parts(
                 config, self._world.clock, brokers, self.clients, lambda: self.address, access, self._own_brokers
             )

@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from understudy.container.broker_files import broker_options
+from understudy.container.config import ContainerOptions
 from understudy.container.hosted import BrokerIdentity
 from understudy.remoting.client import open_client
 from understudy.runtime.background import open_background
+from understudy.runtime.disk import RealDisk
+from understudy.security.settings import SecuritySettings
 from understudy.testkit.led.group import BROKERS, CONTROLLERS, LedGroup
 from understudy.testkit.local_cluster import LocalCluster
 from understudy.testkit.sim.cluster import SimCluster
@@ -100,3 +104,13 @@ async def test_role_and_id_of_the_file_do_not_count(tmp_path: Path, role: dict[s
         assert BrokerIdentity("DefaultCluster", "g", int(role.get("brokerId", "0"))) in {
             each.identity for each in cluster.container.brokers()
         }
+
+
+@pytest.mark.parametrize("led", [True, False])
+def test_a_led_broker_calls_on_connections_of_its_own_as_its_container_calls(led: bool) -> None:
+    inner = {"innerClientAuthenticationCredentials": '{"accessKey":"inner","secretKey":"innersecret"}'}
+    container, _ = ContainerOptions.from_properties({"listenPort": "0", "tls.enable": "true", **inner})
+    keys = {"brokerName": "g", "enableControllerMode": "true" if led else "false", "controllerAddr": "127.0.0.1:9878"}
+    security = broker_options(keys, "test", container, RealDisk(), None).security
+    calls = container.security
+    assert security == (SecuritySettings(inner=calls.inner, tls=calls.tls) if led else SecuritySettings())

@@ -8,16 +8,21 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import trio
-from proxy_rig import Rig, consumer_settings, message, play, receive_request
+from grpc_client import open_client
+from proxy_rig import Rig, User, consumer_settings, message, play, receive_request
 
 from understudy.mqclient.session import SessionOptions, open_session
+from understudy.programs.local_proxy import run_local_proxy
+from understudy.proxy.config import config_of
 from understudy.proxy.core.access import check_signature, read_signed
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs.parts import SERVICE
 from understudy.remoting.codes import RequestCode
+from understudy.runtime.world import real_world
 from understudy.security.signature import Credentials
 from understudy.security.users import User as Account
+from understudy.testkit.local_cluster import LocalCluster
 
 ROOT = Credentials("root", "rootsecret")
 BROKER = {
@@ -231,6 +236,36 @@ def test_brokers_that_cannot_tell_have_not_said_that_there_is_no_such_user() -> 
     own = {"accessKey": "root", "secretKey": "wrong"}
     config = {**PROXY, "innerClientAuthenticationCredentials": own}
     play(test, broker_keys=BROKER, config=config, credentials=ROOT)
+
+
+@pytest.mark.parametrize(("keys", "added"), [({"authenticationEnabled": True}, False), ({}, True)])
+async def test_a_proxy_beside_brokers_asks_for_what_the_strictest_of_them_asks(
+    keys: dict[str, object], added: bool
+) -> None:
+    world = real_world()
+    options = SessionOptions(credentials=ROOT)
+    async with LocalCluster(1) as cluster, open_session(world, cluster.namesrv_address, options) as session:
+        strict = await cluster.add_broker("strict", BROKER)
+        user = {"username": "alice", "password": "alicesecret"}
+        body = json.dumps(user).encode()
+        await session.call(strict.identity.address, RequestCode.AUTH_CREATE_USER, {"username": "alice"}, body)
+        places = {"grpcServerPort": 0, "namesrvAddr": cluster.namesrv_address, "localServeAddr": "127.0.0.1"}
+        own = {"innerClientAuthenticationCredentials": PROXY["innerClientAuthenticationCredentials"]}
+        config, _ = config_of({**places, **own, **keys, "tlsServerMode": "disabled", "remotingListenPort": 0}, "test")
+        brokers = [cluster.brokers["broker-a"], *([] if added else [strict])]
+        async with trio.open_nursery() as nursery:
+            proxy = await nursery.start(run_local_proxy, world, config, lambda: brokers)
+            if added:
+                brokers.append(strict)
+            async with open_client(world, proxy.address) as connection:
+                asks = User(connection, "client").ask
+                request = v2.SendMessageRequest(messages=[message("Nothing")])
+                found = []
+                for metadata in ({}, signed("alice", "alicesecret"), signed("root", "rootsecret")):
+                    answer = await asks("SendMessage", request, v2.SendMessageResponse, **metadata)
+                    found.append((answer.status.code == v2.UNAUTHORIZED, "no permission" in answer.status.message))
+            nursery.cancel_scope.cancel()
+    assert [(True, False), (True, True), (False, False)] == found
 
 
 @pytest.mark.parametrize(
