@@ -34,6 +34,7 @@ _LINGER_SECONDS = 10.0
 """How long it goes on when nobody looks any more: a page that is loaded again finds what it knew."""
 _DEPTH_SECONDS = 5.0
 _DEPTH_SHARE = 20
+_OLD_MS = 3_000
 _ROSTER_AGAIN_SECONDS = 60.0
 
 
@@ -73,7 +74,7 @@ class Gatherer:
         self._limiter = trio.CapacityLimiter(MOST_AT_ONCE)
         self.known = Memory()
         self.looked = Signal()
-        self.screen = b"{}"
+        self.screen = _page(self.known)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -85,6 +86,13 @@ class Gatherer:
         finally:
             self._watchers -= 1
             self._until = self._clock.monotonic() + _LINGER_SECONDS
+
+    async def not_old(self) -> None:
+        """Wait for a look when what is known is old, or nothing is; at most as long as a look takes."""
+        seen = self.looked.count
+        if self._clock.wall_ms() - self.known.at_ms > _OLD_MS:
+            with self._clock.move_on_after(5 * LOOK_SECONDS):
+                await self.looked.wait(seen)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -119,7 +127,7 @@ class Gatherer:
             self.known, Look(self._clock.wall_ms(), groups, answers, "" if groups is not None else error)
         )
         self._ask_depth(nursery)
-        self.screen = json.dumps(memory.first_screen(self.known), ensure_ascii=False).encode(errors="replace")
+        self.screen = _page(self.known)
 
     def _list(self, groups: Mapping[str, GroupAddresses] | None) -> None:
         """Take over whom to ask: who is registered, and who was and is shown still."""
@@ -152,8 +160,8 @@ class Gatherer:
                 )
             now = self._clock.monotonic()
             asked.backoff = asked.backoff.after(look.answered, now)
-            if look.answered and with_roster and look.roster is None:
-                asked.roster_at = now + _ROSTER_AGAIN_SECONDS  # one of the reference
+            if look.of_reference:
+                asked.roster_at = now + _ROSTER_AGAIN_SECONDS
             if look.answered and with_replication:
                 asked.replication_at = now + _DEPTH_SECONDS
             elif look.answered:
@@ -200,6 +208,10 @@ class Gatherer:
             asked.depth_at = self._clock.monotonic() + _ROSTER_AGAIN_SECONDS
         finally:
             asked.depth_busy = False
+
+
+def _page(known: Memory) -> bytes:
+    return json.dumps(memory.first_screen(known), ensure_ascii=False).encode(errors="replace")
 
 
 def _due(asked: _Asked, now: float) -> bool:

@@ -5,7 +5,7 @@
 * What is not a page's own address bar comes from a page of ours: browsers say so (``Sec-Fetch-Site``, ``Origin``).
 * A change needs a sign-in with the token. Its cookie is kept from scripts and from requests of other sites, and a
   change must be JSON besides, which no foreign form can send.
-* A page that other hosts reach shows nothing without sign-in.
+* A page that other hosts reach, by its address or by a name behind a reverse proxy, shows nothing without sign-in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from http import HTTPStatus
 
 import attrs
 
-COOKIE = "understudy-console"
 MOST_SIGNED_IN = 64
 _JSON = "application/json"
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -57,6 +56,11 @@ class Guard:
             own |= {name.rpartition(":")[0] for name in own}
         return frozenset(own | {name.lower() for name in self.names} | {f"{n}:{self.port}".lower() for n in self.names})
 
+    @property
+    def cookie(self) -> str:
+        """The name of its cookie: browsers keep one jar for all ports of a host, so each page has its own."""
+        return f"understudy-console-{self.port}"
+
     def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
         """Return why a request is refused before anything looks at it; ``None`` when it may go on.
 
@@ -91,9 +95,9 @@ class Guard:
         if not self.token:
             return False
         kind, _, given = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and _same(given.strip(), self.token):
+        if kind.lower() == "bearer" and _same(given.strip(" \t").encode("latin-1"), self.token):
             return True
-        cookie = _cookie(headers.get("cookie", ""))
+        cookie = self._session_of(headers)
         return bool(cookie) and any(_same(cookie, each) for each in self.signed_in)
 
     def sign_in(self, token: str, secret: str) -> str | None:
@@ -106,13 +110,20 @@ class Guard:
         if not self.token or not _same(token, self.token):
             return None
         self.signed_in = [*self.signed_in, secret][-MOST_SIGNED_IN:]
-        return f"{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/"
+        return f"{self.cookie}={secret}; HttpOnly; SameSite=Strict; Path=/"
 
     def sign_out(self, headers: Mapping[str, str]) -> str:
         """End the session that *headers* show; return the cookie header that ends it in the browser."""
-        cookie = _cookie(headers.get("cookie", ""))
+        cookie = self._session_of(headers)
         self.signed_in = [each for each in self.signed_in if not _same(each, cookie)]
-        return f"{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
+        return f"{self.cookie}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0"
+
+    def _session_of(self, headers: Mapping[str, str]) -> str:
+        for part in headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == self.cookie:
+                return value
+        return ""
 
 
 def listed_names(texts: Iterable[str]) -> tuple[str, ...]:
@@ -124,13 +135,6 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host.lower()
 
 
-def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode(), other.encode())
-
-
-def _cookie(text: str) -> str:
-    for part in text.split(";"):
-        name, _, value = part.strip().partition("=")
-        if name == COOKIE:
-            return value
-    return ""
+def _same(one: str | bytes, other: str) -> bool:
+    given = one if isinstance(one, bytes) else one.encode("utf-8", "surrogatepass")
+    return hmac.compare_digest(given, other.encode("utf-8", "surrogatepass"))

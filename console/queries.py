@@ -7,11 +7,12 @@ page names must be those of brokers that the cluster has: the console is no way 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
 import attrs
+import trio
 
 from understudy.console import consumers, failover_reports, messages, resets, topics
 from understudy.console.gatherer import Gatherer
@@ -34,6 +35,9 @@ _MOST_KEPT = 64
 _LONGEST_NAME = 512
 _LONGEST_TIME = 15
 _MOST_BY_TIME = 64
+_READ_BACK_SECONDS = 4.0
+_MOVED_WITHIN_SECONDS = 15.0
+"""How long whoever asked for a move waits for its end, less than an answer may take; the move goes on."""
 
 
 class QueryError(Exception):
@@ -52,10 +56,12 @@ class Queries:
     Args:
         session: connections to servers.
         gatherer: what is known.
+        nursery: moves run in it: one that has begun does not end because whoever asked has gone.
     """
 
-    def __init__(self, session: Session, gatherer: Gatherer) -> None:
+    def __init__(self, session: Session, gatherer: Gatherer, nursery: trio.Nursery) -> None:
         self._session = session
+        self._nursery = nursery
         self._gatherer = gatherer
         self._kept: dict[tuple[str, tuple[tuple[str, str], ...]], _Kept] = {}
         self._by_name: dict[str, Query] = {
@@ -155,33 +161,62 @@ class Queries:
         fields = {name: str(body.get(name) or "") for name in ("group", "topic")}
         group, topic = _name(fields, "group", "group"), _name(fields, "topic", "topic")
         try:
-            return await self._carry_out(group, topic, resets.moves_of(body.get("rows")))
-        except (ClientError, ResetError) as error:
+            wanted = resets.moves_of(body.get("rows"))
+        except ResetError as error:
             raise QueryError(str(error)) from error
+        return await self._carry_out(Done(group, topic, wanted))
 
     async def _undo(self, body: Mapping[str, Any]) -> Any:
         done = self._done.get(str(body.get("undo")))
         if done is None:
             raise QueryError("there is nothing like that to take back; the console keeps it as long as it runs")
-        try:
-            return await self._carry_out(done.group, done.topic, resets.back(done))
-        except (ClientError, ResetError) as error:
-            raise QueryError(str(error)) from error
+        return await self._carry_out(Done(done.group, done.topic, resets.back(done)))
 
-    async def _carry_out(self, group: str, topic: str, moves: Sequence[resets.Move]) -> Any:
-        known = self._gatherer.known
-        done = await resets.carry_out(self._session, known, group, topic, moves)
-        log.warning("somebody moved a consumer group", group=group, topic=topic, queues=len(done.moves))
-        name = secrets.token_urlsafe(12)
+    async def _carry_out(self, done: Done) -> Any:
+        if any(not each.ended and (each.group, each.topic) == (done.group, done.topic) for each in self._done.values()):
+            raise QueryError(f"a move of {done.group} on {done.topic} is under way still; wait for its end")
+        name, ended = secrets.token_urlsafe(12), trio.Event()
         self._done[name] = done
         for old in list(self._done)[: -resets.MOST_UNDONE]:
             del self._done[old]
-        self._kept.clear()
-        return {
+        self._nursery.start_soon(self._move, done, ended)
+        with self._session.world.clock.move_on_after(_MOVED_WITHIN_SECONDS):
+            await ended.wait()
+        if done.ended and not done.moves:
+            del self._done[name]
+            raise QueryError(f"nothing was moved: {'; '.join(done.failed)}")
+        answer = {
             "undo": name,
             "rows": [move.to_json() for move in done.moves],
-            "elsewhere": await resets.elsewhere(self._session, known, done),
+            "failed": [*done.failed],
+            "wanted": len(done.wanted),
+            "ended": done.ended,
         }
+        return {**answer, "elsewhere": await self._read_back(done) if done.ended else []}
+
+    async def _move(self, done: Done, ended: trio.Event) -> None:
+        try:
+            await resets.carry_out(self._session, self._gatherer.known, done)
+        except Exception as error:
+            log.error("a move failed", exc=error)  # whatever a server answered: the console goes on
+            done.failed.append(f"an answer could not be used: {error!r}")
+        finally:
+            done.ended = True
+            self._kept.clear()
+            log.warning(
+                "somebody moved a consumer group",
+                group=done.group,
+                topic=done.topic,
+                queues=len(done.moves),
+                wanted=len(done.wanted),
+                failed="; ".join(done.failed),
+            )
+            ended.set()
+
+    async def _read_back(self, done: Done) -> list[str]:
+        with self._session.world.clock.move_on_after(_READ_BACK_SECONDS):
+            return await resets.elsewhere(self._session, self._gatherer.known, done)
+        return ["it was not read back in time"]
 
 
 def _name(fields: Fields, what: str, key: str = "name") -> str:

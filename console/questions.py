@@ -65,19 +65,24 @@ async def broker(session: Session, address: str, *, with_roster: bool, with_repl
     clock = session.world.clock
     try:
         figures = await cluster.runtime_info(session, address)
-        roster = await _known(session, address, RequestCode.GET_BROKER_ROSTER) if with_roster else None
-        replication = await _known(session, address, RequestCode.GET_BROKER_HA_STATUS) if with_replication else None
+        roster, knows = await _asked(session, address, RequestCode.GET_BROKER_ROSTER) if with_roster else (None, True)
+        replication = None
+        if with_replication:
+            replication, _ = await _asked(session, address, RequestCode.GET_BROKER_HA_STATUS)
     except (ClientError, *_UNREADABLE) as error:
         return BrokerLook(clock.wall_ms(), error=str(error))
-    return BrokerLook(clock.wall_ms(), figures, roster, replication)
+    return BrokerLook(clock.wall_ms(), figures, roster, replication, of_reference=not knows)
 
 
-async def _known(session: Session, address: str, code: RequestCode) -> Mapping[str, Any] | None:
-    """Return the answer to a question that not every broker knows; ``None`` from one that does not."""
+async def _asked(session: Session, address: str, code: RequestCode) -> tuple[Mapping[str, Any] | None, bool]:
+    """Return the answer to a question that not every broker knows, and whether this one does.
+
+    One that refuses it now, as it is busy for example, may answer the next time.
+    """
     try:
-        return await ask(session, address, code, {})
-    except BrokerError:
-        return None
+        return await ask(session, address, code, {}), True
+    except BrokerError as error:
+        return None, error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 async def lags(session: Session, address: str) -> LagLook:

@@ -1,19 +1,20 @@
 """Moving a consumer group: what it would do, queue by queue, doing it, and taking it back.
 
 A preview asks and changes nothing. What is moved is what the preview showed; the offsets that it replaces are read
-right before, and kept for the undo. Afterwards it is read back, and a queue that stands elsewhere is told.
+right before, and kept for the undo as each queue moves. Afterwards it is read back, and a queue that stands elsewhere
+is told. A broker that leaves moves to the group's members is not asked: told of one queue, it moves all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from understudy.console.model.memory import Memory
 from understudy.console.questions import progress_of
-from understudy.mqclient.admin import groups, topics
+from understudy.mqclient.admin import cluster, groups, topics
 from understudy.mqclient.errors import ClientError
 from understudy.mqclient.pull import offset_at
 from understudy.mqclient.queue import MessageQueue
@@ -22,6 +23,7 @@ from understudy.mqclient.session import Session
 MOST_QUEUES = 2_000
 MOST_UNDONE = 100
 BEGIN, END = "begin", "end"
+_OWN_RESET = "useServerSideResetOffset"
 
 
 class ResetError(Exception):
@@ -42,13 +44,24 @@ class Move:
         return {"broker": self.broker, "id": self.queue_id, "before": self.before, "after": self.after}
 
 
-@attrs.frozen
+@attrs.define
 class Done:
-    """One move that was made, so that it can be taken back."""
+    """One move, filled as it is made, so that it can be taken back.
+
+    Attributes:
+        group, topic: what is moved.
+        wanted: the queues to move.
+        moves: those that have moved, with the offsets that were replaced.
+        failed: what went wrong, one sentence each.
+        ended: nothing more is moved.
+    """
 
     group: str
     topic: str
-    moves: tuple[Move, ...]
+    wanted: tuple[Move, ...]
+    moves: list[Move] = attrs.field(factory=list)
+    failed: list[str] = attrs.field(factory=list)
+    ended: bool = False
 
 
 def moves_of(rows: object) -> tuple[Move, ...]:
@@ -101,6 +114,7 @@ async def preview(session: Session, known: Memory, group: str, topic: str, wante
         at = await progress_of(session, address, group, topic)
         if not at:
             continue
+        await _need_own_reset(session, name, address)
         held = (await topics.topic_stats(session, topic, [address])).queues
         for queue_id, before in sorted(at.items()):
             queue = MessageQueue(topic, name, queue_id)
@@ -118,32 +132,28 @@ async def preview(session: Session, known: Memory, group: str, topic: str, wante
     return {"group": group, "topic": topic, "rows": [move.to_json() for move in moves]}
 
 
-async def carry_out(session: Session, known: Memory, group: str, topic: str, moves: Sequence[Move]) -> Done:
-    """Move *group* and return what brings it back. Raises :class:`ResetError` with what was moved when not all was."""
+async def carry_out(session: Session, known: Memory, done: Done) -> None:
+    """Move what *done* wants, and note in it each queue that has moved, and what went wrong."""
     leaders = _leaders(known)
-    made: list[Move] = []
-    failed: list[str] = []
-    for name in sorted({move.broker for move in moves}):
+    for name in sorted({move.broker for move in done.wanted}):
+        at = name
         try:
             address = leaders.get(name)
             if address is None:
                 raise ClientError("nobody leads it, or it is not of this cluster")
-            before = await progress_of(session, address, group, topic)
-            for move in moves:
+            await _need_own_reset(session, name, address)
+            before = await progress_of(session, address, done.group, done.topic)
+            for move in done.wanted:
                 if move.broker != name:
                     continue
+                old = before.get(move.queue_id, 0)
+                at = f"{name} {move.queue_id}, which stood at {old}"
                 await groups.reset_offset(
-                    session, address, group, topic, timestamp_ms=-1, queue_id=move.queue_id, offset=move.after
+                    session, address, done.group, done.topic, timestamp_ms=-1, queue_id=move.queue_id, offset=move.after
                 )
-                made.append(attrs.evolve(move, before=before.get(move.queue_id, 0)))
-        except ClientError as error:
-            failed.append(f"{name}: {error}")
-    if failed and not made:
-        raise ResetError(f"nothing was moved: {'; '.join(failed)}")
-    if failed:
-        places = ", ".join(f"{each.broker} {each.queue_id} from {each.before}" for each in made)
-        raise ResetError(f"only {places} moved; {'; '.join(failed)}")
-    return Done(group, topic, tuple(made))
+                done.moves.append(attrs.evolve(move, before=old))
+        except (ClientError, ResetError) as error:
+            done.failed.append(f"{at}: {error}")
 
 
 async def elsewhere(session: Session, known: Memory, done: Done) -> list[str]:
@@ -151,7 +161,13 @@ async def elsewhere(session: Session, known: Memory, done: Done) -> list[str]:
     leaders = _leaders(known)
     found = []
     for name in sorted({move.broker for move in done.moves}):
-        now: Mapping[int, int] = await progress_of(session, leaders[name], done.group, done.topic)
+        try:
+            if name not in leaders:
+                raise ClientError("nobody leads it")
+            now: Mapping[int, int] = await progress_of(session, leaders[name], done.group, done.topic)
+        except ClientError as error:
+            found.append(f"{name} was not read back: {error}")
+            continue
         found += [
             f"{name} {move.queue_id} is at {now.get(move.queue_id, 'no offset')}"
             for move in done.moves
@@ -163,6 +179,14 @@ async def elsewhere(session: Session, known: Memory, done: Done) -> list[str]:
 def back(done: Done) -> tuple[Move, ...]:
     """Return the moves that take *done* back."""
     return tuple(Move(each.broker, each.queue_id, each.after, each.before) for each in done.moves)
+
+
+async def _need_own_reset(session: Session, name: str, address: str) -> None:
+    """Raise :class:`ResetError` unless the broker moves groups itself: pushed moves know a time and no queue (222)."""
+    if (await cluster.broker_config(session, address)).get(_OWN_RESET) != "true":
+        raise ResetError(
+            f"{name} leaves moves to the group's members, which would move every queue; it needs {_OWN_RESET}=true"
+        )
 
 
 def _leaders(known: Memory) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
@@ -87,9 +88,8 @@ class Console:
         self._options = options
         self._assets = asset_files.load()
         self._server = HttpServer(world, options.host, options.port, self.answer, LIMITS)
-        self._guard = Guard(
-            options.host, options.port, options.token, options.names, closed=not is_loopback(options.host)
-        )
+        closed = others_reach(options.host, options.names)
+        self._guard = Guard(options.host, options.port, options.token, options.names, closed=closed)
         self._gatherer: Gatherer
         self._queries: Queries
         self._live = 0
@@ -109,8 +109,8 @@ class Console:
         """Serve until cancelled; :meth:`bind` first."""
         async with open_session(self._world, self._options.name_servers, self._options.session) as session:
             self._gatherer = Gatherer(session)
-            self._queries = Queries(session, self._gatherer)
             async with trio.open_nursery() as nursery:
+                self._queries = Queries(session, self._gatherer, nursery)
                 nursery.start_soon(self._gatherer.run)
                 nursery.start_soon(self._server.run)
 
@@ -143,7 +143,7 @@ class Console:
         if request.method != "GET":
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
         if request.path == "/api/live":
-            return self._follow()
+            return self._follow(request)
         query = self._queries.named(request.path.removeprefix("/api/"))
         if query is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
@@ -151,11 +151,7 @@ class Console:
             fields = dict(parse_qsl(request.query, max_num_fields=_MOST_FIELDS))
         except ValueError:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"at most {_MOST_FIELDS} fields are taken") from None
-        with self._gatherer.watching():
-            try:
-                return _json(await query(fields))
-            except QueryError as error:
-                raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+        return await self._asked(partial(query, fields))
 
     async def _change(self, request: Request) -> Answer:
         change = self._queries.change(request.path.removeprefix("/api/"))
@@ -163,10 +159,15 @@ class Console:
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "this is only read")
         if not self._guard.may_change(request.headers):
             raise RefusedError(HTTPStatus.FORBIDDEN, "sign in with the token that the console was started with")
-        try:
-            return _json(await change(json_object(request.body)))
-        except QueryError as error:
-            raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
+        return await self._asked(partial(change, json_object(request.body)))
+
+    async def _asked(self, question: Callable[[], Awaitable[Any]]) -> Answer:
+        with self._gatherer.watching():
+            await self._gatherer.not_old()
+            try:
+                return _json(await question())
+            except QueryError as error:
+                raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from error
 
     def _session(self, request: Request) -> Answer:
         guard = self._guard
@@ -193,13 +194,15 @@ class Console:
 
     # --- live --------------------------------------------------------------------------------------------------
 
-    def _follow(self) -> Answer:
+    def _follow(self, request: Request) -> Answer:
         if self._live >= MOST_LIVE:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"{MOST_LIVE} pages are open already; close some")
-        return Answer(content_type=_EVENTS, headers=(("Cache-Control", "no-store"),), parts=self._events)
+        return Answer(
+            content_type=_EVENTS, headers=(("Cache-Control", "no-store"),), parts=partial(self._events, request)
+        )
 
-    async def _events(self) -> AsyncGenerator[bytes, None]:
-        """Send the first screen after each look, and a sign of life when there is none for long."""
+    async def _events(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """Send the first screen after each look, and a sign of life when there is none for long, until a sign-out."""
         gatherer, self._live = self._gatherer, self._live + 1
         try:
             with gatherer.watching():
@@ -209,9 +212,22 @@ class Console:
                 while True:
                     with self._world.clock.move_on_after(_QUIET_SECONDS) as scope:
                         seen = await gatherer.looked.wait(seen)
+                    if not self._guard.may_read(request.headers):
+                        return
                     yield b": nothing new\n\n" if scope.cancelled_caught else _event(gatherer.screen)
         finally:
             self._live -= 1
+
+
+def others_reach(host: str, names: Iterable[str]) -> bool:
+    """Return whether other hosts reach a page that listens on *host* and is called by *names* beside."""
+    return not all(is_loopback(each) for each in (host, *map(_without_port, names)))
+
+
+def _without_port(name: str) -> str:
+    if name.startswith("["):
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0]
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from understudy.console.guard import listed_names
-from understudy.console.server import Console, ConsoleOptions
+from understudy.console.server import Console, ConsoleOptions, others_reach
 from understudy.mqadmin.credentials import credentials
 from understudy.mqadmin.options import UsageError as BadCredentialsError
 from understudy.mqclient.session import SessionOptions, split_addresses
 from understudy.programs import command_line
 from understudy.programs.version import ShowVersion
-from understudy.runtime.network import ListenError, is_loopback
+from understudy.runtime.network import ListenError
 from understudy.runtime.program import EXIT_FAILED, UsageError, run_program
 from understudy.runtime.world import World
 from understudy.security.tls import ClientFiles
@@ -72,14 +72,15 @@ def _options(arguments: argparse.Namespace) -> ConsoleOptions:
     if not 0 <= arguments.port <= _HIGHEST_PORT:
         raise UsageError(f"--port {arguments.port}: expected a port from 0 to {_HIGHEST_PORT}")
     token = given_token(arguments.token)
-    if not token and not is_loopback(arguments.host):
+    names = listed_names(arguments.name)
+    if not token and others_reach(arguments.host, names):
+        called = f"--host {arguments.host}" if others_reach(arguments.host, ()) else f"--name {', '.join(names)}"
         raise UsageError(
-            f"--host {arguments.host}: other hosts would see the cluster and its messages; give --token, or set "
-            f"{TOKEN_VARIABLE}"
+            f"{called}: other hosts would see the cluster and its messages; give --token, or set {TOKEN_VARIABLE}"
         )
     tls = ClientFiles().context() if arguments.tls else None
     session = SessionOptions(credentials=credentials(), tls=tls)
-    return ConsoleOptions(arguments.host, arguments.port, servers, token, listed_names(arguments.name), session)
+    return ConsoleOptions(arguments.host, arguments.port, servers, token, names, session)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,6 +8,7 @@ export const state = {
   connected: false,
   lostAt: null,       // since when nothing comes from the server
   session: null,      // what may be done here
+  refused: "",        // why the server does not let this page follow; empty when it does, or says nothing
 };
 
 const listeners = new Set();
@@ -67,12 +68,39 @@ export async function signIn(token) {
 export async function signOut() {
   await ask("/api/session", { method: "DELETE" });
   await loadSession();
+  if (closed()) forget();
+}
+
+function closed() {
+  return Boolean(state.session && state.session.closed && !state.session.signedIn);
+}
+
+// Nothing of the cluster stays in a page that may not see it.
+function forget() {
+  if (source !== null) source.close();
+  source = null;
+  Object.assign(state, { view: null, points: [], connected: false, lostAt: null, refused: "" });
+  changed();
+}
+
+// Why the server does not let this page follow; it says so to a request, and not to an EventSource.
+async function refusal() {
+  const stop = new AbortController();
+  try {
+    const answer = await fetch("/api/live", { credentials: "same-origin", signal: stop.signal });
+    return answer.ok ? "" : (await answer.json()).error || "";
+  } catch {
+    return "";
+  } finally {
+    stop.abort();
+  }
 }
 
 function take(view) {
   state.view = view;
   state.connected = true;
   state.lostAt = null;
+  state.refused = "";
   const newest = view.rate[0];
   const last = state.points[state.points.length - 1];
   if (newest && (!last || newest[0] > last[0])) state.points = [...state.points, newest].slice(-MOST_POINTS);
@@ -82,18 +110,26 @@ function take(view) {
 // Follow the server for ever: it tells after each look at the cluster.
 export function follow() {
   if (source !== null) source.close();
-  source = new EventSource("/api/live");
+  const mine = source = new EventSource("/api/live");
   source.onopen = async () => {
+    await loadSession();
     try {
       const { points } = await ask("/api/history");
       if (points.length > state.points.length) state.points = points;
     } catch { /* the plots begin now */ }
   };
   source.onmessage = (event) => take(JSON.parse(event.data));
-  source.onerror = () => {
+  source.onerror = async () => {
+    if (source !== mine) return;
     if (state.connected || state.lostAt === null) state.lostAt = Date.now();
     state.connected = false;
     changed();
-    if (source.readyState === EventSource.CLOSED) setTimeout(follow, 3000);
+    if (mine.readyState !== EventSource.CLOSED) return;
+    await loadSession();  // a console that was started anew knows no sign-in
+    if (source !== mine) return;
+    if (closed()) return forget();
+    state.refused = await refusal();
+    changed();
+    setTimeout(() => { if (source === mine) follow(); }, 3000);
   };
 }

@@ -95,7 +95,8 @@ function App() {
         <a key=${each} href=${`#/${each}`} aria-current=${each === name ? "page" : undefined}>${text}</a>`)}</nav>`}
     </header>
     ${state.lostAt !== null && !state.connected && !closed && html`<p class="lost" role="alert">
-      The console does not answer since ${span(now - state.lostAt)}; what is shown is as old as that.</p>`}
+      ${state.refused ? `The console says: ${state.refused}.` : `The console does not answer since ${span(now - state.lostAt)}.`}
+      ${" "}What is shown is as old as ${span(now - state.lostAt)}.</p>`}
     <main id="main"><h1 tabindex="-1" ref=${heading}>${title}</h1>
       ${closed ? html`<p>Sign in to see the cluster.</p>`
         : state.view ? html`<${Page} state=${state} fields=${where.fields} />`

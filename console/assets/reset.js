@@ -60,6 +60,8 @@ export function Reset({ group, session }) {
       <button type="submit" disabled=${busy}>Preview</button>
     </form>
     ${error && html`<p class="trouble" role="alert">${error}</p>`}
+    ${done && done.failed.length > 0 && html`<p class="trouble" role="alert">${done.rows.length} of ${plural(done.wanted, "queue")} ${done.text}: ${done.failed.join("; ")}</p>`}
+    ${done && !done.ended && html`<p role="alert">It goes on: ${done.rows.length} of ${plural(done.wanted, "queue")} ${done.text} so far. Undo takes back all of it when it has ended.</p>`}
     ${done && html`<p role="status">${plural(done.rows.length, "queue")} ${done.text}. <button type="button" disabled=${busy} onClick=${undo}>Undo</button>
       ${done.elsewhere.length > 0 && html` <small>Not where they were put, as members go on: ${done.elsewhere.join(", ")}.</small>`}</p>`}
     ${shown && html`<div class="wide"><table aria-label=${plan ? "What it would do" : "What was done"}>

@@ -6,6 +6,7 @@ Times are wall time in milliseconds of the process that looks, unless a broker's
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any
 
 import attrs
@@ -39,6 +40,7 @@ class BrokerLook:
         roster: which services run and why; ``None`` when it did not answer, or is one of the reference.
         replication: how far its slaves are, or how it follows its master; ``None`` when it cannot say.
         error: why there is no answer, ``""`` when there is one.
+        of_reference: it was asked for its roster and does not know the question.
     """
 
     at_ms: int
@@ -46,6 +48,7 @@ class BrokerLook:
     roster: Mapping[str, Any] | None = None
     replication: Mapping[str, Any] | None = None
     error: str = ""
+    of_reference: bool = False
 
     @property
     def answered(self) -> bool:
@@ -60,12 +63,16 @@ class BrokerLook:
         return (self.figures or {}).get("brokerActive") == "true"
 
     def number(self, name: str) -> float | None:
-        """Return a figure as a number, the first one where it has several; ``None`` when it is not there or none."""
+        """Return a figure as a number, the first one where it has several; ``None`` when it is not there or none.
+
+        NaN and infinity are none: JSON, and so a page, has no word for them.
+        """
         words = (self.figures or {}).get(name, "").split()
         try:
-            return float(words[0]) if words else None
+            found = float(words[0]) if words else None
         except ValueError:
             return None
+        return found if found is not None and isfinite(found) else None
 
 
 @attrs.frozen

@@ -79,7 +79,9 @@ class Browser:
             while True:
                 event = peer.next_event()
                 if event is h11.NEED_DATA:
-                    peer.receive_data(await stream.receive_some(65536))
+                    if not (data := await stream.receive_some(65536)):
+                        return
+                    peer.receive_data(data)
                 elif isinstance(event, h11.Data):
                     text += event.data
                     while b"\n\n" in text:

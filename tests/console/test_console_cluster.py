@@ -126,3 +126,24 @@ async def test_a_broker_that_does_not_answer_keeps_nobody_waiting(autojump_clock
         await cluster.kill("n1")
         screen = await until(screens, lambda screen: screen["nameServer"]["silentSince"] is not None)
         assert "unknown" == screen["verdict"]["state"]
+
+
+async def test_the_first_question_of_all_is_answered_from_a_look_and_so_is_a_script_that_only_changes(
+    autojump_clock: MockClock,
+) -> None:
+    move = {"group": "nobody", "topic": "nothing", "rows": [{"broker": "g0", "id": 0, "before": 0, "after": 1}]}
+    async with pair() as (cluster, browser):
+        # when a console that nobody has looked at is asked, then it looks first
+        topics = (await browser.ask("/api/topics")).json
+        assert ["g0", "g1"] == sorted({broker for row in topics["rows"] for broker in row["brokers"]})
+        assert [] == topics["missing"]
+    async with pair() as (cluster, browser):
+        refused = await browser.ask("/api/reset", method="POST", body=move)
+        assert "nobody leads it" not in refused.json["error"]
+        # and what it knew a minute ago is no answer
+        await trio.sleep(60)
+        await cluster.kill("c1")
+        await trio.sleep(30)
+        refused = await browser.ask("/api/reset", method="POST", body=move)
+        assert "nothing was moved: g0" in refused.json["error"]
+        assert "Can not reset offset in slave broker" in refused.json["error"]

@@ -6,8 +6,10 @@ from http import HTTPStatus
 
 import pytest
 
-from understudy.console.guard import COOKIE, MOST_SIGNED_IN, Guard, listed_names
+from understudy.console.guard import MOST_SIGNED_IN, Guard, listed_names
+from understudy.console.server import others_reach
 
+COOKIE = "understudy-console-8082"
 OWN = {"host": "127.0.0.1:8082"}
 JSON = {"content-type": "application/json"}
 
@@ -34,6 +36,21 @@ class TestNames:
         for host in ("console.example", "console.example:8082", "b.example:443", "c.example"):
             assert named.refuses("GET", "/", {"host": host}) is None
         assert named.refuses("GET", "/", {"host": "b.example:444"}) is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "names", "reached"),
+    [
+        ("127.0.0.1", [], False), ("::1", [], False), ("0.0.0.0", [], True),
+        ("127.0.0.1", ["localhost:80", "[::1]:8082", "127.0.0.2"], False),
+        ("127.0.0.1", ["localhost", "console.example"], True), ("127.0.0.1", ["10.0.0.1:443"], True),
+        ("127.0.0.1", ["[fe80::1]"], True),
+    ],
+)  # fmt: skip
+def test_other_hosts_reach_it_by_its_address_or_by_a_name_that_is_not_this_host_alone(
+    host: str, names: list[str], reached: bool
+) -> None:
+    assert reached == others_reach(host, listed_names(names))
 
 
 class TestOtherSites:
@@ -92,6 +109,23 @@ class TestSignIn:
         assert guard().may_change({"authorization": "Bearer a long token"})
         assert not guard().may_change({"authorization": "Basic a long token"})
         assert not guard().may_change({"authorization": "Bearer é"})
+
+    def test_a_token_may_have_any_letters_and_what_is_no_text_is_a_wrong_one(self) -> None:
+        page = guard("schlüssel à")
+        as_sent = "schlüssel à".encode().decode("latin-1")
+        assert page.may_change({"authorization": f"Bearer {as_sent}"})
+        assert not page.may_change({"authorization": "Bearer schlüssel à"})
+        assert page.sign_in("schlüssel à", "s") is not None
+        assert page.sign_in("\ud800", "s") is None
+
+    def test_two_pages_of_one_host_keep_their_sign_ins_apart(self) -> None:
+        page, other = guard(), Guard("127.0.0.1", 8083, "a long token")
+        cookies = [str(each.sign_in("a long token", f"of-{each.port}")).partition(";")[0] for each in (page, other)]
+        headers = {"cookie": "; ".join(cookies)}
+        assert page.may_change(headers)
+        assert other.may_change(headers)
+        other.sign_out(headers)
+        assert page.may_change(headers)
 
     def test_a_page_that_others_reach_shows_nothing_without_it(self) -> None:
         page = guard(closed=True)

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import attrs
+import pytest
 from console_looks import MASTER, SLAVE, acting, look, master, silent, slave
 from hypothesis import given
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
+from understudy.console import questions
 from understudy.console.model import lag, memory, waiting
 from understudy.console.model.groups import MOST_GONE
 from understudy.console.model.lag import LagLook
 from understudy.console.model.looks import BrokerLook, GroupAddresses, Look
 from understudy.console.model.memory import Memory, observe
 from understudy.console.model.rates import MOST_POINTS
+from understudy.mqclient.admin import cluster
+from understudy.mqclient.errors import BrokerError
+from understudy.mqclient.session import Session, open_session
+from understudy.remoting.codes import RequestCode, ResponseCode
+from understudy.runtime.world import World
+from understudy.testkit.sim.clock import VirtualClock
+from understudy.testkit.sim.disk import SimDisk
+from understudy.testkit.sim.network import SimNetwork
 
 BOTH = {0: MASTER, 1: SLAVE}
 
@@ -271,3 +283,28 @@ class TestWaiting:
         assert [90_000, 9_000, -500] == [row["waitsMs"] for row in waiting.rows_of(looks)]
         kinds = {each["kind"]: (each["count"], each["stuck"], each["oldestMs"]) for each in waiting.kinds_of(looks)}
         assert {"half": (2, 2, 90_000), "pop": (0, 0, 0), "timer": (0, 0, 0), "delay": (7, 0, 0)} == kinds
+
+
+@pytest.mark.parametrize("told", ["NaN 1 2", "inf", "-Infinity", "1e999", "many", ""])
+def test_a_figure_that_json_has_no_word_for_is_none(told: str) -> None:
+    assert BrokerLook(0, {"putTps": told}).number("putTps") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "of_reference"), [(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, True), (ResponseCode.SYSTEM_BUSY, False)]
+)
+async def test_a_busy_broker_is_not_taken_for_one_of_the_reference(
+    code: ResponseCode, of_reference: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def figures(session: Session, address: str) -> dict[str, str]:
+        return {"brokerActive": "true"}
+
+    async def refuse(session: Session, address: str, asked: RequestCode, ext: object) -> dict[str, object]:
+        raise BrokerError(code, "not now", address)
+
+    monkeypatch.setattr(cluster, "runtime_info", figures)
+    monkeypatch.setattr(questions, "ask", refuse)
+    world = World(VirtualClock(), SimNetwork(random.Random(1)).host("h"), SimDisk(random.Random(1)), random.Random(1))
+    async with open_session(world, "nobody:9876") as session:
+        look = await questions.broker(session, MASTER, with_roster=True, with_replication=False)
+    assert (True, of_reference) == (look.answered, look.of_reference)

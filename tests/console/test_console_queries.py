@@ -12,9 +12,10 @@ import pytest
 import trio
 from console_rig import SIGNED_IN, TOKEN, Browser, Reply
 
+from understudy.console import queries
 from understudy.console.resets import ResetError, moves_of, target_ms
 from understudy.console.server import Console, ConsoleOptions
-from understudy.mqclient.admin import groups
+from understudy.mqclient.admin import cluster, groups
 from understudy.mqclient.api import SendResult, message, open_producer, real_world
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import open_session
@@ -33,10 +34,17 @@ class Shop:
     browser: Browser
     sent: list[SendResult]
     broker: str
+    broker_address: str
+    name_servers: str
     began_ms: int
 
     async def get(self, name: str, /, **fields: object) -> Reply:
         return await self.browser.ask(f"/api/{name}?{urlencode(fields)}")
+
+    async def configure(self, values: dict[str, str]) -> None:
+        """Change settings of the broker."""
+        async with open_session(real_world(), self.name_servers) as session:
+            await cluster.update_broker_config(session, self.broker_address, values)
 
     async def has_looked(self) -> bool:
         """Return whether the console knows how far the group is."""
@@ -47,26 +55,26 @@ class Shop:
 async def shop() -> AsyncIterator[Shop]:
     """Five messages in one queue, of which a group has consumed two."""
     world = real_world()
-    async with LocalCluster() as cluster:
-        (name,) = cluster.brokers
+    async with LocalCluster() as local:
+        (name,) = local.brokers
         began_ms = int(time.time() * 1000)
-        async with open_producer(world, cluster.namesrv_address, "checkout") as producer:
+        async with open_producer(world, local.namesrv_address, "checkout") as producer:
             sent = [await producer.send(message(TOPIC, HOSTILE.encode(), keys="order-1"))]
             queue = sent[0].queue
             sent += [
                 await producer.send(message(TOPIC, body), select=lambda queues, wanted: queue)
                 for body in (b"two", b"\xff\xfe", b"four", b"x" * 100_000)
             ]
-        async with open_session(world, cluster.namesrv_address) as session:
-            address = cluster.brokers[name].identity.address
+        async with open_session(world, local.namesrv_address) as session:
+            address = local.brokers[name].identity.address
             await groups.save_group(session, address, {"groupName": GROUP})
             await groups.set_offset(session, address, GROUP, MessageQueue(TOPIC, name, queue.queue_id), 2)
-        console = Console(world, ConsoleOptions("127.0.0.1", 0, cluster.namesrv_address, TOKEN))
+        console = Console(world, ConsoleOptions("127.0.0.1", 0, local.namesrv_address, TOKEN))
         await console.bind()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(console.run)
             browser = Browser(world.network, "127.0.0.1", int(console.address.rstrip("/").rpartition(":")[2]))
-            found = Shop(browser, sent, name, began_ms)
+            found = Shop(browser, sent, name, address, local.namesrv_address, began_ms)
             await eventually(found.has_looked)
             yield found
             nursery.cancel_scope.cancel()
@@ -148,6 +156,55 @@ async def test_a_group_is_moved_after_a_preview_by_who_has_signed_in_and_taken_b
         assert 3 == await behind()
         unknown = await ask("/api/undo", SIGNED_IN, method="POST", body={"undo": "x"})
         assert "there is nothing like that to take back" in unknown.json["error"]
+
+
+async def test_a_broker_that_leaves_moves_to_members_is_not_told_of_single_queues() -> None:
+    async with shop() as shop_:
+        plan = (await shop_.get("reset", group=GROUP, topic=TOPIC, to="begin")).json
+        assert 200 == (await shop_.get("reset", group=GROUP, topic=TOPIC, to="begin")).status
+        await shop_.configure({"useServerSideResetOffset": "false"})
+        # when it is asked for what it would do, or told to do what was shown before, then it is refused
+        preview = await shop_.get("reset", group=GROUP, topic=TOPIC, to="end")
+        body = {"group": GROUP, "topic": TOPIC, "rows": plan["rows"]}
+        move = await shop_.browser.ask("/api/reset", SIGNED_IN, method="POST", body=body)
+        for reply in (preview, move):
+            assert (422, True) == (reply.status, "it needs useServerSideResetOffset=true" in reply.json["error"]), reply
+
+
+async def test_what_has_moved_can_be_taken_back_when_the_rest_fails_or_nobody_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shop() as shop_:
+        ask = shop_.browser.ask
+
+        async def stands() -> int:
+            await trio.sleep(1.1)  # the same question within a second has the same answer
+            return sum(queue["consumed"] for queue in (await shop_.get("group", name=GROUP)).json["queues"])
+
+        async def back_from(moved: Reply) -> Reply:
+            return await ask("/api/undo", SIGNED_IN, method="POST", body={"undo": moved.json["undo"]})
+
+        # given a move of which one queue is refused
+        queue = shop_.sent[0].queue.queue_id
+        rows = [
+            {"broker": shop_.broker, "id": queue, "before": 2, "after": 4},
+            {"broker": shop_.broker, "id": 1_000, "before": 0, "after": 9},
+        ]
+        body = {"group": GROUP, "topic": TOPIC, "rows": rows}
+        moved = await ask("/api/reset", SIGNED_IN, method="POST", body=body)
+        assert (200, [queue], 2) == (moved.status, [row["id"] for row in moved.json["rows"]], moved.json["wanted"])
+        assert ["queueId 1000" in sentence for sentence in moved.json["failed"]] == [True]
+        assert 4 == await stands()
+        # when it is taken back, then it stands as before
+        assert 200 == (await back_from(moved)).status
+        assert 2 == await stands()
+        # when nobody waits for a move, then it goes on, and can be taken back
+        monkeypatch.setattr(queries, "_MOVED_WITHIN_SECONDS", 0)
+        moved = await ask("/api/reset", SIGNED_IN, method="POST", body={**body, "rows": rows[:1]})
+        assert (200, False, []) == (moved.status, moved.json["ended"], moved.json["failed"])
+        assert 4 == await stands()
+        assert 200 == (await back_from(moved)).status
+        assert 2 == await stands()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from console_rig import HOST, PORT, TOKEN, Browser, serving
 from trio.testing import MockClock
 
 from understudy.console.asset_files import load
+from understudy.console.gatherer import Gatherer
 from understudy.console.server import LIMITS, MOST_LIVE
 from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
@@ -24,13 +26,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @asynccontextmanager
-async def page(**options: str) -> AsyncIterator[Browser]:
+async def page(host: str = HOST, **options: Any) -> AsyncIterator[Browser]:
     """Serve a console of a cluster that is not there."""
     source = random.Random(1)
     network = SimNetwork(source)
-    world = World(VirtualClock(), network.host(HOST), SimDisk(source), source)
-    async with serving(world, "nobody:9876", **options):
-        yield Browser(network.host("browser"))
+    world = World(VirtualClock(), network.host(host), SimDisk(source), source)
+    async with serving(world, "nobody:9876", host, **options):
+        yield Browser(network.host("browser" if host == HOST else host), host)
 
 
 class TestFiles:
@@ -113,6 +115,34 @@ class TestRefusals:
             assert 200 == (await browser.ask("/api/history", held)).status
             assert 200 == (await browser.ask("/api/session", held, method="DELETE")).status
             assert 401 == (await browser.ask("/api/history", held)).status
+
+    async def test_a_name_that_other_hosts_know_closes_a_page_of_this_host_alone(
+        self, autojump_clock: MockClock
+    ) -> None:
+        nobody = {"Authorization": ""}
+        async with page("127.0.0.1") as browser:
+            assert 200 == (await browser.ask("/api/history", nobody)).status
+        async with page("127.0.0.1", names=("console.example",)) as browser:
+            assert 401 == (await browser.ask("/api/history", nobody)).status
+            assert 401 == (await browser.ask("/api/history", {**nobody, "Host": "console.example"})).status
+            assert 200 == (await browser.ask("/api/history")).status
+
+    async def test_a_sign_out_ends_what_a_closed_page_follows(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            nobody = {"Authorization": ""}
+            reply = await browser.ask("/api/session", nobody, method="POST", body={"token": TOKEN})
+            held = {**nobody, "Cookie": reply.headers["set-cookie"].partition(";")[0]}
+            async with aclosing(browser.live(held)) as screens:
+                await anext(screens)
+                await browser.ask("/api/session", held, method="DELETE")
+                with trio.fail_after(30):
+                    rest = [screen async for screen in screens]
+                assert len(rest) <= 1
+
+    async def test_a_token_that_is_no_text_is_a_wrong_one(self, autojump_clock: MockClock) -> None:
+        async with page() as browser:
+            reply = await browser.ask("/api/session", {"Authorization": ""}, method="POST", body={"token": "\ud800"})
+            assert (403, "that is not the token") == (reply.status, reply.json["error"])
 
     async def test_a_console_without_token_takes_none(self, autojump_clock: MockClock) -> None:
         async with page(token="") as browser:
@@ -207,6 +237,18 @@ class TestBounds:
             async with aclosing(browser.live()) as screens:
                 seen = [await anext(screens), await anext(screens)]
             assert ["unknown"] * 2 == [each["verdict"]["state"] for each in seen]
+
+
+async def test_looks_that_fail_send_a_screen_that_a_page_can_draw(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: Gatherer, nursery: trio.Nursery) -> None:
+        raise RuntimeError("an odd answer")
+
+    monkeypatch.setattr(Gatherer, "_look", fail)
+    async with page() as browser, aclosing(browser.live()) as screens:
+        screen = await anext(screens)
+        assert ([], [], "Nothing was asked yet.") == (screen["rate"], screen["groups"], screen["verdict"]["text"])
 
 
 def test_the_vendored_library_has_its_licence_beside_it() -> None:
