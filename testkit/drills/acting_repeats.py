@@ -163,7 +163,8 @@ class Allowance:
         unflushed: only where the fault took bytes that had not been flushed.
         alone: only where it took the last member of the group; *before* then counts from when the master was away.
         acting: only where a slave may act at that time: the master or a name server had met a fault as well; *before*
-            then counts from the later one.
+            then counts from the later one. It counts as well when the message came first: a slave that begins to act
+            delivers what fell due while nobody did, and one whose clock was set back is late by as much.
         deaf: only where a slave was away until then; *before* then counts from when it was.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
         commits: also a plain message that was consumed then, where so many members were away that locks were lost: its
@@ -192,12 +193,14 @@ class Allowance:
         if not (repeat.delayed or (self.commits and repeat.unlocked)):
             return False
         before = self.before if repeat.delayed else self.before + COMMIT_SECONDS
+        moments = (repeat.due, repeat.came[0]) if self.acting else (repeat.due,)
         return any(
             met.kind in self.faults
             and met.home is self.home
             and not (self.unflushed and met.flushed)
-            and self._since(repeat, met) - before <= repeat.due <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
+            and self._since(repeat, met) - before <= moment <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
             for met in repeat.met
+            for moment in moments
         )
 
     def _since(self, repeat: Repeat, met: Met) -> float:
@@ -310,6 +313,8 @@ def allowed_table() -> str:
         begin = "the later fault" if row.acting else begin
         end = f"{row.after:g} s after the fault" if row.after else "the fault"
         when = f"from {abs(row.before):g} s {'before' if row.before > 0 else 'after'} {begin} to {end}"
+        if row.acting:
+            when += ", or delivered late then"
         if row.commits:
             when += f"; plain messages from {row.before + COMMIT_SECONDS:g} s before, if locks were lost"
         lines.append(f"| {row.name} | {row.why} | {faults} | {when} |")

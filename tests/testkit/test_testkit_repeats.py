@@ -67,6 +67,23 @@ def test_a_lost_slave_repeats_only_what_it_may_have_delivered_when_it_acted(
 
 
 @pytest.mark.parametrize(
+    ("came", "allowed"),
+    [
+        pytest.param(98.5, False, id="the next one knew"),
+        pytest.param(99.5, True, id="it had just begun to act"),
+        pytest.param(103.5, True, id="its clock was behind"),
+        pytest.param(104.5, False, id="it held back by then"),
+    ],
+)
+def test_a_lost_slave_repeats_what_it_delivered_late_when_it_acted(came: float, allowed: bool) -> None:
+    met = Met("pause", Home.SLAVE, 100.0, 120.0), Met("pause", Home.MASTER, 89.0, 101.0)
+    counts, violations = judge([attrs.evolve(repeat(97.0, *met), came=(came, 112.0))])
+    assert (dict(counts), bool(violations)) == ({"acting slave lost": 1} if allowed else {}, not allowed)
+    # and no other row looks at when a message came
+    assert judge([attrs.evolve(repeat(80.0, CUT), came=(99.5, 112.0))])[1]
+
+
+@pytest.mark.parametrize(
     ("slave", "due", "allowed"),
     [
         pytest.param(Met("cut-in", Home.SLAVE, 95.0, 101.0), 96.0, True, id="it was deaf"),
