@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 import attrs
@@ -55,6 +55,7 @@ class Met:
         begin, end: from when to when, in virtual seconds.
         host: which host it was.
         flushed: what was acknowledged was on the disk.
+        unserved: it took the last name server that was there; see :func:`with_unserved`.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Met:
     end: float
     flushed: bool = True
     host: str = ""
+    unserved: bool = False
 
     @property
     def away(self) -> bool:
@@ -166,6 +168,7 @@ class Allowance:
             then counts from the later one. It counts as well when the message came first: a slave that begins to act
             delivers what fell due while nobody did, and one whose clock was set back is late by as much.
         deaf: only where a slave was away until then; *before* then counts from when it was.
+        unserved: only where the fault took the last name server that was there.
         unknown: only where the slave that acted had not got the master's copy: it looks for that one in its log.
         commits: also a plain message that was consumed then, where so many members were away that locks were lost: its
             commit was known to the lost member only, and who has to lock again asks for the committed offset.
@@ -183,6 +186,7 @@ class Allowance:
     alone: bool = False
     acting: bool = False
     deaf: bool = False
+    unserved: bool = False
     unknown: bool = False
     commits: bool = False
 
@@ -198,6 +202,7 @@ class Allowance:
             met.kind in self.faults
             and met.home is self.home
             and not (self.unflushed and met.flushed)
+            and (met.unserved or not self.unserved)
             and self._since(repeat, met) - before <= moment <= min(met.begin + self.after, met.end + NOTICE_SECONDS)
             for met in repeat.met
             for moment in moments
@@ -252,12 +257,22 @@ ALLOWED = (
     Allowance(
         "deaf slave",
         "the slave that acts had heard nothing of its master for a while when that one was lost, too",
-        (*SILENT, *ENDS_PROCESS),
+        (*SILENT, "cut-in", *ENDS_PROCESS),
         Home.MASTER,
         before=SYNC_SECONDS,
         after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
         deaf=True,
         commits=True,
+    ),
+    Allowance(
+        "slave shown first",
+        "a slave is away when every name server is lost; the first one that is back shows it no master, and it acts",
+        DEAF,
+        Home.SERVER,
+        before=SYNC_SECONDS,
+        after=SLAVE_TIMEOUT_SECONDS + NOTICE_SECONDS,
+        deaf=True,
+        unserved=True,
     ),
     Allowance(
         "last member lost",
@@ -305,6 +320,8 @@ def allowed_table() -> str:
         faults = ", ".join(row.faults) + f" at the {row.home.value}'s host"
         if row.acting:
             faults += ", after or during one at the host of the master or of a name server"
+        if row.unserved:
+            faults += ", when no other name server was there"
         if row.unflushed:
             faults += ", with `ASYNC_FLUSH`"
         if row.unknown:
@@ -337,6 +354,19 @@ def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
         came = ", ".join(f"{seconds:.2f}" for seconds in repeat.came)
         violations.append(Violation("repeated", f"{kind} {repeat.key}, due {repeat.due:.2f} s, came at {came} s"))
     return counts, violations
+
+
+def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]:
+    """Return *met*, each fault marked with which the last of *servers* (hosts) was lost: nobody shows a master then."""
+    lost = [each for each in met if each.home is Home.SERVER and each.kind in DEAF]
+    wanted = set(servers)
+
+    def unserved(last: Met) -> bool:
+        return last in lost and wanted <= {
+            each.host for each in lost if each.begin <= last.begin <= each.end + NOTICE_SECONDS
+        }
+
+    return tuple(attrs.evolve(each, unserved=unserved(each)) for each in met)
 
 
 def may_be_lost(acknowledged: float, due: float | None, met: Iterable[Met]) -> bool:

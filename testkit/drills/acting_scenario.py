@@ -28,7 +28,7 @@ from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
-from understudy.testkit.drills.acting_repeats import Home, Met, judge
+from understudy.testkit.drills.acting_repeats import Home, Met, judge, with_unserved
 from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic, hold_open
 from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
@@ -288,11 +288,12 @@ class Run:
                 return (Home.MASTER,)
             return (Home.SLAVE,) if host in self._ring.members_of(group) else (Home.OTHER,)
 
-        return tuple(
+        met = [
             Met(each.fault.kind, home, each.began_at, each.ended_at, self._flush == "SYNC_FLUSH", each.fault.host)
             for each in self._accidents
             for home in homes(each.fault.host)
-        )
+        ]
+        return with_unserved(met, self._ring.servers)
 
     def _master_lost(self, group: str) -> bool:
         """Return whether the power of the master of *group* failed before its log was on the disk."""

@@ -17,6 +17,7 @@ from understudy.testkit.drills.acting_repeats import (
     allowed_table,
     judge,
     may_be_lost,
+    with_unserved,
 )
 from understudy.testkit.drills.acting_traffic import SimulatedTraffic
 
@@ -94,9 +95,35 @@ def test_a_lost_slave_repeats_what_it_delivered_late_when_it_acted(came: float, 
         pytest.param(Met("cut-in", Home.SLAVE, 101.0, 110.0), 98.0, False, id="it became deaf later"),
     ],
 )
-def test_what_a_deaf_slave_did_not_hear_may_come_again(slave: Met, due: float, allowed: bool) -> None:
-    counts, violations = judge([repeat(due, CUT, slave)])
+@pytest.mark.parametrize("kind", ["cut", "cut-in"])
+def test_what_a_deaf_slave_did_not_hear_may_come_again(slave: Met, due: float, allowed: bool, kind: str) -> None:
+    counts, violations = judge([repeat(due, attrs.evolve(CUT, kind=kind), slave)])
     assert (counts["deaf slave"], bool(violations)) == (int(allowed), not (allowed or counts))
+
+
+GONE = Met("power", Home.SLAVE, 95.0, 117.0, host="c1")
+FIRST, LATER = Met("cut-in", Home.SERVER, 100.0, 130.0, host="n1"), Met("cut-out", Home.SERVER, 101.0, 121.0, host="n2")
+
+
+@pytest.mark.parametrize(
+    ("due", "met", "allowed"),
+    [
+        pytest.param(96.0, (GONE, FIRST, LATER), True, id="the slave was away, then both name servers"),
+        pytest.param(104.5, (GONE, FIRST, LATER), True, id="the master had not held back yet"),
+        pytest.param(105.5, (GONE, FIRST, LATER), False, id="the master held back by then"),
+        pytest.param(93.5, (GONE, FIRST, LATER), False, id="the slave knew it"),
+        pytest.param(96.0, (GONE, FIRST), False, id="the other name server shows the master"),
+        pytest.param(96.0, (GONE, attrs.evolve(FIRST, end=99.5), LATER), False, id="the first one was back"),
+        pytest.param(96.0, (GONE, FIRST, attrs.evolve(LATER, kind="slow")), False, id="the other one was slow only"),
+        pytest.param(96.0, (FIRST, LATER), False, id="the slave was there"),
+        pytest.param(96.0, (attrs.evolve(GONE, end=96.5), FIRST, LATER), False, id="the slave was back before"),
+    ],
+)
+def test_a_slave_that_was_away_may_be_shown_no_master_by_the_first_name_server_that_is_back(
+    due: float, met: tuple[Met, ...], allowed: bool
+) -> None:
+    counts, violations = judge([repeat(due, *with_unserved(met, ("n1", "n2")))])
+    assert (dict(counts), bool(violations)) == ({"slave shown first": 1} if allowed else {}, not allowed)
 
 
 @pytest.mark.parametrize(
