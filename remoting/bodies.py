@@ -39,11 +39,16 @@ def json_of(command: Command) -> Any:
 
 
 def body_of(command: Command, read: Read) -> Any:
-    """Return what *read* returns for *command*, or raise what it raises, without doing it again after a thread did."""
+    """Return what *read* returns for *command*, or raise what it raises, without doing it again after a thread did.
+
+    What a thread has read in another way is not taken for it: a check of JSON never sees less than the body says.
+    """
     done = command.read_ahead
     if done is None:
         return read(command)
     assert isinstance(done, _Done)
+    if done.read is not read:
+        return read(command)
     if done.error is not None:
         raise done.error
     return done.value
@@ -82,15 +87,16 @@ async def json_value(threads: Threads, data: bytes) -> Any:
 
 @attrs.frozen
 class _Done:
+    read: Read
     value: Any
     error: Exception | None
 
 
 def _done(command: Command, read: Read) -> _Done:
     try:
-        return _Done(read(command), None)
+        return _Done(read, read(command), None)
     except (ValueError, CommandError) as error:
-        return _Done(None, error)
+        return _Done(read, None, error)
 
 
 def _read_json(command: Command) -> Any:

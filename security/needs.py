@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from understudy.format.json_dialect import JsonError, loads
-from understudy.remoting.bodies import SMALL_BODY_STEPS
+from understudy.remoting.bodies import JsonError, json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command
 from understudy.remoting.fields import CommandError
@@ -56,7 +55,7 @@ def _json(command: Command) -> Any:
     if not command.body:
         return {}
     try:
-        return loads(command.body, SMALL_BODY_STEPS * (1 + len(command.body) // 4096))
+        return json_of(command)
     except JsonError as error:
         raise CommandError(ResponseCode.SYSTEM_ERROR, f"the body is no JSON: {error}") from None
 

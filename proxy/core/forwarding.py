@@ -5,7 +5,7 @@ Source: RemotingProtocolServer.java, GetTopicRouteActivity.java and others of it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -55,6 +55,9 @@ TARGETS: Mapping[int, Target] = {
 }
 """What is forwarded, and where to."""
 
+MOST_LOCK_BROKERS, MOST_LOCK_QUEUES, MOST_LOCK_BESIDE_BYTES = 256, 16_384, 4_096
+"""What one request to lock or unlock queues may name, and the size of its other fields, which go to each broker."""
+_LOCK_FIELDS = ("consumerGroup", "clientId", "onlyThisBroker")
 _SHORT_NAMES = (_C.SEND_MESSAGE_V2, _C.SEND_BATCH_MESSAGE)
 
 
@@ -77,18 +80,31 @@ def topic_of(command: Command) -> str:
     return (ext.get("b") if command.code in _SHORT_NAMES else ext.get("topic")) or ""
 
 
-def brokers_of_locks(command: Command) -> dict[str, Command]:
+def brokers_of_locks(command: Command, read: Callable[[Command], Any]) -> dict[str, Command]:
     """Return what each broker is asked by a request to lock or unlock queues.
 
+    Args:
+        command: the request.
+        read: returns the JSON value of its body, or raises :class:`JsonError`.
+
     Raises:
-        CommandError: its body is none (1).
+        CommandError: its body is none, or names too much (1).
     """
+    parts: dict[str, list[Any]] = {}
     try:
-        body = loads(command.body)
+        body = read(command)
         queues = body["mqSet"]
-        names = sorted({str(queue["brokerName"]) for queue in queues})
+        for queue in queues:
+            parts.setdefault(queue["brokerName"], []).append(queue)
+        beside = {name: body[name] for name in _LOCK_FIELDS if name in body}
+        texts = all(isinstance(name, str) for name in parts)
     except (JsonError, KeyError, TypeError):
-        raise CommandError(ResponseCode.SYSTEM_ERROR, "the body names no queues: mqSet with brokerName") from None
+        texts = False
+    if not texts:
+        raise CommandError(ResponseCode.SYSTEM_ERROR, "the body names no queues: mqSet with brokerName")
+    if len(parts) > MOST_LOCK_BROKERS or len(queues) > MOST_LOCK_QUEUES or len(dumps(beside)) > MOST_LOCK_BESIDE_BYTES:
+        why = f"a request locks up to {MOST_LOCK_QUEUES} queues of {MOST_LOCK_BROKERS} brokers: ask for fewer at once"
+        raise CommandError(ResponseCode.SYSTEM_ERROR, f"{why}, with names of {MOST_LOCK_BESIDE_BYTES} bytes at most")
     return {
         name: Command(
             command.code,
@@ -96,9 +112,9 @@ def brokers_of_locks(command: Command) -> dict[str, Command]:
             command.version,
             flag=command.flag,
             ext=command.ext,
-            body=dumps({**body, "mqSet": [queue for queue in queues if queue["brokerName"] == name]}),
+            body=dumps({**beside, "mqSet": part}),
         )
-        for name in names
+        for name, part in sorted(parts.items())
     }
 
 

@@ -17,7 +17,7 @@ MOST_PARTS = 32_768
 MOST_BESIDE_BYTES = 1 << 20
 """Of all that is not a body."""
 
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = 0, 1, 2, 3, 4, 5
 _MESSAGES, _BODY = 1, 4
 
 
@@ -47,7 +47,10 @@ def check_parts(data: bytes) -> None:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield number, begin and end of each field between *at* and *end*, up to the first that is none."""
+    """Yield number, begin and end of each field between *at* and *end*, up to the first that is none.
+
+    The two ends of a group are fields without content: what is in between counts as if it stood outside.
+    """
     while at < end:
         tag, at = _varint(data, at, end)
         kind, begin = tag & 7, at
@@ -58,7 +61,7 @@ def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
             _, at = _varint(data, at, end)
         elif kind in (_FIXED64, _FIXED32):
             at += 8 if kind == _FIXED64 else 4
-        else:
+        elif kind not in (_GROUP, _GROUP_END):
             return
         if at > end:
             return

@@ -24,6 +24,7 @@ from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.forward.guests import Guest, copied, guest_of, relabelled
 from understudy.proxy.grpc.server import GrpcServer
 from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.remoting.bodies import json_of
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.remoting.connection import Connection
@@ -167,8 +168,9 @@ class RemotingPort(RemotingServer):
             except RemotingError as error:
                 log.info("broker not told", broker=address, code=command.code, why=error)
 
+        cluster = await self._cluster()
         async with trio.open_nursery() as nursery:
-            for addresses in await self._cluster():
+            for addresses in cluster:
                 for address in addresses.addresses.values():
                     nursery.start_soon(tell, address)
         if not answers and not command.flag & ONEWAY_BIT:
@@ -178,7 +180,7 @@ class RemotingPort(RemotingServer):
 
     async def _to_holders(self, connection: Connection, command: Command) -> Answer:
         guest, bodies = self._guest(connection), list[bytes]()
-        for name, part in brokers_of_locks(command).items():
+        for name, part in brokers_of_locks(command, json_of).items():
             addresses = await self._brokers.addresses(name, "")
             broker = await self._connection(guest, address_for(Target.READER, addresses))
             if command.flag & ONEWAY_BIT:

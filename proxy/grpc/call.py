@@ -28,6 +28,7 @@ class Call:
         deadline: monotonic seconds at which its client gives up; ``None`` for never.
         scope: what runs it; ended when the client ends the call. ``None`` while nothing does.
         parked: what goes on with it, see :meth:`park`.
+        unread_bytes: of messages that wait for the handler.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Call:
         "started",
         "stream_id",
         "unacknowledged_bytes",
+        "unread_bytes",
     )
 
     def __init__(
@@ -74,7 +76,7 @@ class Call:
         self.started = False
         self.headers_sent = False
         self.held_bytes = self.parked_bytes = 0
-        self.unacknowledged_bytes = 0
+        self.unacknowledged_bytes = self.unread_bytes = 0
         self._messages: deque[Taken] = deque()
         self._no_more = False
         self._ended: Callable[[], None] | None = None
@@ -145,6 +147,7 @@ class Call:
     def take(self, messages: list[Taken]) -> None:
         """Keep *messages* for the handler."""
         self._messages.extend(messages)
+        self.unread_bytes += sum(map(len, messages))
         self._changed.set()
 
     def end_of_messages(self) -> None:
@@ -156,11 +159,15 @@ class Call:
         """Return the next message, or ``None`` when the client sends no more.
 
         Raises:
-            RpcError: it cannot be inflated, or is too large then.
+            RpcError: it cannot be inflated, is too large then, or the process holds too much.
         """
         await self.wait()
         if self._messages and isinstance(self._messages[0], Inflating):
-            self._messages[0] = await self.connection.threads.run(self._messages[0].whole)
+            held = len(self._messages[0])
+            message = self._messages[0] = await self.connection.threads.run(self._messages[0].whole)
+            self.unread_bytes += len(message) - held
+            if not self.ended:
+                self.connection.held.request(self, self.unread_bytes + self.reader.pending_bytes)
         return self.next()
 
     async def wait(self) -> None:
@@ -173,12 +180,16 @@ class Call:
         if not self._messages:
             return None
         message = self._messages.popleft()
+        self.unread_bytes -= len(message)
         self.connection.taken(self)
         return message.whole() if isinstance(message, Inflating) else message
 
     def keeps(self, size: int) -> bool:
-        """Count *size* bytes that wait for the client's window, until the call ends; False when these are too many."""
-        return self.connection.held.park(self, size)
+        """Count *size* bytes that wait for the client's window, until the call ends; False when these are too many.
+
+        Of a call that has ended nothing is counted: nobody would take it off again.
+        """
+        return self.ended or self.connection.held.park(self, size)
 
     async def send(self, message: bytes, *, more: bool = False) -> None:
         """Send one message; waits until the client's window has room for it. Several tasks may, where a client streams.

@@ -136,9 +136,7 @@ class GrpcConnection:
                     await self._take_in_turns(data)
                 if self._outbox.unsent and self._outbox.choked:
                     await self._outbox.wait_drained()
-                if self._closing:
-                    break
-                data = await self._stream.receive_some(size)
+                data = b"" if self._closing else await self._stream.receive_some(size)
             if self._closing:
                 log.info("gRPC client disconnected", peer=f"{self.peer[0]}:{self.peer[1]}", why=self._closing)
                 await self._last_words()
@@ -187,6 +185,8 @@ class GrpcConnection:
 
     def look(self, now: float) -> float:
         """Close, ping or leave the client, as it deserves at *now*; return when to look again (monotonic seconds)."""
+        if self._ended:
+            return math.inf
         limits = self._limits
         for call in list(self._calls.values()):
             if not call.started and now - call.received_at >= limits.request_seconds:
@@ -235,8 +235,7 @@ class GrpcConnection:
                 self._count_control(self._limits.settings_frames)
                 self._window.set()
             elif isinstance(event, events.StreamReset):
-                call = self._calls.get(event.stream_id or 0)
-                if call is not None:
+                if (call := self._calls.get(event.stream_id or 0)) is not None:
                     self._forget(call)
             elif isinstance(event, events.ConnectionTerminated):
                 self._closing = "closed by the client"
@@ -292,7 +291,7 @@ class GrpcConnection:
             if call.unread + len(messages) > 1 and not call.method.streams:
                 raise RpcError(StatusCode.INTERNAL, "a call of this method has one message")
             call.take(messages)
-            self.held.request(call, sum(map(len, messages)) + call.reader.pending_bytes)
+            self.held.request(call, call.unread_bytes + call.reader.pending_bytes)
             if messages and call.parked is not None:
                 self.resume(call)
         except RpcError as error:

@@ -171,13 +171,12 @@ class Receives:
 
     def _answered(self, row: _Parked, answer: Command | None) -> None:
         self._parked.discard(row)
-        given_up = row.outcome is not None
-        row.outcome = answer or BrokerGoneError(f"broker {row.wanted.broker_name} went away", sent=True)
-        if not given_up:
+        if row.outcome is None:
+            row.outcome = answer or BrokerGoneError(f"broker {row.wanted.broker_name} went away", sent=True)
             self._answers.append(row)
             self._answer_came.set()
-        elif answer is not None and self._nursery is not None:
-            self._nursery.start_soon(self._give_all_back, row)
+        elif answer is not None and self._nursery is not None:  # given up: its outcome stays what its client is told
+            self._nursery.start_soon(self._give_all_back, row, answer)
 
     async def _resume(self) -> None:
         """Let those go on that were answered, some in a turn, for ever; what nobody waits for is given back."""
@@ -186,7 +185,7 @@ class Receives:
                 for _ in range(min(len(self._answers), RESUMED_IN_A_TURN)):
                     row = self._answers.popleft()
                     if not row.call.resume() and isinstance(row.outcome, Command):
-                        nursery.start_soon(self._give_all_back, row)
+                        nursery.start_soon(self._give_all_back, row, row.outcome)
                 if self._answers:
                     await trio.lowlevel.checkpoint()
                 else:
@@ -207,7 +206,9 @@ class Receives:
         messages: list[v2.Message] = []
         try:
             try:
-                left.extend(_found(row))
+                left.extend(_found(row.wanted, row.outcome))
+                if call.ended:
+                    return
                 if not call.keeps(sum(len(each.message.body) for each in left)):
                     await self._give_back(row, left)
                     left.clear()
@@ -294,10 +295,10 @@ class Receives:
             return True
         return False
 
-    async def _give_all_back(self, row: _Parked) -> None:
+    async def _give_all_back(self, row: _Parked, answer: Command) -> None:
         """Let others have what a broker handed out to a client that is gone."""
         with contextlib.suppress(ProxyError):
-            await self._give_back(row, _found(row))
+            await self._give_back(row, _found(row.wanted, answer))
 
     async def _give_back(self, row: _Parked, messages: Iterable[PoppedMessage]) -> None:
         """Let others have messages that the client did not get."""
@@ -310,9 +311,8 @@ class Receives:
                         await self._receipts.hide(receive.group, receive.subscription.topic, handle, soon_ms)
 
 
-def _found(row: _Parked) -> list[PoppedMessage]:
+def _found(wanted: PopRequest, answer: Command | Exception | None) -> list[PoppedMessage]:
     """Return what a broker has handed out. Raises what came instead, or :class:`ProxyError` for nothing."""
-    answer = row.outcome
     if isinstance(answer, Exception):
         raise answer
     assert answer is not None
@@ -323,6 +323,6 @@ def _found(row: _Parked) -> list[PoppedMessage]:
     if answer.code != ResponseCode.SUCCESS:
         raise refusal_of(answer)
     try:
-        return popped_messages(row.wanted, answer, inflate=False)
+        return popped_messages(wanted, answer, inflate=False)
     except RecordDamagedError as error:
         raise ProxyError(v2.INTERNAL_SERVER_ERROR, str(error)) from None

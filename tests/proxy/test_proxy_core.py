@@ -10,11 +10,14 @@ import pytest
 import trio
 import trio.testing
 
+from understudy.format.json_dialect import dumps, loads
 from understudy.format.receipts import Receipt
 from understudy.mqclient.message import ReceivedMessage
 from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.route import BrokerAddresses, QueueGroup, TopicRoute
 from understudy.proxy.cache import CacheRules, LoadingCache
+from understudy.proxy.core import forwarding
+from understudy.proxy.core.forwarding import brokers_of_locks
 from understudy.proxy.core.handles import read_handle
 from understudy.proxy.core.queue_choice import consistent_hash
 from understudy.proxy.core.receiving import handle_of, received_message
@@ -22,7 +25,12 @@ from understudy.proxy.core.routes import endpoints, message_queues
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.core.transaction_ids import TransactionPlace, read_transaction_id
 from understudy.proxy.messages import rocketmq_v2 as v2
+from understudy.remoting.bodies import JSON, json_of, read_ahead
+from understudy.remoting.codes import RequestCode
+from understudy.remoting.command import Command, request
+from understudy.remoting.fields import CommandError
 from understudy.runtime.clock import SystemClock
+from understudy.runtime.threads import InPlace
 
 HANDLE = "7 1000 60000 3 0 broker-a 2 9 4711"
 
@@ -145,3 +153,37 @@ async def test_what_is_remembered_is_renewed_while_it_is_used_and_bounded(
         await cache.get("d")
         assert (None, "d1") == (cache.at_hand("a"), cache.at_hand("d"))
         nursery.cancel_scope.cancel()
+
+
+def lock_request(*brokers: object, **beside: str) -> Command:
+    queues = [{"brokerName": name, "topic": "t", "queueId": number} for number, name in enumerate(brokers)]
+    body = {"consumerGroup": "g", "clientId": "c", **beside, "mqSet": queues}
+    return request(RequestCode.LOCK_BATCH_MQ, {}, dumps(body))
+
+
+async def test_queues_to_lock_are_told_to_their_brokers_by_what_a_thread_has_read() -> None:
+    command = lock_request("b", "a", "b")
+    await read_ahead(InPlace(), command, JSON.read)
+    command.body = b"never read again"
+    parts = {name: loads(part.body) for name, part in brokers_of_locks(command, json_of).items()}
+    assert {"a": [1], "b": [0, 2]} == {
+        name: [each["queueId"] for each in part["mqSet"]] for name, part in parts.items()
+    }
+    assert {("g", "c")} == {(part["consumerGroup"], part["clientId"]) for part in parts.values()}
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (lock_request(*map(str, range(forwarding.MOST_LOCK_BROKERS + 1))), "ask for fewer"),
+        (lock_request(*["b"] * (forwarding.MOST_LOCK_QUEUES + 1)), "ask for fewer"),
+        (lock_request("b", clientId="c" * forwarding.MOST_LOCK_BESIDE_BYTES), "names of 4096 bytes"),
+        (lock_request(1), "names no queues"),
+        (lock_request(["b"]), "names no queues"),
+        (request(RequestCode.LOCK_BATCH_MQ, {}, b""), "names no queues"),
+        (request(RequestCode.LOCK_BATCH_MQ, {}, b'{"mqSet": 1}'), "names no queues"),
+    ],
+)
+def test_what_names_too_much_to_lock_or_nothing_is_refused(command: Command, why: str) -> None:
+    with pytest.raises(CommandError, match=why):
+        brokers_of_locks(command, json_of)

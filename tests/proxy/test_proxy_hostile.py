@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 from collections.abc import Callable
 
 import attrs
@@ -193,6 +194,48 @@ def test_a_large_compressed_message_is_inflated_beside_the_event_loop() -> None:
     play(test)
 
 
+def test_what_requests_hold_is_counted_as_they_are_inflated_and_until_they_are_read() -> None:
+    data = gzip.compress(bytes(1_000_000))
+    whole = b"\x01" + len(data).to_bytes(4, "big") + data
+
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        rig.load.incoming.limit = 3_500_000
+        streams = [await client.begin("/t/Slow", grpc_encoding="gzip") for _ in range(8)]
+        for stream in streams:
+            client.h2.send_data(stream.number, whole, end_stream=True)
+        await client.flush()
+        for stream in streams:
+            await client.wait(stream)
+        statuses = [stream.status for stream in streams]
+        assert {StatusCode.OK, StatusCode.RESOURCE_EXHAUSTED} == set(statuses)
+        assert statuses.count(StatusCode.OK) <= 3
+        assert 0 == rig.load.incoming.used
+        stream = await client.begin("/t/Slow")
+        await client.send(stream, bytes(50_000))
+        await trio.sleep(0.1)
+        client.h2.send_data(stream.number, b"")  # says nothing new
+        await client.flush()
+        await trio.sleep(0.1)
+        assert 50_000 == rig.load.incoming.used
+        await client.cancel(stream)
+        await trio.sleep(0.1)
+        assert 0 == rig.load.incoming.used
+
+    play(test)
+
+
+def test_a_connection_that_has_ended_is_looked_at_no_more() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        await client.call("/t/Echo", b"x")
+        connection = connection_of(rig)
+        await client.stream.aclose()
+        await trio.sleep(1)
+        assert not rig.server.connections
+        assert math.inf == connection.look(rig.world.clock.monotonic() + 1_000)
+
+    play(test)
+
+
 @given(st.integers(AT_ONCE_BYTES + 1, 1 << 20), st.integers(1, 100))
 def test_what_is_inflated_later_is_the_same_or_refused(size: int, cut: int) -> None:
     data = gzip.compress(bytes(size))
@@ -226,6 +269,8 @@ def test_what_a_client_may_send_has_few_enough_parts(request_: bytes) -> None:
         b"\x0a\xc0\x84\x3d" + b"\x0a\x00" * 500_000,  # fields of one message
         send_request(1, a="x" * (1 << 20)),
         b"\x12\x80\x80\x80\x01" + bytes(1 << 21),  # a field nobody knows
+        b"\x1b\x1c" + b"\x0a\x00" * 50_000,  # behind a group
+        b"\x0a\xc2\x84\x3d\x1b\x1c" + b"\x0a\x00" * 500_000,  # behind a group in a message
     ],
 )
 def test_a_request_of_very_many_parts_is_refused_unread(request_: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from understudy.proxy.grpc.framing import framed
 from understudy.proxy.messages import rocketmq_v2 as v2
 from understudy.proxy.rpcs import receives
 from understudy.proxy.rpcs.parts import SERVICE
+from understudy.proxy.rpcs.receives import Receives
 from understudy.remoting.codes import RequestCode
 from understudy.testkit.waiting import until
 
@@ -172,5 +174,50 @@ def test_a_telemetry_stream_that_is_given_up_with_its_last_message_leaves_nothin
         assert [[]] * settled == [client.streams for client in rig.proxy.clients]
         await trio.sleep(EXPIRES_SECONDS + 10)
         assert 0 == len(rig.proxy.clients)
+
+    play(test)
+
+
+@pytest.mark.parametrize("ends", ["its client", "its time"])
+def test_a_receive_that_ends_in_the_turn_of_its_answer_keeps_nothing_and_gives_its_messages_to_others_once(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume, answered = Call.resume, Receives._answered
+    resumed, late = list[Call](), list[tuple[Any, Any]]()
+    body = b"x" * 100_000
+
+    def held_up(receives_: Receives, row: Any, answer: Any) -> None:
+        late.append((row, answer))
+
+    async def test(rig: Rig) -> None:
+        def going_on(call: Call) -> bool:
+            goes_on = resume(call)
+            if not resumed:
+                resumed.append(call)
+                if ends == "its client":
+                    call.connection._forget(call)
+                else:
+                    answered(rig.receives, *late[0])
+            return goes_on
+
+        await rig.user.consume(GROUP, "Normal")
+        await rig.user.receive(GROUP, "Normal")
+        if ends == "its time":
+            monkeypatch.setattr(Receives, "_answered", held_up)
+        request = receive_request(GROUP, "Normal", poll_ms=10_000, invisible_ms=600_000)
+        stream = await rig.user.begin("ReceiveMessage", request, timeout="12S")
+        await until(lambda: len(rig.receives) == 1)
+        monkeypatch.setattr(Call, "resume", going_on)
+        async with rig.another_user("sender") as sender:
+            await sender.send(message("Normal", body))
+        await until(lambda: bool(resumed))
+        monkeypatch.undo()
+        await trio.sleep(5)
+        assert (0, None if ends == "its client" else 4) == (len(stream.messages), stream.status)
+        assert resumed[0].connection.held._load.parked.used < len(body)
+        got: list[v2.Message] = []
+        for _ in range(3):
+            got += (await rig.user.receive(GROUP, "Normal", poll_ms=5000, invisible_ms=600_000))[1]
+        assert [body] == [each.body for each in got]
 
     play(test)

@@ -208,6 +208,17 @@ def test_after_a_failure_of_a_broker_its_clients_go_on_by_the_same_connection() 
     play(test)
 
 
+def test_a_heartbeat_while_no_name_server_is_reached_is_refused_in_a_sentence() -> None:
+    async def test(rig: Rig) -> None:
+        await trio.sleep(400)  # long enough for what nobody asks for to be forgotten
+        await rig.cluster.kill("n1")
+        async with old_client(rig) as old:
+            answer = await old.heartbeat("c")
+        assert (ResponseCode.SYSTEM_ERROR, False) == (answer.code, "Group" in (answer.remark or ""))
+
+    play(test)
+
+
 def guarded(test: Callable[[Rig], Awaitable[None]]) -> None:
     async def with_alice(rig: Rig) -> None:
         await make_alice(rig)

@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.broker.heartbeat import parse_heartbeat
 from understudy.format.json_dialect import dumps
+from understudy.remoting.bodies import JSON, read_ahead
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.fields import CommandError
 from understudy.runtime.properties import ConfigError, Properties
+from understudy.runtime.threads import InPlace
 from understudy.security.authority import Authority, AuthorityError
 from understudy.security.gate import Gate
 from understudy.security.needs import NEEDS
@@ -317,3 +320,15 @@ def test_who_is_refused_again_and_again_fills_no_log(caplog: pytest.LogCaptureFi
     first, second = (record.getMessage() for record in caplog.records[len(told) :])
     assert f"left_out={100 * 1000 - 21 * 5}" in first
     assert "\n" not in second
+
+
+async def test_needs_come_of_json_that_a_thread_has_read_and_of_nothing_read_otherwise() -> None:
+    body = dumps({"consumerDataSet": [{"groupName": "g"}]})
+    command = request(RequestCode.HEART_BEAT, {}, body)
+    await read_ahead(InPlace(), command, JSON.read)
+    command.body = b"never read again"
+    wanted = [Need(Kind.GROUP, "g", frozenset({Action.SUB}))]
+    assert wanted == NEEDS[RequestCode.HEART_BEAT](command, "c")
+    command = request(RequestCode.HEART_BEAT, {}, body)
+    await read_ahead(InPlace(), command, parse_heartbeat)
+    assert wanted == NEEDS[RequestCode.HEART_BEAT](command, "c")
