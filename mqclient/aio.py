@@ -4,7 +4,8 @@
         await producer.send(message("Orders", b"..."))
 
 All of them share one thread, in which the trio client runs; results, errors and time-outs are its own. To cancel an
-awaiting task cancels the call.
+awaiting task cancels the call: one that has not begun never does, a message that was under way may have been stored,
+and what a cancelled ``poll`` had taken comes with the next. Transactions, pop consumers and recalls are for trio only.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class PullConsumer:
 
     async def poll(self, timeout_ms: float = 5_000) -> list[ReceivedMessage]:
         """Return the next messages of one queue, none after *timeout_ms* milliseconds."""
-        return await self._call(self._inner.poll, timeout_ms)
+        return await self._call(self._inner.poll, timeout_ms, unclaimed=self._inner.give_back)
 
     async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Return the messages of all queues one after the other, for ever."""

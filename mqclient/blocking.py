@@ -4,7 +4,8 @@
         producer.send(message("Orders", b"..."))
 
 All of them share one thread, in which the trio client runs; results, errors and time-outs are its own. Any number of
-threads may use one producer or consumer, except that one polls. An interrupt while a call waits cancels that call.
+threads may use one producer or consumer, except that one polls. An interrupt while a call waits cancels that call; what
+a ``poll`` had taken comes with the next.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import ProducerOptions, Select, SendResult
 from understudy.mqclient.pull_consumer import PullConsumerOptions
 from understudy.mqclient.queue import MessageQueue
-from understudy.runtime.portal import Held, Portal, shared_portal
+from understudy.runtime.portal import Portal, shared_portal
+from understudy.runtime.portal_held import Held
 from understudy.runtime.world import real_world
 
 __all__ = ["Producer", "PullConsumer", "PushConsumer", "open_producer", "open_pull_consumer", "open_push_consumer"]
@@ -109,7 +111,7 @@ class PullConsumer:
 
     def poll(self, timeout_ms: float = 5_000) -> list[ReceivedMessage]:
         """Return the next messages of one queue, none after *timeout_ms* milliseconds."""
-        return self._portal.call(self._inner.poll, timeout_ms)
+        return self._portal.call(self._inner.poll, timeout_ms, unclaimed=self._inner.give_back)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Return the messages of all queues one after the other, for ever."""

@@ -110,7 +110,9 @@ class Outgoing:
         pieces: list[Sequence[Message]] = []
         start, filled = 0, 0
         for number, message in enumerate(messages):
-            size = ITEM_OVERHEAD_BYTES + len(message.body) + len(encode_properties(message.properties).encode())
+            properties = encode_properties(message.properties).encode()
+            check_properties_size(properties)
+            size = ITEM_OVERHEAD_BYTES + len(message.body) + len(properties)
             if size > most:
                 raise InvalidMessageError(f"message {number} of the batch takes {size} bytes, {most} are allowed")
             if filled + size > most:

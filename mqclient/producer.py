@@ -152,7 +152,8 @@ class Producer:
 
         Raises:
             NoReplyError: the message is stored, and nobody replied in time.
-            ClientError: as :meth:`send`; nobody was asked.
+            SendFailedError: no broker said in time that it has stored the message; one may have all the same.
+            ClientError: as :meth:`send`.
         """
         limit_ms = self.options.send_timeout_ms if timeout_ms is None else timeout_ms
         if self._replies is None:
@@ -161,7 +162,9 @@ class Producer:
             sent = False
             with self._clock.move_on_after(limit_ms / 1000):
                 await self.delivery.queues(message.topic)
-                await self.session.greet()  # a broker passes replies to clients that it knows
+                # A broker passes replies to clients that it knows; one that is silent leaves time to ask another.
+                with self._clock.move_on_after(limit_ms / 3000):
+                    await self.session.greet(message.topic)
                 await self.send(message, timeout_ms=limit_ms)
                 sent = True
                 return await expected.reply()

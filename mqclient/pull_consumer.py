@@ -109,6 +109,8 @@ class PullConsumer:
         self._tasks = tasks
         self._readers: dict[MessageQueue, _Reader] = {}
         self._returned: dict[MessageQueue, int] = {}  # by the last poll: whoever asked may still be at it
+        self._last: _Answer | None = None  # that the last poll returned
+        self._next: deque[_Answer] = deque()  # one, or two while what was given back overtakes
         self._paused: set[MessageQueue] = set()
         self._expressions: dict[str, Subscription] = {}
         self._resumed = Signal()
@@ -184,17 +186,37 @@ class PullConsumer:
         has :attr:`~understudy.mqclient.message.ReceivedMessage.damage` and its raw body.
         """
         self._count_returned()
+        self._last = None
         with self._clock.move_on_after(timeout_ms / 1000):
             while True:
-                answer = await self._answers.receive()
+                if not self._next:
+                    self._next.append(await self._answers.receive())
+                answer = self._next.popleft()
                 queue = answer.reader.queue
                 if self._readers.get(queue) is not answer.reader:
                     continue  # given back or moved by seek since it was pulled
                 if answer.messages:
                     self._returned[queue] = answer.next_offset
+                    self._last = answer
                     return answer.messages
                 self.offsets.update(queue, answer.next_offset)
         return []
+
+    def give_back(self, messages: list[ReceivedMessage]) -> None:
+        """Take back what the last poll returned and nobody got: it does not count, and the next poll returns it.
+
+        For doors into another thread, whose caller may have left before he was told.
+
+        Args:
+            messages: what that poll returned; anything else is ignored.
+        """
+        last = self._last
+        if last is None or last.messages is not messages or self._readers.get(last.reader.queue) is not last.reader:
+            return
+        self._last = None
+        self._next.appendleft(last)
+        if self._returned.pop(last.reader.queue, None) is None:  # a commit has counted it meanwhile
+            self.offsets.update(last.reader.queue, messages[0].queue_offset)
 
     def __aiter__(self) -> _OneByOne:
         """Return the messages of all queues one after the other, for ever; as many :meth:`poll` as are needed."""

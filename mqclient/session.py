@@ -33,7 +33,8 @@ from understudy.security.signature import Credentials, signer
 
 log = get_logger("mqclient.session")
 
-_MISSING_MAX = 10_000
+_TOPICS_MAX = 10_000
+"""Names of topics that are remembered only for when they were asked for."""
 
 
 @attrs.frozen
@@ -204,7 +205,7 @@ class Session:
             if known is not None:
                 return known
         event = self._asking[topic] = trio.Event()
-        self._asked_at[topic] = self.world.clock.monotonic()
+        _note(self._asked_at, topic, self.world.clock.monotonic())
         try:
             route = await self._ask(topic)
             if route is None and new_topic_queues:
@@ -216,7 +217,7 @@ class Session:
                 del self._asking[topic]
             event.set()
         if route is None:
-            self._believe_missing(topic)
+            _note(self._missing, topic, self.world.clock.monotonic() + self.options.route_retry_ms / 1000)
             raise RouteNotFoundError(_no_route(topic))
         self._missing.pop(topic, None)
         self._brokers.update(route.brokers)
@@ -225,11 +226,6 @@ class Session:
             for callback in self.on_route_change:
                 callback(topic)
         return route
-
-    def _believe_missing(self, topic: str) -> None:
-        if len(self._missing) >= _MISSING_MAX:
-            self._missing.clear()
-        self._missing[topic] = self.world.clock.monotonic() + self.options.route_retry_ms / 1000
 
     async def renew_route(self, topic: str) -> None:
         """Ask for the route of *topic* again unless that was done a moment ago; failures are only logged."""
@@ -294,10 +290,12 @@ class Session:
         else:
             self._known_at[address] = self.remoting.open_connection(address)
 
-    async def greet(self) -> None:
-        """Tell those brokers of the known routes that the client lives that do not know its present connection."""
+    async def greet(self, topic: str) -> None:
+        """Tell those masters of *topic*'s known route that the client lives that do not know its present connection."""
+        route = self._routes.get(topic)
+        groups = [self._brokers[name] for name in route.brokers] if route else []
         async with trio.open_nursery() as nursery:
-            for address in self.broker_addresses():
+            for address in [group.master for group in groups if group.master is not None]:
                 known = self._known_at.get(address)
                 if known is None or known is not self.remoting.open_connection(address):
                     nursery.start_soon(self.send_heartbeat, address)
@@ -385,6 +383,12 @@ async def open_session(
                 remoting.sign = signer(chosen.credentials)
             remoting.tls = chosen.tls
             yield Session(world, remoting, chosen)
+
+
+def _note(times: dict[str, float], topic: str, at: float) -> None:
+    if len(times) >= _TOPICS_MAX:
+        times.clear()
+    times[topic] = at
 
 
 def _no_route(topic: str) -> str:

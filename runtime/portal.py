@@ -11,8 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 import trio
 
@@ -33,14 +33,30 @@ class Job:
     Args:
         call: an async function.
         args: for it.
+        unclaimed: called in the portal's thread with what the call returned if whoever asked was cancelled before he
+            had it: as it returns, or before anything begins that was asked after the cancel. Must not raise.
     """
 
-    __slots__ = ("args", "call", "worker")
+    __slots__ = ("args", "call", "gone", "result", "unclaimed", "worker")
 
-    def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...]) -> None:
+    def __init__(
+        self,
+        call: Callable[..., Awaitable[Any]],
+        args: tuple[object, ...],
+        unclaimed: Callable[[Any], None] | None = None,
+    ) -> None:
         self.call = call
         self.args = args
+        self.unclaimed = unclaimed
+        self.gone = False  # whoever asked does not wait any more; told and read in the portal's thread
+        self.result: Any = None
         self.worker: _Worker | None = None  # that does it now
+
+    def give_back(self) -> None:
+        """Give what the call returned, if it has, to whoever takes what nobody claims. In the portal's thread."""
+        unclaimed, self.unclaimed = self.unclaimed, None
+        if unclaimed is not None and self.result is not None:
+            unclaimed(self.result)
 
     def returned(self, result: Any) -> None:
         """Called in the portal's thread with what the call returned; must not raise."""
@@ -72,17 +88,17 @@ class _FutureJob(Job):
 class _WaitingJob(Job):
     """Wakes a thread that waits; much cheaper than a future."""
 
-    __slots__ = ("done", "error", "result")
+    __slots__ = ("done", "error")
 
-    def __init__(self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...]) -> None:
-        super().__init__(call, args)
+    def __init__(
+        self, call: Callable[..., Awaitable[Any]], args: tuple[object, ...], unclaimed: Callable[[Any], None] | None
+    ) -> None:
+        super().__init__(call, args, unclaimed)
         self.done = threading.Lock()
         self.done.acquire()
-        self.result: Any = None
         self.error: BaseException | None = None
 
     def returned(self, result: Any) -> None:
-        self.result = result
         self.done.release()
 
     def failed(self, error: BaseException) -> None:
@@ -162,9 +178,15 @@ class Portal:
         self.start(job)
         return future
 
-    def call(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
-        """Run ``call(*args)`` and wait for its result; an interrupt of the caller cancels it. Raises what it raises."""
-        job = _WaitingJob(call, args)
+    def call(self, call: Callable[..., Awaitable[T]], *args: object, unclaimed: Callable[[T], None] | None = None) -> T:
+        """Run ``call(*args)`` and wait for its result; an interrupt of the caller cancels it. Raises what it raises.
+
+        Args:
+            call: an async function.
+            args: for it.
+            unclaimed: see :class:`Job`.
+        """
+        job = _WaitingJob(call, args, unclaimed)
         self.start(job)
         try:
             job.done.acquire()
@@ -199,7 +221,7 @@ class Portal:
         self._turn_over.set()
 
     def cancel(self, job: Job) -> None:
-        """Cancel *job* if it still runs; it is told as any end is."""
+        """Cancel *job* if it has not ended; it is told as any end is. What it returned is unclaimed."""
         self._ask(self._cancel, job)
 
     # --- between the threads -----------------------------------------------------------------------------------
@@ -237,8 +259,11 @@ class Portal:
             self._nursery.start_soon(self._work, job)
 
     def _cancel(self, job: Job) -> None:
+        job.gone = True  # it may not have begun
         if job.worker is not None:
             job.worker.scope.cancel()
+        else:
+            job.give_back()
 
     # --- in the thread -----------------------------------------------------------------------------------------
 
@@ -296,8 +321,12 @@ class Portal:
                             self._idle.append(worker)
                             await trio.lowlevel.wait_task_rescheduled(worker.never_mind)
                             continue
+                        if job.gone:
+                            worker.job = job.worker = None
+                            job.failed(CancelledError())
+                            continue
                         try:
-                            result = await job.call(*job.args)
+                            result = job.result = await job.call(*job.args)
                         except Exception as error:
                             worker.job = job.worker = None
                             job.failed(error)
@@ -307,72 +336,11 @@ class Portal:
                             raise
                         else:
                             worker.job = job.worker = None
+                            if job.gone:  # the cancel came too late to stop it
+                                job.give_back()
                             job.returned(result)
         finally:
             self._workers.discard(worker)
-
-
-class Held(Generic[T]):
-    """An async context manager that is open in a portal's thread.
-
-    Args:
-        portal: where.
-        manager: not entered yet.
-    """
-
-    def __init__(self, portal: Portal, manager: AbstractAsyncContextManager[T]) -> None:
-        self._portal = portal
-        self._manager = manager
-        self._opened: Future[T] = Future()
-        self._leave = trio.Event()
-        self._error: BaseException | None = None
-        self._task: Future[None] | None = None
-
-    def open(self) -> Future[T]:
-        """Begin to enter it; the future has what it gives."""
-        task = self._task = self._portal.submit(self._hold)
-        task.add_done_callback(self._ended)
-        self._opened.add_done_callback(lambda opened: task.cancel() if opened.cancelled() else None)
-        return self._opened
-
-    def close(self, error: BaseException | None = None) -> Future[None]:
-        """Begin to leave it, by *error* if there is one; the future has ended when it was left."""
-        assert self._task is not None  # opened before
-        self._error = error
-        if not self._task.done():
-            self._portal.submit(self._let_go)
-        elif self._task.cancelled() or isinstance(self._task.exception(), CancelledError):
-            left: Future[None] = Future()  # it was left when the portal was closed, perhaps because Python ends
-            left.set_result(None)
-            return left
-        return self._task
-
-    async def _let_go(self) -> None:
-        self._leave.set()
-
-    async def _hold(self) -> None:
-        try:
-            async with self._manager as value:
-                if not self._opened.set_running_or_notify_cancel():
-                    return
-                self._opened.set_result(value)
-                await self._leave.wait()
-                if self._error is not None:
-                    raise _Left
-        except _Left:
-            return
-
-    def _ended(self, task: Future[None]) -> None:
-        if self._opened.done():
-            return
-        if task.cancelled():
-            self._opened.cancel()
-            return
-        self._opened.set_exception(task.exception() or PortalClosedError("it ended while it was opened"))
-
-
-class _Left(Exception):
-    """The block of the caller was left by an exception, which stays with the caller."""
 
 
 _shared_lock = threading.Lock()

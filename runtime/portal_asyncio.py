@@ -9,7 +9,8 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
-from understudy.runtime.portal import Held, Job, Portal, PortalClosedError
+from understudy.runtime.portal import Job, Portal, PortalClosedError
+from understudy.runtime.portal_held import Held
 
 T = TypeVar("T")
 
@@ -23,10 +24,11 @@ class _LoopJob(Job):
         self,
         call: Callable[..., Awaitable[Any]],
         args: tuple[object, ...],
+        unclaimed: Callable[[Any], None] | None,
         calls: LoopCalls,
         future: asyncio.Future[Any],
     ) -> None:
-        super().__init__(call, args)
+        super().__init__(call, args, unclaimed)
         self.calls = calls
         self.future = future
 
@@ -55,13 +57,20 @@ class LoopCalls:
         self._telling = False
         self._asked: list[_LoopJob] = []
 
-    async def call(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
+    async def call(
+        self, call: Callable[..., Awaitable[T]], *args: object, unclaimed: Callable[[T], None] | None = None
+    ) -> T:
         """Run ``call(*args)`` in the portal and return its result; to cancel the awaiting task cancels it.
 
         Raises what it raises, and ``PortalClosedError`` when nothing runs any more.
+
+        Args:
+            call: an async function.
+            args: for it.
+            unclaimed: see :class:`~understudy.runtime.portal.Job`.
         """
         future: asyncio.Future[T] = self._loop.create_future()
-        job = _LoopJob(call, args, self, future)
+        job = _LoopJob(call, args, unclaimed, self, future)
         self._portal.check_open()
         self._asked.append(job)
         if len(self._asked) == 1:
@@ -73,13 +82,15 @@ class LoopCalls:
             raise
 
     def _ask(self) -> None:
-        jobs, self._asked = self._asked, []
+        asked, self._asked = self._asked, []
+        jobs = [job for job in asked if not job.future.done()]  # the others were cancelled in this turn
+        if not jobs:
+            return
         try:
             self._portal.start(*jobs)
         except PortalClosedError as error:
             for job in jobs:
-                if not job.future.done():
-                    job.future.set_exception(error)
+                job.future.set_exception(error)
 
     def ended(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
         """Take what became of a call; called in the portal's thread.

@@ -18,7 +18,8 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 
 from understudy.remoting.client import open_client
-from understudy.runtime.portal import Held, Portal
+from understudy.runtime.portal import Portal
+from understudy.runtime.portal_held import Held
 from understudy.runtime.world import real_world
 from understudy.testkit.drills.ring_processes import ProcessRing
 

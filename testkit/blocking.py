@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from understudy.runtime.portal import Held, Portal
+from understudy.runtime.portal import Portal
+from understudy.runtime.portal_held import Held
 from understudy.testkit.local_cluster import LocalCluster
 
 __all__ = ["BlockingCluster", "local_cluster"]

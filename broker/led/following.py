@@ -275,7 +275,7 @@ def step(state: State, event: Event, now: float, pace: Pace) -> tuple[State, lis
             if ask is Ask.SET:
                 state = _want(state, now + pace.again)
         case Pushed(word):
-            if _plausible(word) and _is_news(state, word):
+            if plausible(word) and _is_news(state, word):
                 state = state.at(Ask.REPLICAS, now)
         case Changed(word, error):
             state = attrs.evolve(state, changing=None)
@@ -293,7 +293,8 @@ def _answered(state: State, ask: Ask) -> State:
     return attrs.evolve(state, asked=state.asked - {ask})
 
 
-def _plausible(word: Word) -> bool:
+def plausible(word: Word) -> bool:
+    """Return whether *word*, which anybody may have pushed, names a master that is in its set."""
     return word.master_id is not None and word.master_id > 0 and word.master_id in word.members
 
 

@@ -106,11 +106,12 @@ class Led:
     def pushed(self, connection: Connection, command: Command) -> Command:
         """Look at once whether the role is another one (1008).
 
-        Anybody may push, as often as he likes: of the pushes that wait, the one with the newest epochs counts.
+        Anybody may push, as often as he likes: of the plausible ones that wait, that with the newest epochs counts.
         """
         try:
             word = word_of(command)
-            if self.state is not None and (self._pushed is None or _newer(word, self._pushed.word)):
+            wanted = self.state is not None and following.plausible(word)
+            if wanted and (self._pushed is None or _newer(word, self._pushed.word)):
                 self._pushed = Pushed(word)
                 self._wake.set()
         except RefusedError as error:

@@ -160,6 +160,9 @@ def test_a_flood_of_pushes_is_one_reason_to_ask(monkeypatch: pytest.MonkeyPatch)
             seen.clear()
             led = group.brokers[first].led
             assert led is not None
+            # What no controller says keeps nothing out, however new it claims to be.
+            strange = {"masterBrokerId": "3", "masterAddress": "10.9.9.9:1", "masterEpoch": str(2**31 - 1)}
+            led.pushed(FAR_PEER, request(RequestCode.NOTIFY_BROKER_ROLE_CHANGED, strange, b'{"syncStateSet":[2]}'))
             for epoch in (*range(10, 1_010), 5):
                 fields = {"masterBrokerId": "2", "masterAddress": "10.9.9.9:1", "masterEpoch": str(epoch)}
                 body = b'{"syncStateSet":[2],"syncStateSetEpoch":99}'

@@ -21,7 +21,8 @@ from understudy.mqclient.api import (
     real_world,
 )
 from understudy.mqclient.errors import ClientError
-from understudy.runtime.portal import Held, Portal
+from understudy.runtime.portal import Portal
+from understudy.runtime.portal_held import Held
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

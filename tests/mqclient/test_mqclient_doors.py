@@ -154,6 +154,89 @@ def test_tasks_are_used_again_also_after_a_cancelled_call() -> None:
     assert len(tasks) == 2
 
 
+def test_a_call_that_is_cancelled_before_it_begins_never_does() -> None:
+    done: list[str] = []
+
+    async def act(name: str) -> None:
+        done.append(name)
+
+    async def main(portal: Portal) -> None:
+        calls = LoopCalls(portal, asyncio.get_running_loop())
+        await calls.call(trio.sleep, 0)
+        task = asyncio.create_task(calls.call(act, "a task"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(asyncio.TimeoutError):
+            async with asyncio.timeout(0):
+                await calls.call(act, "a timeout")
+        await calls.call(trio.sleep, 0.01)
+
+    with Portal() as portal:
+
+        async def cancelled_at_once(name: str) -> bool:
+            # Asked from another thread, while this one cannot begin it.
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(lambda: portal.submit(act, name).cancel()).result()
+
+        assert portal.call(cancelled_at_once, "a new task")
+        waiting = [portal.submit(trio.sleep_forever) for _ in range(3)]
+        for each in waiting:
+            each.cancel()
+        portal.call(trio.sleep, 0.01)
+        assert portal.call(cancelled_at_once, "a task that waits for a call")
+        asyncio.run(main(portal))
+    assert done == []
+
+
+def test_what_a_call_returned_to_nobody_is_given_back_before_the_next_call_begins() -> None:
+    given_back: list[int] = []
+
+    async def main(portal: Portal) -> None:
+        calls = LoopCalls(portal, asyncio.get_running_loop())
+
+        async def look() -> list[int]:
+            return list(given_back)
+
+        # It has returned, and this loop has not heard of it when the task is cancelled.
+        task = asyncio.create_task(calls.call(double, 4, unclaimed=given_back.append))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        portal.call(trio.sleep, 0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await calls.call(look) == [8]
+        # The cancel comes while the call runs, which does not mind and returns.
+        began, go_on, over = threading.Event(), trio.Event(), trio.Event()
+
+        async def shielded() -> int:
+            with trio.CancelScope(shield=True):
+                began.set()
+                await go_on.wait()
+            over.set()
+            return 5
+
+        async def finish() -> None:
+            go_on.set()
+            await over.wait()
+
+        task = asyncio.create_task(calls.call(shielded, unclaimed=given_back.append))
+        await asyncio.to_thread(began.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await calls.call(finish)
+        assert await calls.call(look) == [8, 5]
+        # What arrived stays.
+        assert await calls.call(double, 1, unclaimed=given_back.append) == 2
+        assert await calls.call(look) == [8, 5]
+
+    with Portal() as portal:
+        asyncio.run(main(portal))
+
+
 # --- blocking ----------------------------------------------------------------------------------------------------
 
 
@@ -297,5 +380,41 @@ def test_a_cancelled_asyncio_task_cancels_its_call_and_the_consumer_goes_on(clus
                     await asyncio.wait_for(consumer.poll(60_000), 0.1)
                 await producer.send(message("Cancelled", b"second"), queue=sent.queue)
                 assert [each.body for each in await consumer.poll(20_000)] == [b"second"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_a_cancelled_poll_had_taken_comes_with_the_next(cluster: BlockingCluster, *, committed: bool) -> None:
+    async def main() -> None:
+        async with aio.open_producer(cluster.namesrv_address, "pg") as producer:
+            topic = f"Taken{committed}"
+            sent = await producer.send(message(topic, b"m0"))
+            async with aio.open_pull_consumer(cluster.namesrv_address, f"tg{committed}", FIRST) as consumer:
+                await routed(consumer, topic)
+                await consumer.assign([sent.queue])
+                polled = threading.Event()
+                poll = consumer._inner.poll
+
+                async def noted(timeout_ms: float = 5_000) -> list[ReceivedMessage]:
+                    messages = await poll(timeout_ms)
+                    if committed:  # as another task may, before the cancel is heard of
+                        await consumer._inner.commit()
+                    polled.set()
+                    return messages
+
+                consumer._inner.poll = noted  # type: ignore[method-assign]
+                task = asyncio.create_task(consumer.poll(20_000))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                assert polled.wait(20)  # this loop stands still: it does not hear of the end before the cancel
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await consumer.commit()
+                assert not await consumer.committed(sent.queue)
+                assert [each.body for each in await consumer.poll(20_000)] == [b"m0"]
+                await consumer.commit()
+                assert await consumer.committed(sent.queue) == sent.queue_offset + 1
 
     asyncio.run(main())

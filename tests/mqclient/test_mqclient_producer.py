@@ -22,6 +22,7 @@ from understudy.mqclient.errors import (
 from understudy.mqclient.message import message
 from understudy.mqclient.producer import ProducerOptions, SendStatus, open_producer
 from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.session import open_session
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import ONEWAY_BIT, Command, response
 from understudy.runtime.world import real_world
@@ -256,3 +257,14 @@ async def test_errors_of_the_block_leave_as_themselves() -> None:
         with pytest.raises(ZeroDivisionError):
             async with open_producer(real_world(), cluster.name_server, "pg"):
                 raise ZeroDivisionError
+
+
+async def test_a_client_that_asks_for_ever_new_topics_forgets_the_old_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("understudy.mqclient.session._TOPICS_MAX", 3)
+    async with open_fake() as cluster, open_session(real_world(), cluster.name_server) as session:
+        for number in range(10):
+            with pytest.raises(RouteNotFoundError):
+                await session.route(f"Missing{number}")
+            assert max(len(session._asked_at), len(session._missing)) <= 3

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+from mqclient_fake import FakeBroker, open_fake
 from mqclient_rig import FIRST, TOPIC
 
 from understudy.mqclient.errors import (
@@ -77,6 +78,22 @@ async def test_a_request_that_no_broker_takes_says_that_it_was_not_sent(
     await cluster.container.remove_broker(cluster.container.brokers()[0].identity)
     with pytest.raises(RouteNotFoundError):
         await producer.request(message("Other", b"x"), timeout_ms=20_000)
+
+
+async def test_a_request_finds_its_way_beside_a_silent_broker(world: World) -> None:
+    silent, alive = FakeBroker("silent"), FakeBroker("alive")
+    silent.answers[RequestCode.HEART_BEAT] = lambda _: None
+    async with (
+        open_fake(silent, alive, topics=("T", "Old")) as cluster,
+        open_producer(world, cluster.name_server, "pg") as producer,
+    ):
+        await producer.queues("Old")
+        with pytest.raises(NoReplyError):  # it was sent and stored, and the fake passes nothing on
+            await producer.request(message("T", b"x"), timeout_ms=1_500)
+        cluster.brokers.remove(silent)
+        await producer.session.fresh_route("T")
+        with trio.fail_after(2):  # an answer is waited for 3 s
+            await producer.session.greet("T")
 
 
 async def never(*_: object, **__: object) -> None:
@@ -152,6 +169,16 @@ async def test_a_message_that_fits_no_batch_is_named_before_anything_is_sent(pro
         await producer.send_batches([message(TOPIC, b"x"), message(TOPIC, b"x" * 5_000_000)])
     with pytest.raises(InvalidMessageError, match="send_batches cuts it"):
         await producer.send_batch([message(TOPIC, b"x" * 3_000_000)] * 2)
+
+
+async def test_properties_that_fit_no_record_are_found_before_anything_is_sent(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "send_batch", never)
+    wanted = [message(TOPIC, b"x" * 3_000_000), message(TOPIC, b"x" * 3_000_000)]
+    wanted[1].properties["long"] = "y" * 40_000
+    with pytest.raises(InvalidMessageError, match=r"the properties take \d+ bytes"), trio.fail_after(5):
+        await producer.send_batches(wanted)
 
 
 async def test_ids_of_a_long_batch_differ(producer: Producer) -> None:
