@@ -210,6 +210,3 @@ def test_what_a_call_returned_to_nobody_is_given_back_before_the_next_call_begin
 
     with Portal() as portal:
         asyncio.run(main(portal))
-
-
-# --- blocking ----------------------------------------------------------------------------------------------------
