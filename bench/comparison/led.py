@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
+from functools import partial
 
 import trio
 
 from bench.comparison.load import Step, Watch, load, replicated_step
 from bench.comparison.processes import Cluster, cpu_seconds, process_tree
-from bench.comparison.rounds import LOAD_START_S, SETTLE_S, Settings, Spent, fill, log
+from bench.comparison.rounds import LOAD_START_S, SETTLE_S, Settings, Spent, attached, fill, log
 from bench.comparison.targets import Figures
 from understudy.format.json_dialect import loads
 from understudy.remoting.client import open_client
@@ -88,13 +89,7 @@ def measure_backlog(side: Cluster, megabytes: int) -> Figures:
         watch = Watch(
             "catchup", "--namesrv", side.namesrv, "--master", side.broker_address, "--slave", side.slave_address
         )
-        begin = time.time()
-        side.start_led_replica(1)
-        result = watch.result()
-        if "failed" not in result:
-            result["attach_to_caught_up_ms"] = round(result["done_epoch_ms"] - begin * 1000)
-            result["attach_mb_s"] = result["bytes"] / 1e3 / result["attach_to_caught_up_ms"]
-        return result
+        return attached(watch, partial(side.start_led_replica, 1))
     except (LookupError, RuntimeError) as reason:
         return {"failed": str(reason)}
     finally:

@@ -277,18 +277,23 @@ def replicate(side: Cluster, megabytes: int) -> dict[str, Any]:
         fill(side, megabytes)
         addresses = ("--master", side.broker_address, "--slave", side.slave_address)
         watch = Watch("catchup", "--namesrv", side.namesrv, *addresses)
-        begin = time.time()
-        side.start_slave()
-        result = watch.result()
-        if "failed" not in result:
-            result["attach_to_caught_up_ms"] = round(result["done_epoch_ms"] - begin * 1000)
-            result["attach_mb_s"] = result["bytes"] / 1e3 / result["attach_to_caught_up_ms"]
-        return result
+        return attached(watch, side.start_slave)
     except (LookupError, RuntimeError) as reason:
         return {"failed": str(reason)}
     finally:
         side.end()
         shutil.rmtree(side.folder, ignore_errors=True)
+
+
+def attached(watch: Watch, start: Callable[[], None]) -> Figures:
+    """Starts an empty slave and returns how fast it came to hold what its master has, as *watch* sees it."""
+    begin = time.time()
+    start()
+    result = watch.result()
+    if "failed" not in result:
+        result["attach_to_caught_up_ms"] = round(result["done_epoch_ms"] - begin * 1000)
+        result["attach_mb_s"] = result["bytes"] / 1e3 / result["attach_to_caught_up_ms"]
+    return result
 
 
 def fill(side: Cluster, megabytes: int) -> None:
