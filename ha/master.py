@@ -16,6 +16,7 @@ from understudy.ha.replicas import Replica
 from understudy.ha.settings import HaParameters, ReplicatedLog
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
+from understudy.runtime.seats import Seat, Seats
 from understudy.runtime.signal import Signal
 from understudy.runtime.world import World
 
@@ -24,6 +25,8 @@ log = get_logger("ha.master")
 _FRAMES_PER_WRITE = 16
 _RECEIVE_BYTES = 4096
 _CLOSE_GRACE_SECONDS = 1.0
+MOST_CONNECTIONS = 64
+"""To the HA port, those included that never say how far they are; a group has a handful of slaves."""
 NEWS_SECONDS = 0.1
 """How long news may wait for a frame that takes them along."""
 _PATIENCE_STEP_S = 0.5  # a deadline that moves with every report would cost more than the report
@@ -83,6 +86,7 @@ class HaMaster:
         self._bind_to = (host, port)
         self._listener = listener
         self._slaves: dict[int, _Slave] = {}
+        self._seats = Seats(MOST_CONNECTIONS)
         self._left_at: dict[str, float] = {}  # hosts whose newest connection ended, and when
         self._next_number = 0
         self._grown = Signal()
@@ -196,32 +200,36 @@ class HaMaster:
         return end if self._withheld_from is None else min(end, self._withheld_from)
 
     async def _serve(self, stream: ByteStream) -> None:
-        if self.admits is not None and not self.admits(stream.peer[0]):
-            log.warning("not a slave's address, connection closed", peer="{}:{}".format(*stream.peer))
-            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
-                await stream.aclose()
+        host, scope = stream.peer[0], trio.CancelScope()
+        admitted = self.admits is None or self.admits(host)
+        seat = self._seats.take(host, scope.cancel) if admitted else None
+        if seat is None:
+            why = "too many slaves of this host" if admitted else "not a slave's address"
+            log.warning(f"{why}, connection closed", peer="{}:{}".format(*stream.peer))
+            await _close(stream)
             return
         self._next_number += 1
         number = self._next_number
-        slave = self._slaves[number] = _Slave(*stream.peer[:2], Flow(self._world), self._converse())
+        slave = self._slaves[number] = _Slave(*stream.peer[:2], Flow(self._world), self._converse(), seat)
         log.info("slave connected", peer=slave.address)
         self._tell(self.membership_changed)
         why = "stopped by this side"
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._write, stream, slave)
-                why = await self._read(stream, slave)
-                nursery.cancel_scope.cancel()
+            with scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write, stream, slave)
+                    why = await self._read(stream, slave)
+                    nursery.cancel_scope.cancel()
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             why = "broken by the peer or the network"
         finally:
+            self._seats.give_back(seat)
             del self._slaves[number]
             slave.conversation.ended()
             self._left(slave)
             log.info("slave gone", peer=slave.address, acknowledged=slave.replica.acknowledged, why=why)
             self._tell(self.membership_changed)
-            with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
-                await stream.aclose()
+            await _close(stream)
 
     def _left(self, slave: _Slave) -> None:
         again = any(other.host == slave.host and other.replica.known for other in self._slaves.values())
@@ -276,6 +284,7 @@ class HaMaster:
             if why_not:
                 return why_not
             slave.started.set()
+            slave.seat.kept = True
             self._left_at.pop(slave.host, None)
         if slave.replica.acknowledged > before.acknowledged:
             slave.unconfirmed.confirmed(slave.replica.acknowledged)
@@ -350,6 +359,11 @@ class HaMaster:
             callback()
 
 
+async def _close(stream: ByteStream) -> None:
+    with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
+        await stream.aclose()
+
+
 async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
     """Send all *parts*, without a checkpoint when the network takes them at once; nothing is copied."""
     first = 0
@@ -367,8 +381,9 @@ async def _send(stream: ByteStream, parts: list[bytes | memoryview]) -> None:
 
 
 class _Slave:
-    def __init__(self, host: str, port: int, flow: Flow, conversation: Conversation) -> None:
+    def __init__(self, host: str, port: int, flow: Flow, conversation: Conversation, seat: Seat) -> None:
         self.host = host
+        self.seat = seat
         self.address = f"{host}:{port}"
         self.flow = flow
         self.conversation = conversation

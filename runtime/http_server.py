@@ -1,7 +1,8 @@
 """HTTP/1.1 by h11 on one listening port with bounds; what is answered is the business of a handler.
 
 Each connection carries one request and is closed after its answer, so that nothing of a peer is kept between two of
-them. Imported only by what serves HTTP.
+them. One that has not said yet what it wants, or does not read, gives way to newcomers (:mod:`.seats`).
+Imported only by what serves HTTP.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import trio
 
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
+from understudy.runtime.seats import Seat, Seats
 from understudy.runtime.world import World
 
 log = get_logger("runtime.http")
@@ -31,7 +33,7 @@ class HttpLimits:
     """Bounds of one port.
 
     Attributes:
-        connections: most of them at a time; one more is closed at once.
+        connections: most of them at a time, half of them of one host.
         head_bytes: of a request's line and headers.
         body_bytes: of a request's body; 0: bodies are not read at all.
         request_seconds: for a request to arrive.
@@ -107,7 +109,7 @@ class HttpServer:
         self._handler = handler
         self._limits = limits or HttpLimits()
         self._listener: Listener | None = None
-        self._connections = 0
+        self._seats = Seats(self._limits.connections)
         self.address = (host, port)
 
     async def bind(self) -> None:
@@ -131,23 +133,26 @@ class HttpServer:
                 await self._listener.aclose()
 
     async def _serve(self, stream: ByteStream) -> None:
-        if self._connections >= self._limits.connections:
+        scope = trio.CancelScope()
+        seat = self._seats.take(stream.peer[0], scope.cancel)
+        if seat is None:
             await _close(stream)
             return
-        self._connections += 1
         try:
-            await _Exchange(self._world, stream, self._handler, self._limits).run()
+            with scope:
+                await _Exchange(self._world, stream, self._handler, self._limits, seat).run()
         except _GONE:
             return
         finally:
-            self._connections -= 1
+            self._seats.give_back(seat)
             await _close(stream)
 
 
 class _Exchange:
     """The one request of a connection, and its answer."""
 
-    def __init__(self, world: World, stream: ByteStream, handler: Handler, limits: HttpLimits) -> None:
+    def __init__(self, world: World, stream: ByteStream, handler: Handler, limits: HttpLimits, seat: Seat) -> None:
+        self._seat = seat
         self._clock = world.clock
         self._stream = stream
         self._handler = handler
@@ -161,7 +166,9 @@ class _Exchange:
             request = await self._receive()
         if request is None:
             return  # its peer left before, or was too slow
+        self._seat.kept = True
         answer = request if isinstance(request, Answer) else await self._answer(request)
+        self._seat.kept = answer.parts is not None
         if answer.parts is None:
             await self._send_whole(answer)
         else:

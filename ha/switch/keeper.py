@@ -235,6 +235,8 @@ class SwitchConversation:
                 continue
             if self._transferring:
                 raise WireError("the slave begins a second handshake in the middle of the transfer")
+            if self._handshake not in (None, frame):
+                raise WireError(f"the slave of broker id {self._handshake.broker_id} greets anew as another one")
             self._handshake = frame
             self.reply = self._keeper.greeted(self, frame).to_bytes()
         return offset

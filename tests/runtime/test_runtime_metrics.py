@@ -91,12 +91,13 @@ class Scrapes:
         self.network = SimNetwork(source)
         self.world = World(VirtualClock(), self.network.host("server"), SimDisk(source), source)
         self.count = 0
+        self.more: list[Family] = []
 
     def collect(self) -> list[Family]:
         self.count += 1
         if self.count == 13:
             raise RuntimeError("unlucky")
-        return [gauge("scrapes", "how often", self.count)]
+        return [*self.more, gauge("scrapes", "how often", self.count)]
 
     async def ask(self, data: bytes) -> bytes:
         stream = await self.network.host("prometheus").connect("server", 5557, 1)
@@ -153,14 +154,36 @@ class TestEndpoint:
             assert (await scrapes.ask(data)).startswith(b"HTTP/1.1 " + status)
             assert scrapes.count == 0
 
-    async def test_silent_and_greedy_clients_are_bounded(self, autojump_clock: MockClock) -> None:
+    @pytest.mark.parametrize("data", [b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: h\r\nX: " + b"x" * 4000])
+    async def test_silent_and_slow_clients_are_bounded_and_shut_nobody_out(
+        self, data: bytes, autojump_clock: MockClock
+    ) -> None:
         async with endpoint() as scrapes:
-            idle = [await scrapes.network.host("idle").connect("server", 5557, 1) for _ in range(MAX_CONNECTIONS)]
+            idle = []
+            for number in range(5 * MAX_CONNECTIONS):
+                host = "prometheus" if number % 2 else "idle"
+                idle.append(await scrapes.network.host(host).connect("server", 5557, 1))
+                await idle[-1].send_all(data)
+            await trio.sleep(0.1)
             began = trio.current_time()
-            assert await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n") == b""
+            assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert trio.current_time() - began < 1
+            for stream in idle[:-MAX_CONNECTIONS]:
+                assert await stream.receive_some(10) == b""
+            assert trio.current_time() - began < 1
             for stream in idle:
                 assert await stream.receive_some(10) == b""
             assert trio.current_time() - began <= REQUEST_SECONDS + 1
+
+    async def test_clients_that_never_read_give_way(self, autojump_clock: MockClock) -> None:
+        async with endpoint() as scrapes:
+            scrapes.count = 50
+            scrapes.more = [gauge(f"large_{number}", "x" * 100_000, 1) for number in range(100)]
+            deaf = [await scrapes.network.host("prometheus").connect("server", 5557, 1) for _ in range(MAX_CONNECTIONS)]
+            for stream in deaf:
+                await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
+            await trio.sleep(0.1)
+            assert scrapes.count == 50 + MAX_CONNECTIONS // 2  # those that a single host may have
             assert b"200 OK" in await scrapes.ask(b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n")
 
     async def test_a_failed_collection_is_an_answer_not_an_end(self, autojump_clock: MockClock) -> None:
