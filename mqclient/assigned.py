@@ -70,3 +70,8 @@ class Batch:
     assigned: AssignedQueue
     window: Window
     messages: list[ReceivedMessage]
+
+    @property
+    def counts(self) -> bool:
+        """Whether what becomes of it still matters: its queue is ours, and was not set to another offset."""
+        return not self.assigned.released and self.window is self.assigned.window

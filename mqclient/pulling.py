@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import trio
-
 from understudy.format.names import RETRY_PREFIX
 from understudy.mqclient.assigned import AssignedQueue, Batch
 from understudy.mqclient.errors import BrokerError, ClientError
@@ -17,6 +15,7 @@ from understudy.mqclient.offsets import OffsetStore
 from understudy.mqclient.pull import PullRequest, PullResult, PullStatus, max_offset, min_offset, offset_at, pull
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session
+from understudy.mqclient.waiting_batches import WaitingBatches
 from understudy.remoting.codes import ResponseCode
 from understudy.runtime.log import get_logger
 from understudy.runtime.signal import Signal
@@ -43,7 +42,7 @@ class Pulling:
         membership: the consumer's place in its group.
         options: see :class:`PushConsumerOptions`.
         offsets: the consumer's progress.
-        submit: takes batches for concurrent consumption.
+        batches: takes what is to be consumed concurrently.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Pulling:
         membership: Membership,
         options: PushConsumerOptions,
         offsets: OffsetStore,
-        submit: trio.MemorySendChannel[Batch],
+        batches: WaitingBatches,
     ) -> None:
         self.session = session
         self.membership = membership
@@ -60,7 +59,7 @@ class Pulling:
         self.options = options
         self.offsets = offsets
         self._clock = session.world.clock
-        self._submit = submit
+        self._batches = batches
         self._paused = False
         self._resumed = Signal()
 
@@ -159,8 +158,8 @@ class Pulling:
         if fresh:
             assigned.wake()
             if not self.options.ordered:
-                for messages in batches_of(fresh, self.options.consume_batch):
-                    await self._submit.send(Batch(assigned, assigned.window, messages))
+                window, most = assigned.window, self.options.consume_batch
+                self._batches.put(Batch(assigned, window, messages) for messages in batches_of(fresh, most))
         elif not assigned.window and not assigned.busy:
             # Everything up to here was filtered out or is finished: the progress may move on.
             self.offsets.update(assigned.queue, result.next_offset, only_forward=True)

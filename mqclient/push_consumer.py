@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from understudy.mqclient.assigned import AssignedQueue, Batch
+from understudy.mqclient.assigned import AssignedQueue
 from understudy.mqclient.client_requests import serve_requests
 from understudy.mqclient.consumption import Consumption
 from understudy.mqclient.heartbeat import ConsumeType, MessageModel
@@ -24,6 +24,7 @@ from understudy.mqclient.offsets import BrokerOffsets, FileOffsets, OffsetStore
 from understudy.mqclient.pulling import Pulling
 from understudy.mqclient.queue import MessageQueue
 from understudy.mqclient.session import Session, open_session
+from understudy.mqclient.waiting_batches import WaitingBatches
 from understudy.runtime.background import ShieldedTasks, bare_errors, open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.world import World
@@ -63,8 +64,8 @@ class PushConsumer:
         self._clock = session.world.clock
         self._tasks = tasks
         self._held: dict[MessageQueue, AssignedQueue] = {}
-        batches, self._batches = trio.open_memory_channel[Batch](options.consume_tasks)
-        self._pulling = Pulling(session, self.membership, options, self.offsets, batches)
+        self._batches = WaitingBatches()
+        self._pulling = Pulling(session, self.membership, options, self.offsets, self._batches)
 
     @property
     def queues(self) -> tuple[MessageQueue, ...]:
@@ -192,6 +193,7 @@ class PushConsumer:
             if self._locking:
                 nursery.start_soon(self._renew_locks)
             if not self.options.ordered:
+                nursery.start_soon(self.consumption.watch)
                 for _ in range(self.options.consume_tasks):
                     nursery.start_soon(self.consumption.run_concurrently, self._batches)
 

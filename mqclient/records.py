@@ -6,6 +6,7 @@ import contextlib
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from understudy.format import batch
@@ -142,7 +143,12 @@ def _decode_record(
 def _host(record: memoryview, at: int, is_ipv6: int) -> tuple[str, int]:
     after = at + (16 if is_ipv6 else 4)
     (port,) = _INT.unpack_from(record, after)
-    return f"{address_text(record[at:after])}:{port}", after + 4
+    return f"{_address_text(bytes(record[at:after]))}:{port}", after + 4
+
+
+@lru_cache(maxsize=1024)
+def _address_text(packed: bytes) -> str:
+    return address_text(packed)  # kept, for the messages of an answer come from few hosts
 
 
 def encode_batch(messages: Iterable[Message]) -> bytes:

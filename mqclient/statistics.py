@@ -38,26 +38,30 @@ class ConsumeStatistics:
         self._slots: dict[str, deque[_Slot]] = defaultdict(lambda: deque(maxlen=round(_WINDOW_SECONDS / _SLOT_SECONDS)))
         self._failed: dict[str, int] = defaultdict(int)
 
-    def consumed(self, topic: str, messages: int, succeeded: bool, took_ms: float) -> None:
-        """Count a batch of *messages* that took *took_ms* milliseconds.
+    def consumed(self, topic: str, messages: int, succeeded: bool, began: float) -> float:
+        """Count a batch of *messages* that is done now.
 
         Args:
             topic: of the messages.
             messages: how many there were.
             succeeded: whether the listener consumed them.
-            took_ms: how long it took (milliseconds).
+            began: when the listener got it (monotonic seconds).
+
+        Returns:
+            The time (monotonic seconds).
         """
         now = self._clock.monotonic()
         slots = self._slots[topic]
         if not slots or now - slots[-1].began >= _SLOT_SECONDS:
             slots.append(_Slot(now))
         slot = slots[-1]
-        slot.took_ms += took_ms
+        slot.took_ms += (now - began) * 1000
         if succeeded:
             slot.succeeded += messages
         else:
             slot.failed += messages
             self._failed[topic] += messages
+        return now
 
     def figures(self, topic: str) -> TopicFigures:
         """Return the figures of *topic*."""

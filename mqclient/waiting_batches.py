@@ -1,0 +1,85 @@
+"""Batches that wait for a task to consume them, and the limit on how long a listener may take."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import trio
+
+from understudy.mqclient.assigned import Batch
+from understudy.runtime.clock import Clock
+
+_LEAST_SLEEP_SECONDS = 0.001  # a sum of floats may be a little less than the moment that is waited for
+
+
+class WaitingBatches:
+    """What was pulled, in the order in which it came, for several tasks that take from the front.
+
+    Those who put something in bound its size by the windows of their queues. Tasks are woken one at a time: one that
+    leaves something behind wakes the next, so a listener that never waits costs one task's turn for many batches.
+    """
+
+    def __init__(self) -> None:
+        self._batches: deque[Batch] = deque()
+        self._idle = trio.lowlevel.ParkingLot()
+        self._woken = False
+
+    def put(self, batches: Iterable[Batch]) -> None:
+        """Add *batches* at the end."""
+        self._batches.extend(batches)
+        self._wake_one()
+
+    async def take(self) -> Batch:
+        """Return the first one; waits while there is none."""
+        while (batch := self.take_now()) is None:
+            await self._idle.park()
+            self._woken = False
+        return batch
+
+    def take_now(self) -> Batch | None:
+        """Return the first one, if there is one."""
+        if not self._batches:
+            return None
+        batch = self._batches.popleft()
+        self._wake_one()
+        return batch
+
+    def _wake_one(self) -> None:
+        if self._batches and self._idle and not self._woken:
+            self._woken = True
+            self._idle.unpark()
+
+
+class Watchdog:
+    """Cancels listeners that take too long: one task looks after all of them, for a deadline for each would cost more.
+
+    Args:
+        clock: of the world.
+        limit_seconds: how long each may take.
+    """
+
+    def __init__(self, clock: Clock, limit_seconds: float) -> None:
+        self._clock = clock
+        self._limit = limit_seconds
+        self._since: dict[trio.CancelScope, float] = {}
+
+    def begin(self, scope: trio.CancelScope, now: float) -> None:
+        """Cancel *scope* when the limit is over, counted from *now* (monotonic seconds)."""
+        self._since[scope] = now
+
+    def end(self, scope: trio.CancelScope) -> None:
+        """Leave *scope* alone again."""
+        self._since.pop(scope, None)
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        while True:
+            now = self._clock.monotonic()
+            for scope, since in list(self._since.items()):
+                if now >= since + self._limit:
+                    scope.cancel()
+                    del self._since[scope]
+            # What begins later is late later.
+            due = min(self._since.values(), default=now) + self._limit
+            await self._clock.sleep(max(due - now, _LEAST_SLEEP_SECONDS))
