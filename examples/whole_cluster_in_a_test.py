@@ -1,4 +1,4 @@
-"""A test of your own code against a whole cluster inside the process.
+"""A test of your own code against a whole cluster inside the process; pytest-trio runs it (`trio_mode = true`).
 
 .venv/bin/pytest examples/whole_cluster_in_a_test.py
 """

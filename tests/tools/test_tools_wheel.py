@@ -8,13 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import time
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from understudy.testkit.port_blocks import PortBlocks
 
@@ -58,18 +59,53 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+def needed(*names: str) -> set[str]:
+    """Return the distributions that these requirements ask for on this machine, and those that they ask for."""
+    found: set[str] = set()
+    asked = [Requirement(name) for name in names]
+    while asked:
+        wanted = asked.pop()
+        if wanted.name in found and not wanted.extras:
+            continue
+        found.add(wanted.name)
+        for text in distribution(wanted.name).requires or ():
+            further = Requirement(text)
+            if any(
+                further.marker is None or further.marker.evaluate({"extra": extra}) for extra in wanted.extras or {""}
+            ):
+                asked.append(further)
+    return found
+
+
+def environment(folder: Path, wheel: Path, *extras: str, beside: tuple[str, ...] = ()) -> Path:
+    """Make a virtual environment with *wheel* and what it and its extras ask for, nothing else; return its programs.
+
+    What they ask for is linked from the environment of the tests: nothing is loaded from a network.
+    """
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=wheel.parent)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "-q"]
+    run(*pip, "--disable-pip-version-check", "--no-deps", wheel, cwd=wheel.parent)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    for name in needed(f"understudy[{','.join(extras)}]" if extras else "understudy", *beside) - {"understudy"}:
+        files = distribution(name).files or ()
+        for top in {path.parts[0] for path in files} - {"..", "__pycache__"}:
+            link, place = packages / top, Path(str(distribution(name).locate_file(top)))
+            if place.exists() and not link.exists():
+                link.symlink_to(place)
+    return folder / "bin"
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel; it borrows what the wheel depends on from the environment of the tests."""
+    """The programs of an environment with the wheel alone."""
+    return environment(tmp_path_factory.mktemp("environment") / "venv", wheel)
+
+
+@pytest.fixture(scope="module")
+def installed_to_test(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of one with the plugin for pytest and Spark, and two other plugins beside it."""
     folder = tmp_path_factory.mktemp("environment") / "venv"
-    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=wheel.parent)
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--disable-pip-version-check", "-q"]
-    run(*pip, "--no-deps", wheel, cwd=wheel.parent)
-    (packages,) = (folder / "lib").glob("python*/site-packages")
-    # A plain path: what is installed as editable there is not found through it.
-    (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return folder / "bin"
+    return environment(folder, wheel, "pytest", "spark", beside=("pytest-xdist", "pytest-trio"))
 
 
 def test_the_wheel_holds_the_namespace_and_nothing_else(wheel: Path) -> None:
@@ -82,11 +118,11 @@ def test_the_wheel_holds_the_namespace_and_nothing_else(wheel: Path) -> None:
     assert [name for name in names if name.endswith((".pyc", ".conf")) or "/tests/" in name] == []
 
 
-def test_every_module_that_is_called_public_is_in_it(installed: Path, tmp_path: Path) -> None:
+def test_every_module_that_is_called_public_is_in_it(installed_to_test: Path, tmp_path: Path) -> None:
     table = (ROOT / "docs" / "api.md").read_text().partition("The commands are public")[0]
     modules = re.findall(r"^\| `(understudy\.[a-z_.]+)`", table, re.MULTILINE)
     assert len(modules) > 5
-    run(installed / "python", "-c", f"import {', '.join(modules)}", cwd=tmp_path)
+    run(installed_to_test / "python", "-c", f"import {', '.join(modules)}", cwd=tmp_path)
 
 
 def test_its_commands_work_without_the_checkout(installed: Path, tmp_path: Path) -> None:
@@ -132,7 +168,22 @@ def test_a_cluster_is_up_with_it(installed: Path, tmp_path: Path, first_port: in
         assert running.wait(30) in (0, 130), (tmp_path / "output").read_text()
 
 
-def test_programs_written_for_it_are_typed(installed: Path, tmp_path: Path) -> None:
+def test_programs_written_for_it_are_typed(installed_to_test: Path, tmp_path: Path) -> None:
     examples = sorted((ROOT / "examples").glob("*.py"))
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", installed / "python"]
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", installed_to_test / "python"]
     assert "Success" in run(*mypy, "--cache-dir", tmp_path / "cache", *examples, cwd=tmp_path)
+
+
+def test_the_plugins_own_tests_and_the_tests_among_the_examples_pass_with_it(
+    installed_to_test: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "plugin").mkdir()
+    shutil.copy(ROOT / "tests" / "testkit" / "test_testkit_pytest_plugin.py", tmp_path / "plugin")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\ntrio_mode = true\nmarkers =\n    slow: takes long\nfilterwarnings = error\n"
+    )
+    pytest_of_it = [installed_to_test / "python", "-m", "pytest", "-q", "-rs", "-n", "3", "-p", "no:cacheprovider"]
+    printed = run(*pytest_of_it, cwd=tmp_path)
+    assert int(re.search(r"(\d+) passed", printed)[1]) > 12, printed  # type: ignore[index]
+    assert "skipped" not in printed, printed

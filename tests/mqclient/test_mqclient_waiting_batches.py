@@ -1,0 +1,134 @@
+"""Batches that wait for tasks, who takes them, and the one who watches how long listeners take."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import trio
+import trio.testing
+from mqclient_rig import FIRST, TOPIC
+
+from understudy.mqclient.api import (
+    ConsumeContext,
+    Producer,
+    PushConsumerOptions,
+    ReceivedMessage,
+    World,
+    message,
+    open_push_consumer,
+)
+from understudy.mqclient.assigned import AssignedQueue, Batch
+from understudy.mqclient.queue import MessageQueue
+from understudy.mqclient.waiting_batches import WaitingBatches, Watchdog
+from understudy.runtime.clock import SystemClock
+from understudy.testkit.local_cluster import LocalCluster
+
+ASSIGNED = AssignedQueue(MessageQueue(TOPIC, "broker-a", 0))
+
+
+def some(count: int) -> list[Batch]:
+    return [Batch(ASSIGNED, ASSIGNED.window, []) for _ in range(count)]
+
+
+@asynccontextmanager
+async def takers(count: int, batches: WaitingBatches, took: list[tuple[int, Batch]]) -> AsyncIterator[None]:
+    async def take_all(number: int) -> None:
+        while True:
+            took.append((number, await batches.take()))
+            await trio.testing.wait_all_tasks_blocked(0.01 * (number + 1))  # others have their turn
+
+    async with trio.open_nursery() as nursery:
+        for number in range(count):
+            nursery.start_soon(take_all, number)
+        await trio.testing.wait_all_tasks_blocked()
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def test_waiting_batches_are_taken_in_order_by_as_many_tasks_as_there_are() -> None:
+    batches, took, wanted = WaitingBatches(), list[tuple[int, Batch]](), some(6)
+    async with takers(3, batches, took):
+        batches.put(wanted[:3])
+        await trio.testing.wait_all_tasks_blocked()
+        assert sorted(number for number, _ in took) == [0, 1, 2]
+        batches.put(wanted[3:])
+        await trio.testing.wait_all_tasks_blocked(0.2)
+    assert [batch for _, batch in took] == wanted
+    assert batches.take_now() is None
+
+
+async def test_one_task_that_never_waits_takes_what_is_there_and_wakes_one_other_at_most() -> None:
+    batches, woken = WaitingBatches(), list[int]()
+
+    async def drain() -> None:
+        while True:
+            await batches.take()
+            taken = 1
+            while batches.take_now() is not None:
+                taken += 1
+            woken.append(taken)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(drain)
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(3):
+            batches.put(some(32))
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert woken == [32, 32, 32]
+
+
+async def test_each_listener_has_a_limit_of_its_own_although_one_watches(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    clock = SystemClock()
+    dog = Watchdog(clock, 10)
+    ended: dict[str, float] = {}
+
+    async def listen(name: str, begin: float, takes: float) -> None:
+        await trio.sleep(begin)
+        with trio.CancelScope() as scope:
+            dog.begin(scope, clock.monotonic())
+            try:
+                await trio.sleep(takes)
+            finally:
+                dog.end(scope)
+        ended[f"{name}{' late' if scope.cancelled_caught else ''}"] = trio.current_time() - start
+
+    start = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(dog.run)
+        async with trio.open_nursery() as listeners:
+            for name, begin, takes in (("a", 1, 99), ("b", 2, 9), ("c", 4.5, 99), ("d", 13, 99), ("e", 60, 99)):
+                listeners.start_soon(listen, name, begin, takes)
+        nursery.cancel_scope.cancel()
+    assert {name: round(at, 2) for name, at in ended.items()} == {
+        "a late": 11, "b": 11, "c late": 14.5, "d late": 23, "e late": 70,
+    }  # fmt: skip
+
+
+async def test_a_listener_that_never_waits_leaves_others_their_turn(
+    cluster: LocalCluster, producer: Producer, world: World
+) -> None:
+    await producer.send_batches([message(TOPIC, b"x") for _ in range(2_000)], queue=ASSIGNED.queue)
+    seen, turns, done = 0, list[int](), trio.Event()
+
+    async def listen(batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
+        nonlocal seen
+        seen += len(batch)
+        if seen == 2_000:
+            done.set()
+
+    async def beside() -> None:
+        while not done.is_set():
+            turns.append(seen)
+            await trio.lowlevel.checkpoint()
+
+    options = PushConsumerOptions(consume_from=FIRST, pull_batch=1_000)
+    async with open_push_consumer(world, cluster.namesrv_address, "cg", {TOPIC: "*"}, listen, options):
+        with trio.fail_after(30):
+            await beside()
+    assert max(later - earlier for earlier, later in pairwise(turns)) <= 64
