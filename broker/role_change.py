@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
+from understudy.broker.former_copies import FormerCopies
 from understudy.broker.lost_topics import rows_of_log
 from understudy.broker.processors.send_admission import refusal_of
 from understudy.broker.role import Role
@@ -172,6 +173,9 @@ class Roles:
         broker.options.broker.broker_id, broker.options.store.broker_role = broker.role.broker_id, broker.role.kind
         self.session = RoleSession(broker, self._open_rules)
         broker.schedule.target = broker.timing.target = self.session.rules
+        if broker.led is not None and before.is_slave and not broker.role.is_slave:
+            until_safe, levels = broker.own_log.until_safe, len(broker.delay_levels_ms)
+            broker.schedule.target = FormerCopies(broker.store, self.session.rules, until_safe, levels)
         broker.send.admission.refusal = refusal_of(broker.role, broker.options.broker)
         broker.registration.trigger()
         broker.pops.change_role(self.session.rules)
