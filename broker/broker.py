@@ -252,7 +252,7 @@ class Broker:
         self.hold.answer = self.pull.again
         register_handlers(self)
         if self.gate is not None:
-            security_requests.register(self.server, self.gate, lambda: self.persistence.save("users"))
+            security_requests.register(self.server, self.gate, lambda: self.persistence.save("users"), self.world)
         self.led = self._led()
 
     def _led(self) -> Led | None:

@@ -127,30 +127,37 @@ def dump_pieces(value: Any, *, bare_keys: bool = False) -> Iterator[bytes]:
     """Write what :func:`dumps` writes, in short pieces, for tables that would take long.
 
     Args:
-        value: an object; tables in it and in its lists may be :class:`Rows`, lists may be iterators; both are made
-            while they are written.
+        value: an object or a list; tables in it and in its lists may be :class:`Rows`, lists may be iterators; both
+            are made while they are written.
         bare_keys: as for :func:`dumps`.
     """
+    if isinstance(value, (Iterator, list)):
+        start = b"["
+        for each in value:
+            if isinstance(each, Rows):
+                yield start
+                yield from dump_pieces(each, bare_keys=bare_keys)
+            else:
+                yield start + dumps(each, bare_keys=bare_keys)
+            start = b","
+        yield b"]" if start == b"," else b"[]"
+        return
     entries: Iterable[tuple[object, Any]] = value.entries if isinstance(value, Rows) else value.items()
     separator = b"{"
     for key, item in entries:
         yield separator + _key(key, bare_keys) + b":"
         separator = b","
-        if isinstance(item, Rows) or (isinstance(item, dict) and _is_long(item)):
+        if _is_made_in_pieces(item):
             yield from dump_pieces(item, bare_keys=bare_keys)
-        elif isinstance(item, Iterator) or (isinstance(item, list) and len(item) > SMALL_TABLE):
-            start = b"["
-            for each in item:
-                if isinstance(each, Rows):
-                    yield start
-                    yield from dump_pieces(each, bare_keys=bare_keys)
-                else:
-                    yield start + dumps(each, bare_keys=bare_keys)
-                start = b","
-            yield b"]" if start == b"," else b"[]"
         else:
             yield dumps(item, bare_keys=bare_keys)
     yield b"}" if separator == b"," else b"{}"
+
+
+def _is_made_in_pieces(item: Any) -> bool:
+    if isinstance(item, (Rows, Iterator)):
+        return True
+    return (isinstance(item, dict) and _is_long(item)) or (isinstance(item, list) and len(item) > SMALL_TABLE)
 
 
 _PIECES_OF_A_CHUNK = 1_000

@@ -120,7 +120,7 @@ class NameServer:
         server, clock = self._server, self._world.clock
         if isinstance(server.gate, Gate):
             await self._users.load()
-            security_requests.register(server, server.gate, self._users.save)
+            security_requests.register(server, server.gate, self._users.save, self._world)
         BrokerRequests(self.table, self._liveness, self.key_values, self.settings, self._tell).register(server)
         ClientRequests(self.table, self.key_values, self.settings, clock).register(server)
         AdminRequests(self.table, self.key_values, self.settings, self._world.disk).register(server)

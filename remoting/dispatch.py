@@ -8,10 +8,11 @@ alone. A lane makes no answers for a peer that does not read those it has; its r
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
 from typing import Protocol
 
+import attrs
 import trio
 
 from understudy.remoting import access, bodies
@@ -24,6 +25,7 @@ from understudy.remoting.limits import LaneLimits
 from understudy.runtime.clock import Clock
 from understudy.runtime.load import Budget, Load
 from understudy.runtime.log import get_logger
+from understudy.runtime.pace import Pace
 from understudy.runtime.threads import InPlace, Threads
 
 log = get_logger("remoting.dispatch")
@@ -37,7 +39,7 @@ AsyncHandler = Callable[[Connection, Command], Awaitable[Answer]]
 
 
 class Gate(Protocol):
-    """What each request of a server must pass; both raise :class:`CommandError` for those that do not."""
+    """What each request of a server must pass; all raise :class:`CommandError` for those that do not."""
 
     def authenticate(self, command: Command, address: str) -> None:
         """Check, before anything in it is read, who sent a request from the IP address *address*."""
@@ -45,6 +47,10 @@ class Gate(Protocol):
 
     def authorize(self, command: Command, address: str) -> None:
         """Check, once its body is read, whether its sender may ask it."""
+        ...
+
+    def authorize_in_steps(self, command: Command, address: str) -> Generator[None, None, None]:
+        """Check the same in short steps."""
         ...
 
 
@@ -69,7 +75,8 @@ class Dispatcher:
 
     def __init__(self, clock: Clock, load: Load | None = None) -> None:
         self._clock = clock
-        self._incoming = (load or Load()).incoming
+        self._shared = _Shared(clock, load or Load())
+        self._incoming = self._shared.load.incoming
         self._threads: Threads = InPlace()
         self._handlers: dict[int, Handler] = {}
         self._default: Handler = unsupported
@@ -90,22 +97,24 @@ class Dispatcher:
         if reading is None and code in bodies.JSON_BODIES:
             reading = bodies.JSON
         gate = self.gate
-        if gate is not None:
-            handler = _behind(gate.authorize, handler)
         if reading is not None:
-            handler = self._after_reading(handler, reading)
+            handler = self._after_reading(handler, reading, gate)
+        elif gate is not None:
+            handler = _behind(gate.authorize, handler)
         if code in access.ADMINISTRATION:
             handler = self._for_administrators(handler)
         self._handlers[int(code)] = handler if gate is None else _behind(gate.authenticate, handler)
 
-    def register_async(self, code: int, handler: AsyncHandler, kind: str = "admin") -> None:
-        """Answer requests of *code* by a task in the lane *kind*."""
+    def register_async(
+        self, code: int, handler: AsyncHandler, kind: str = "admin", reading: bodies.Reading | None = None
+    ) -> None:
+        """Answer requests of *code* by a task in the lane *kind*; *reading* as for :meth:`register`."""
         lane = self.lane(kind)
 
         def submit(connection: Connection, command: Command) -> Answer:
             return lane.submit(connection, command, handler)
 
-        self.register(code, submit)
+        self.register(code, submit, reading)
 
     def _for_administrators(self, handler: Handler) -> Handler:
         def handle(connection: Connection, command: Command) -> Answer:
@@ -117,17 +126,21 @@ class Dispatcher:
 
         return handle
 
-    def _after_reading(self, handler: Handler, reading: bodies.Reading) -> Handler:
+    def _after_reading(self, handler: Handler, reading: bodies.Reading, gate: Gate | None) -> Handler:
         lane = self.lane(LARGE_BODIES, bodies.LARGE_BODY_LANE)
+        behind = handler if gate is None else _behind(gate.authorize, handler)
 
         async def read_first(connection: Connection, command: Command) -> Answer:
             await bodies.read_ahead(self._threads, command, reading.read)
+            if gate is not None:  # what a large body needs may be much, too
+                async with Pace(self._shared) as pace:
+                    await pace.run(gate.authorize_in_steps(command, connection.source))
             return handler(connection, command)
 
         def handle(connection: Connection, command: Command) -> Answer:
             if reading.ahead(command):
                 return lane.submit(connection, command, read_first)
-            return handler(connection, command)
+            return behind(connection, command)
 
         return handle
 
@@ -186,6 +199,12 @@ def _behind(check: Callable[[Command, str], None], handler: Handler) -> Handler:
         return handler(connection, command)
 
     return handle
+
+
+@attrs.frozen
+class _Shared:
+    clock: Clock
+    load: Load
 
 
 class _Request:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import trio
 
+from understudy.runtime.clock import Clock
 from understudy.runtime.load import Load
-from understudy.runtime.world import World
 
 T = TypeVar("T")
 
@@ -26,6 +26,15 @@ def run_steps(steps: Generator[None, None, T]) -> T:
             return result
 
 
+class Shared(Protocol):
+    """What those share that work on one event loop, such as a :class:`~understudy.runtime.world.World`."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def load(self) -> Load: ...
+
+
 class Pace:
     """The pace of one long piece of work; ``async with Pace(world) as pace``, and inside it ``await pace.breathe()``.
 
@@ -36,7 +45,7 @@ class Pace:
         world: its clock and load.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Shared) -> None:
         self._clock = world.clock
         self._load: Load = world.load
         self._until = 0.0

@@ -5,17 +5,19 @@ Source: AuthenticationMetadataManagerImpl.java, AuthorizationMetadataManagerImpl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from understudy.security.policies import Acl, Entry, Need, PolicyType, acl_of, decide, pattern_of
+import attrs
+
+from understudy.security.policies import Acl, Entry, Need, Policies, PolicyType, acl_of, decide, pattern_of
 from understudy.security.signature import Credentials
 from understudy.security.users import NAME_LIMIT, User, UserStatus, UserType, status_of, type_of, user_of
 
 SUBJECT_PREFIX = "User:"
 USERS_LIMIT = 10_000
 ENTRIES_LIMIT = 1_000
-_REMEMBERED = 20_000
+SOURCES_LIMIT = 1_000
 
 
 class AuthorityError(Exception):
@@ -31,6 +33,19 @@ class AuthorityError(Exception):
         self.invalid = invalid
 
 
+@attrs.frozen
+class Content:
+    """What a file or another replica says of users.
+
+    Attributes:
+        users: by name.
+        acls: rules by user name.
+    """
+
+    users: Mapping[str, User]
+    acls: Mapping[str, Acl]
+
+
 class Authority:
     """Users by name, and the rules of each.
 
@@ -38,34 +53,28 @@ class Authority:
         users: by name.
         acls: rules by user name.
         on_change: called after every change.
+        revision: how many changes there were.
     """
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.acls: dict[str, Acl] = {}
         self.on_change: list[Callable[[], None]] = []
-        self._decided: dict[tuple[str, Need, str], Entry | None] = {}
+        self.revision = 0
 
     # --- questions ---------------------------------------------------------------------------------------------
 
     def decide(self, name: str, need: Need, address: str) -> Entry | None:
         """Return the entry that decides about *need* of user *name* at *address*, see :func:`decide`."""
-        key = name, need, address
-        try:
-            return self._decided[key]
-        except KeyError:
-            if len(self._decided) >= _REMEMBERED:
-                self._decided.clear()
-            found = self._decided[key] = decide(self.acls.get(name), need, address)
-            return found
+        return decide(self.acls.get(name), need, address)
 
     def user(self, name: str | None) -> User | None:
         """Return a user, ``None`` if there is none. Raises :class:`AuthorityError` for an empty name."""
         return self.users.get(_named(name))
 
-    def list_users(self, part: str | None) -> list[User]:
-        """Return the users that have *part* in their name."""
-        return [user for name, user in self.users.items() if (part or "") in name]
+    def list_users(self, part: str | None) -> Iterator[User]:
+        """Return the users of this moment that have *part* in their name."""
+        return (user for user in list(self.users.values()) if (part or "") in user.name)
 
     def acl(self, subject: str | None) -> Acl | None:
         """Return the rules of *subject*. Raises :class:`AuthorityError`: there is no such user."""
@@ -74,20 +83,14 @@ class Authority:
             raise AuthorityError("The subject is not exist.")
         return self.acls.get(name)
 
-    def list_acls(self, subject: str | None, resource: str | None) -> list[tuple[str, Acl]]:
-        """Return subjects with *subject* in their name, with the rules that have *resource* in theirs."""
-        found = []
-        for name, acl in self.acls.items():
-            if (subject or "") not in SUBJECT_PREFIX + name:
-                continue
-            policies = {
-                kind: {key: entry for key, entry in rules.items() if (resource or "") in key}
-                for kind, rules in acl.policies.items()
-            }
-            left = Acl({kind: rules for kind, rules in policies.items() if rules})
-            if left.policies:
-                found.append((SUBJECT_PREFIX + name, left))
-        return found
+    def list_acls(self, subject: str | None, resource: str | None) -> Iterator[tuple[str, Acl] | None]:
+        """Return subjects of this moment with *subject* in their name, with the rules that have *resource* in theirs.
+
+        For a subject that has none of them there is ``None``, so that no step of a long list takes long.
+        """
+        return (
+            _part(SUBJECT_PREFIX + name, acl, subject or "", resource or "") for name, acl in list(self.acls.items())
+        )
 
     def has_super_user(self) -> bool:
         """Return whether somebody may administrate."""
@@ -143,18 +146,14 @@ class Authority:
         self.acls.pop(before.name, None)
         self._changed()
 
-    def merge_acl(self, subject: str | None, info: Mapping[str, Any]) -> None:
-        """Put rules of the body *info* to those of a user, in place of those about the same resources.
+    def merge_acl(self, subject: object, policies: Policies) -> None:
+        """Put *policies* to those of a user, in place of those about the same resources.
 
         Raises :class:`AuthorityError`.
         """
-        name = _subject(info.get("subject") or subject)
+        name = _subject(subject)
         if name not in self.users:
             raise AuthorityError(f"The subject of {SUBJECT_PREFIX}{name} is not exist.")
-        try:
-            policies = acl_of(info)
-        except ValueError as error:
-            raise AuthorityError(str(error)) from None
         if not policies:
             raise AuthorityError("The policies is empty.")
         acl = self.acls.get(name, Acl())
@@ -162,6 +161,8 @@ class Authority:
             acl = acl.merged(kind, entries)
         if sum(map(len, acl.policies.values())) > ENTRIES_LIMIT:
             raise AuthorityError(f"a user has {ENTRIES_LIMIT} rules at most; use beginnings such as Topic:orders*")
+        if sum(len(entry.sources) for rules in acl.policies.values() for entry in rules.values()) > SOURCES_LIMIT:
+            raise AuthorityError(f"the rules of a user name {SOURCES_LIMIT} addresses at most; use networks")
         self.acls[name] = acl
         self._changed()
 
@@ -194,23 +195,25 @@ class Authority:
     # --- files and replicas ------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole table."""
-        acls = [acl.to_json(SUBJECT_PREFIX + name) for name, acl in self.acls.items()]
-        return {"users": [user.to_json() for user in self.users.values()], "acls": acls}
+        """Return the whole table of this moment, its rows made while it is written, which can happen once, anywhere."""
+        users, acls = list(self.users.values()), list(self.acls.items())
+        return {
+            "users": (user.to_json() for user in users),
+            "acls": (acl.to_rows(SUBJECT_PREFIX + name) for name, acl in acls),
+        }
 
     def take(self, content: Mapping[str, Any], supers: Iterable[Credentials]) -> None:
-        """Have the table of the file or of another replica in place of this one; *supers* as above.
+        """Have the table of the file in place of this one; *supers* as above. Raises ``ValueError``."""
+        self.adopt(read(content), supers)
 
-        Raises ``ValueError``.
-        """
-        users, acls = read(content)
-        users |= _missing(users, supers)
-        if (users, acls) != (self.users, self.acls):
-            self.users, self.acls = users, acls
-            self._changed()
+    def adopt(self, content: Content, supers: Iterable[Credentials]) -> None:
+        """Have *content* in place of this table; *supers* as above."""
+        self.users = {**content.users, **_missing(content.users, supers)}
+        self.acls = dict(content.acls)
+        self._changed()
 
     def _changed(self) -> None:
-        self._decided.clear()
+        self.revision += 1
         for listener in self.on_change:
             listener()
 
@@ -223,7 +226,7 @@ def _missing(users: Mapping[str, User], wanted: Iterable[Credentials]) -> dict[s
     }
 
 
-def read(content: Mapping[str, Any]) -> tuple[dict[str, User], dict[str, Acl]]:
+def read(content: Mapping[str, Any]) -> Content:
     """Read what :meth:`Authority.to_json` made. Raises ``ValueError`` naming an entry that is none."""
     users = {user.name: user for user in (user_of(each, "users: an entry") for each in _rows(content, "users"))}
     acls = {}
@@ -235,7 +238,18 @@ def read(content: Mapping[str, Any]) -> tuple[dict[str, User], dict[str, Acl]]:
         for kind, entries in acl_of(row):
             acl = acl.merged(kind, entries)
         acls[subject.removeprefix(SUBJECT_PREFIX)] = acl
-    return users, acls
+    return Content(users, acls)
+
+
+def _part(subject: str, acl: Acl, of_subject: str, of_resource: str) -> tuple[str, Acl] | None:
+    """Return *subject* and the rules that have *of_resource* in their resource, if it has *of_subject* in its name."""
+    if of_subject not in subject:
+        return None
+    policies = {
+        kind: {key: entry for key, entry in rules.items() if of_resource in key} for kind, rules in acl.policies.items()
+    }
+    left = {kind: rules for kind, rules in policies.items() if rules}
+    return (subject, Acl(left)) if left else None
 
 
 def _rows(content: Mapping[str, Any], name: str) -> Iterable[Any]:

@@ -10,7 +10,7 @@ UserAuthorizationHandler.java, AclAuthorizationHandler.java.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from understudy.remoting.codes import ResponseCode
 from understudy.remoting.command import Command
@@ -91,6 +91,11 @@ class Gate:
         Raises:
             CommandError: 16, it needs what its user may not.
         """
+        for _ in self.authorize_in_steps(command, address):
+            pass
+
+    def authorize_in_steps(self, command: Command, address: str) -> Generator[None, None, None]:
+        """Check what :meth:`authorize` checks, with a step for each thing that the request needs."""
         settings = self._settings
         if not settings.authorizes or command.code in settings.unsigned or command.code in settings.unlimited:
             return
@@ -98,10 +103,8 @@ class Gate:
         user = self.authority.users.get(name)
         if user is None or user.status is not UserStatus.ENABLE:  # changed since it was authenticated
             raise _refused(f"User:{name[:255]} is not found.")
-        if not user.is_super:
-            self._check(user, command, address)
-
-    def _check(self, user: User, command: Command, address: str) -> None:
+        if user.is_super:
+            return
         rule = NEEDS.get(command.code)
         if rule is None:
             remark = f"User:{user.name} has no permission for requests of code {command.code}"
@@ -109,12 +112,12 @@ class Gate:
             raise _refused(remark)
         for need in rule(command, self._cluster):
             entry = self.authority.decide(user.name, need, address)
-            if entry is not None and entry.allow:
-                continue
-            why = "no matched policies" if entry is None else "the decision is deny"
-            remark = f"User:{user.name} has no permission to access {need} from {address}, {why}."
-            self._refusals.tell("not authorized", user.name, address, command.code, remark)
-            raise _refused(remark)
+            if entry is None or not entry.allow:
+                why = "no matched policies" if entry is None else "the decision is deny"
+                remark = f"User:{user.name} has no permission to access {need} from {address}, {why}."
+                self._refusals.tell("not authorized", user.name, address, command.code, remark)
+                raise _refused(remark)
+            yield
 
     def caller(self, command: Command) -> User | None:
         """Return the user who signed *command*."""

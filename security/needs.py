@@ -9,7 +9,7 @@ Source: DefaultAuthorizationContextBuilder.java, the header classes of remoting/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from understudy.remoting.bodies import JsonError, json_of
@@ -27,8 +27,8 @@ _SUB_GET = frozenset({Action.SUB, Action.GET})
 _SUB_UPDATE = frozenset({Action.SUB, Action.UPDATE})
 _PUB_SUB_GET = frozenset({Action.PUB, Action.SUB, Action.GET})
 
-Rule = Callable[[Command, str], list[Need]]
-"""From a request and the name of the cluster to what it needs."""
+Rule = Callable[[Command, str], Iterable[Need]]
+"""From a request and the name of the cluster to what it needs; one after the other where a body says how much."""
 Actions = frozenset[Action]
 
 
@@ -110,16 +110,11 @@ def _end_transaction(command: Command, cluster: str) -> list[Need]:
     return [_topic(topic, _PUB)] if topic else [_group(_field(command, "producerGroup"), _PUB)]
 
 
-def _heartbeat(command: Command, cluster: str) -> list[Need]:
-    needs = []
+def _heartbeat(command: Command, cluster: str) -> Iterator[Need]:
     for consumer in _rows(_body(command).get("consumerDataSet")):
-        needs.append(_group(_text(consumer.get("groupName")), _SUB))
-        needs += [
-            _topic(_text(each.get("topic")), _SUB)
-            for each in _rows(consumer.get("subscriptionDataSet"))
-            if of_topic(_text(each.get("topic"))) != (Kind.GROUP, consumer.get("groupName"))
-        ]
-    return needs
+        yield _group(_text(consumer.get("groupName")), _SUB)
+        for each in _rows(consumer.get("subscriptionDataSet")):
+            yield _topic(_text(each.get("topic")), _SUB)
 
 
 def _unregister(command: Command, cluster: str) -> list[Need]:
@@ -127,10 +122,11 @@ def _unregister(command: Command, cluster: str) -> list[Need]:
     return [_group(group, _SUB)] if group else []
 
 
-def _lock(command: Command, cluster: str) -> list[Need]:
+def _lock(command: Command, cluster: str) -> Iterator[Need]:
     body = _body(command)
-    needs = [_group(_text(body.get("consumerGroup")), _SUB)]
-    return needs + [_topic(_text(queue.get("topic")), _SUB) for queue in _rows(body.get("mqSet"))]
+    yield _group(_text(body.get("consumerGroup")), _SUB)
+    for queue in _rows(body.get("mqSet")):
+        yield _topic(_text(queue.get("topic")), _SUB)
 
 
 def _check_client(command: Command, cluster: str) -> list[Need]:
@@ -144,26 +140,33 @@ def _assignment(command: Command, cluster: str) -> list[Need]:
     return [_group(_text(body.get("consumerGroup")), _SUB), _topic(_text(body.get("topic")), _SUB)]
 
 
-def _batch_ack(command: Command, cluster: str) -> list[Need]:
-    needs = []
+def _batch_ack(command: Command, cluster: str) -> Iterator[Need]:
+    row = None
     for row in _rows(_body(command).get("acks")):
-        needs.append(_group(_text(row.get("c") or row.get("consumerGroup")), _SUB))
-        needs.append(_topic(_text(row.get("t") or row.get("topic")), _SUB))
-    return needs or [_group("", _SUB)]
+        yield _group(_text(row.get("c") or row.get("consumerGroup")), _SUB)
+        yield _topic(_text(row.get("t") or row.get("topic")), _SUB)
+    if row is None:
+        yield _group("", _SUB)
 
 
-def _topics_of_list(command: Command, cluster: str) -> list[Need]:
-    rows = _rows(_body(command).get("topicConfigList"))
-    return [_topic(_text(row.get("topicName")), _CREATE, _CREATE) for row in rows] or [_topic("", _CREATE)]
+def _topics_of_list(command: Command, cluster: str) -> Iterator[Need]:
+    row = None
+    for row in _rows(_body(command).get("topicConfigList")):
+        yield _topic(_text(row.get("topicName")), _CREATE, _CREATE)
+    if row is None:
+        yield _topic("", _CREATE)
 
 
 def _group_of_body(command: Command, cluster: str) -> list[Need]:
     return [_group(_text(_body(command).get("groupName")), _CREATE)]
 
 
-def _groups_of_list(command: Command, cluster: str) -> list[Need]:
-    rows = _rows(_body(command).get("groupConfigList"))
-    return [_group(_text(row.get("groupName")), _CREATE) for row in rows] or [_group("", _CREATE)]
+def _groups_of_list(command: Command, cluster: str) -> Iterator[Need]:
+    row = None
+    for row in _rows(_body(command).get("groupConfigList")):
+        yield _group(_text(row.get("groupName")), _CREATE)
+    if row is None:
+        yield _group("", _CREATE)
 
 
 def _clone(command: Command, cluster: str) -> list[Need]:

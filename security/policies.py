@@ -8,12 +8,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import attrs
 
+from understudy.format.json_dialect import Rows
 from understudy.format.json_values import list_of, name_of
 from understudy.format.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
+from understudy.security.rule_index import RuleIndex
 
 
 class Kind(Enum):
@@ -150,11 +153,9 @@ class Entry:
     allow: bool
     sources: tuple[str, ...] = ()
 
-    def matches(self, need: Need, address: str) -> bool:
-        """Return whether it says something about *need* of somebody at *address*."""
-        if Action.ALL not in self.actions and not self.actions & need.actions:
-            return False
-        return self.pattern.matches(need) and (not self.sources or _within(address, self.sources))
+    def acts_on(self, need: Need) -> bool:
+        """Return whether it is about one of the actions that *need* names."""
+        return not self.actions.isdisjoint(need.actions) or Action.ALL in self.actions
 
     def to_json(self) -> dict[str, Any]:
         """Return its form in answers and in the file."""
@@ -166,15 +167,6 @@ class Entry:
         if self.sources:
             found["sourceIps"] = list(self.sources)
         return found
-
-
-def _within(address: str, sources: Iterable[str]) -> bool:
-    try:
-        host = ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    mapped = getattr(host, "ipv4_mapped", None)
-    return any((mapped or host) in ipaddress.ip_network(source, strict=False) for source in sources)
 
 
 def entry_of(value: object) -> Entry:
@@ -212,6 +204,11 @@ class Acl:
 
     policies: Mapping[PolicyType, Mapping[str, Entry]] = attrs.field(factory=dict)
 
+    @cached_property
+    def index(self) -> RuleIndex:
+        """The rules as they are asked; made once, for neither changes."""
+        return RuleIndex((self.policies.get(kind, {}).values() for kind in PolicyType), Kind.ANY)
+
     def merged(self, kind: PolicyType, entries: Iterable[Entry]) -> Acl:
         """Return the rules with *entries* in place of those about the same resources."""
         changed = {**self.policies.get(kind, {}), **{entry.pattern.key: entry for entry in entries}}
@@ -222,16 +219,19 @@ class Acl:
         left = {key: entry for key, entry in self.policies.get(kind, {}).items() if key != resource}
         return Acl({name: rules for name, rules in {**self.policies, kind: left}.items() if rules})
 
-    def to_json(self, subject: str) -> dict[str, Any]:
-        """Return its form in answers and in the file."""
-        policies = [
-            {"entries": [entry.to_json() for entry in rules.values()], "policyType": kind.value}
+    def to_rows(self, subject: str) -> Rows:
+        """Return its form in answers and in the file, made while it is written."""
+        policies = (
+            Rows((("entries", (entry.to_json() for entry in rules.values())), ("policyType", kind.value)))
             for kind, rules in self.policies.items()
-        ]
-        return {"policies": policies, "subject": subject}
+        )
+        return Rows((("policies", policies), ("subject", subject)))
 
 
-def acl_of(value: Mapping[str, Any]) -> Sequence[tuple[PolicyType, list[Entry]]]:
+Policies = Sequence[tuple[PolicyType, list[Entry]]]
+
+
+def acl_of(value: Mapping[str, Any]) -> Policies:
     """Read the policies of a body. Raises ``ValueError`` in the words of the reference."""
     found = []
     for policy in list_of(value.get("policies"), "policies"):
@@ -251,9 +251,4 @@ def decide(acl: Acl | None, need: Need, address: str) -> Entry | None:
     Custom entries come first; among those of one type the exact name comes before a beginning, a longer beginning
     before a shorter one, those before all names, a kind before all kinds, and a refusal before a permission.
     """
-    for kind in (PolicyType.CUSTOM, PolicyType.DEFAULT):
-        rules = acl.policies.get(kind, {}) if acl is not None else {}
-        found = [entry for entry in rules.values() if entry.matches(need, address)]
-        if found:
-            return min(found, key=lambda entry: (*entry.pattern.order, entry.allow))
-    return None
+    return acl.index.decide(need, address) if acl is not None else None

@@ -17,7 +17,7 @@ Source: SlaveSynchronize.java, which lets whole tables win.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -126,10 +126,10 @@ class OffsetsAnswer:
         return attrs.evolve(self, table=table, stamps=stamps, pending=pending)
 
 
-def read_object(body: bytes) -> Mapping[str, Any]:
-    """Return the JSON object of an answer. Raises :class:`ReplicaTableError`."""
+def read_object(body: bytes, read: Callable[[bytes], Any] = loads) -> Mapping[str, Any]:
+    """Return the JSON object of an answer, by *read* of its text. Raises :class:`ReplicaTableError`."""
     try:
-        value = loads(body)
+        value = read(body)
     except JsonError as error:
         raise ReplicaTableError(f"no JSON: {error}") from None
     if not isinstance(value, Mapping):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import attrs
+
 from understudy.broker.replicated.rules import read_object
 from understudy.broker.replicated.table import Answer, Copying, FilePlan, KeptTable, Source, Taken
+from understudy.format.json_dialect import loads, loads_in_steps
+from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.remoting.codes import RequestCode
-from understudy.security.authority import Authority
+from understudy.security import authority
+from understudy.security.authority import Authority, Content
 from understudy.security.settings import SecuritySettings
 
 
@@ -16,7 +22,7 @@ class ReplicatedUsers(KeptTable):
     """Every user with its rules; there is no such row in brokers that ask for no signatures.
 
     Args:
-        authority: the table.
+        table: the users of this broker.
         settings: name the super users that are there whatever the table says.
     """
 
@@ -25,10 +31,10 @@ class ReplicatedUsers(KeptTable):
     optional = True
     file = FilePlan("users.json", private=True)
 
-    def __init__(self, authority: Authority, settings: SecuritySettings) -> None:
-        self.table = authority
+    def __init__(self, table: Authority, settings: SecuritySettings) -> None:
+        self.table = table
         self._supers = settings.super_users
-        authority.ensure_supers(self._supers)
+        table.ensure_supers(self._supers)
 
     def snapshot(self) -> dict[str, Any]:
         """See :class:`KeptTable`."""
@@ -37,6 +43,10 @@ class ReplicatedUsers(KeptTable):
     def load(self, content: Mapping[str, Any]) -> None:
         """See :class:`KeptTable`."""
         self.table.take(content, self._supers)
+
+    def adopt(self, content: Content) -> None:
+        """Have what another replica said in place of this table."""
+        self.table.adopt(content, self._supers)
 
     def watch(self, changed: Callable[[], None]) -> None:
         """See :class:`KeptTable`."""
@@ -47,16 +57,47 @@ class ReplicatedUsers(KeptTable):
         return _Users(self, source)
 
 
+@attrs.frozen
+class _Said:
+    """What a source says.
+
+    Attributes:
+        digest: of its words.
+        content: what they mean; ``None``: what is here already.
+    """
+
+    digest: bytes
+    content: Content | None
+
+
 class _Users(Copying):
+    """A source's table is read whole, and only when it says something else than at the last look."""
+
     def __init__(self, users: ReplicatedUsers, source: Source) -> None:
         self._users = users
         self._source = source
+        self._taken: tuple[bytes, int] | None = None  # the digest of what was taken last, and the revision it made
 
     def question(self) -> dict[str, str]:
         return {}
 
+    def read(self, answer: Answer) -> _Said:
+        """See :class:`Copying`."""
+        digest = hashlib.sha256(answer.body).digest()
+        if self._is_ours(digest):
+            return _Said(digest, None)
+        # In steps: this is done in a thread, and one call for a table of megabytes would keep the loop from its turns.
+        read_json = loads_in_steps if len(answer.body) >= LARGE_BODY_BYTES else loads
+        return _Said(digest, authority.read(read_object(answer.body, read_json)))
+
     def take(self, answer: Answer) -> Taken:
-        content = read_object(answer.body)
-        if self._source.leads:
-            self._users.load(content)
+        said = answer.said or self.read(answer)
+        if said.content is None and not self._is_ours(said.digest):
+            said = self.read(answer)  # changed here since a thread has looked
+        if self._source.leads and said.content is not None:
+            self._users.adopt(said.content)
+            self._taken = said.digest, self._users.table.revision
         return Taken.ALL
+
+    def _is_ours(self, digest: bytes) -> bool:
+        return self._taken == (digest, self._users.table.revision)

@@ -212,7 +212,7 @@ async def test_admin_requests_are_answered_as_the_reference_answered_them(
     async def save() -> None:
         await trio.lowlevel.checkpoint()
 
-    security_requests.register(server, gate, save)
+    security_requests.register(server, gate, save, real_world())
     _, port = await server.bind()
     nursery.start_soon(server.run)
     gate.authority.ensure_supers([Credentials("root", "r")])  # so that the recorded user is not the last one
