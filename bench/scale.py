@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -112,17 +113,27 @@ def rows(wanted: list[str], among: list[Row]) -> list[Row]:
 
 
 def measure(server: Server, row: Row, exchange: Exchange[C]) -> tuple[Measured, list[Turn], float]:
-    """Run one load beside the client; return what it saw, the long turns of the loop, and the share of others."""
-    began = time.monotonic()
-    row.prepare(server)
-    with Beside(server.port, exchange) as beside:
-        pids = [server.process.pid, beside.pid]
-        before = ticks_now(pids)
-        time.sleep(0.2)
-        row.work(server)
-        time.sleep(0.2)
-        others = others_share(before, ticks_now(pids))
-    return beside.measured, server.long_turns(began), others
+    """Run one load beside the client; return what it saw, the long turns of the loop, and the share of others.
+
+    What goes wrong with the load is one of the failures: the other rows are measured all the same.
+    """
+    began, others, wrong = time.monotonic(), 0.0, list[str]()
+    beside = Beside(server.port, exchange)
+    try:
+        row.prepare(server)
+        with beside:
+            pids = [server.process.pid, beside.pid]
+            before = ticks_now(pids)
+            time.sleep(0.2)
+            row.work(server)
+            time.sleep(0.2)
+            others = others_share(before, ticks_now(pids))
+    except Exception as error:
+        wrong.append(f"the load failed: {type(error).__name__}: {error}")
+    if server.process.poll() is not None:
+        wrong.append(f"THE SERVER HAS ENDED with {server.process.returncode}: {server.last_words()}")
+    seen = beside.measured
+    return seen._replace(failures=[*wrong, *seen.failures]), server.long_turns(began), others
 
 
 def measured(server: Server, chosen: list[Row], empty: Row, exchange: Exchange[C]) -> Iterator[Figures]:
@@ -170,18 +181,34 @@ def runs(wanted: list[str], scale: Scale) -> Iterator[Figures]:
     for loads, run in kinds:
         chosen = rows(wanted, rows_of(loads))
         if chosen:
-            with tempfile.TemporaryDirectory() as folder:
-                yield from run(chosen, Path(folder), scale)
-    if not wanted or any(each in OLD for each in wanted):
-        with tempfile.TemporaryDirectory() as folder:
-            with broker(Path(folder)) as server:
-                make_topic(server.port, "Beside")
-                broker_loads.store_old(server)
-            with broker(Path(folder)) as server:
-                old = Row(OLD, broker_loads.first_reads)
-                yield from measured(server, [old], Row("nothing (a start later)", nothing), send_small("Beside"))
-    if not wanted or any(each in SLAVE for each in wanted):
-        yield from slave_runs(scale)
+            yield from every_verdict([row.name for row in chosen], partial(run, chosen), scale)
+    for name, run_one in ((OLD, old_runs), (SLAVE, slave_runs)):
+        if not wanted or any(each in name for each in wanted):
+            yield from every_verdict([name], run_one, scale)
+
+
+def every_verdict(names: list[str], run: Callable[[Path, Scale], Iterator[Figures]], scale: Scale) -> Iterator[Figures]:
+    """Yield what *run* measures in a folder of its own; rows of *names* it does not come to have failed, too."""
+    left = dict.fromkeys(names)
+    try:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            for figures in run(Path(folder), scale):
+                left.pop(figures.name, None)
+                yield figures
+    except Exception as error:
+        for name in left:
+            why = f"not measured: {type(error).__name__}: {error}"
+            yield Figures(name, Measured([], [], [why]), [], 0.0, False)
+
+
+def old_runs(folder: Path, scale: Scale) -> Iterator[Figures]:
+    """Measure the first reads of what a former process has stored."""
+    with broker(folder) as server:
+        make_topic(server.port, "Beside")
+        broker_loads.store_old(server)
+    with broker(folder) as server:
+        old = Row(OLD, broker_loads.first_reads)
+        yield from measured(server, [old], Row("nothing (a start later)", nothing), send_small("Beside"))
 
 
 def broker_runs(chosen: list[Row], folder: Path, scale: Scale) -> Iterator[Figures]:
@@ -254,10 +281,12 @@ def slave_rows(master: Server) -> list[Row]:
     return [Row("a slave copies all tables", copied), Row("a slave copies a changed table", change)]
 
 
-def slave_runs(scale: Scale) -> Iterator[Figures]:
+def slave_runs(folder: Path, scale: Scale) -> Iterator[Figures]:
     """Measure a slave beside a client of its own: while it copies everything, and when a topic has changed."""
+    folders = [folder / name for name in ("namesrv", "master", "slave")]
+    for each in folders:
+        each.mkdir()
     with contextlib.ExitStack() as stack:
-        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(3)]
         port = stack.enter_context(name_server(folders[0])).port
         role: dict[str, object] = {"brokerRole": "ASYNC_MASTER", "brokerId": 0}
         master = stack.enter_context(broker(folders[1], scale, keys=role, name_server_port=port))

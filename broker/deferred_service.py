@@ -128,6 +128,7 @@ class DeferredService:
                         await trio.lowlevel.checkpoint()
                         event = self._source.read(number, position)
                     case Put(messages):
+                        await trio.lowlevel.checkpoint()  # the read was enough for one turn
                         event = Settled(await self._put(messages))
             if event is None:
                 break

@@ -131,7 +131,7 @@ def pull_parts(broker: Broker) -> PullParts:
     return PullParts(
         identity=broker.identity,
         options=broker.options,
-        clock=broker.world.clock,
+        world=broker.world,
         store=broker.store,
         topics=broker.topics,
         groups=broker.groups,

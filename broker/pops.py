@@ -93,7 +93,7 @@ class Pops:
         parts = PopParts(
             identity=broker.identity,
             options=broker.options,
-            clock=world.clock,
+            world=world,
             random=world.random,
             store=store,
             topics=broker.topics,

@@ -29,14 +29,16 @@ class PropertyFilter:
         expression: the condition.
 
     Attributes:
+        text: the condition as it was written.
         characters: length of the condition.
         kept_bytes: what it keeps, about.
         most_records: how many one read should ask it about.
     """
 
-    __slots__ = ("_evaluate", "_names", "_searched", "characters", "kept_bytes", "most_records")
+    __slots__ = ("_evaluate", "_names", "_searched", "characters", "kept_bytes", "most_records", "text")
 
     def __init__(self, expression: Expression) -> None:
+        self.text = expression.text
         self.characters = len(expression.text)
         self.kept_bytes = BYTES_OF_CHARACTER * self.characters
         self.most_records = max(CHARACTERS_OF_A_READ // max(self.characters, 1), 1)

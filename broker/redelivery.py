@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import trio
+
 from understudy.broker.inner import InnerMessage, append
 from understudy.broker.message_store_config import MessageStoreConfig
 from understudy.broker.processors.send_properties import wants_wait
@@ -21,6 +23,9 @@ from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected, PutStatus
 
 log = get_logger("broker.redelivery")
+
+AT_ONCE = 32
+"""Messages that are appended before others have their turn: a millisecond; several queues may be at work."""
 
 STORED = frozenset(
     {
@@ -73,7 +78,9 @@ class OwnLog:
         copies = self._replication.copies_in_reach()
         refusal: PutStatus | None = None
         end = end_to_copy = count = 0
-        for message in messages:
+        for number, message in enumerate(messages, 1):
+            if not number % AT_ONCE:
+                await trio.lowlevel.checkpoint()
             wants_copies = _wants_copies(message)
             if wants_copies and copies is None:
                 refusal = PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from bench.load.wire import Peer, percentile, send_request
 
 PAUSE_S = 0.004
 """Between two exchanges."""
+ANSWER_S = 60
+"""How long the client may take to say something."""
 
 
 class Measured(NamedTuple):
@@ -81,15 +84,16 @@ class Beside:
     """The client; use as a context manager around the load, and read :attr:`measured` after it."""
 
     def __init__(self, port: int, exchange: Exchange[C], first: int = 0) -> None:
-        self._ours, theirs = multiprocessing.Pipe()
+        self._ours, self._theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("fork").Process(
-            target=_work, args=(port, exchange, first, theirs), daemon=True
+            target=_work, args=(port, exchange, first, self._theirs), daemon=True
         )
         self.measured = Measured([], [], [])
 
     def __enter__(self) -> Beside:
         self._process.start()
-        self._ours.recv()  # it has had its first answer
+        self._theirs.close()  # so that its end is noticed here
+        self._answer()  # it has had its first answer, or will have to tell why not
         return self
 
     @property
@@ -98,37 +102,51 @@ class Beside:
         return self._process.pid or 0
 
     def __exit__(self, *_: object) -> None:
-        self._ours.send("stop")
-        self.measured = self._ours.recv() if self._ours.poll(60) else Measured([], [], ["the client hangs"])
+        with contextlib.suppress(OSError):
+            self._ours.send("stop")
+        self.measured = self._answer()
         self._process.join(10)
         if self._process.is_alive():
             self._process.kill()
 
+    def _answer(self) -> Measured:
+        try:
+            if self._ours.poll(ANSWER_S):
+                told: Measured = self._ours.recv()
+                return told
+            return Measured([], [], ["the client hangs"])
+        except (EOFError, OSError):
+            return Measured([], [], ["the client has died"])
+
 
 def _work(port: int, exchange: Exchange[C], number: int, owner: Connection) -> None:
-    seconds: list[float] = []
-    acknowledged: list[int] = []
-    failures: list[str] = []
-    peer = exchange.connect(port)
-    exchange.once(peer, number)
-    acknowledged.append(number)
-    owner.send("ready")
+    found = Measured([], [], [])
+    peer = _exchanged(port, exchange, None, number, found)
+    owner.send(found)
     while not owner.poll():
         number += 1
         begin = time.perf_counter()
-        try:
-            if exchange.once(peer, number):
-                acknowledged.append(number)
-            else:
-                failures.append("refused")
-        except OSError as error:
-            failures.append(f"{type(error).__name__}: {error}")
-            peer.close()
-            peer = exchange.connect(port)
+        peer = _exchanged(port, exchange, peer, number, found)
         took = time.perf_counter() - begin
         while took > 0:  # exchanges that would have begun meanwhile waited, too
-            seconds.append(took)
+            found.seconds.append(took)
             took -= PAUSE_S
         time.sleep(PAUSE_S)
     owner.recv()
-    owner.send(Measured(seconds, acknowledged, sorted(set(failures))))
+    owner.send(found._replace(failures=sorted(set(found.failures))))
+
+
+def _exchanged(port: int, exchange: Exchange[C], peer: C | None, number: int, found: Measured) -> C | None:
+    """Do one exchange and note what came of it; return the connection for the next one, ``None`` for a new one."""
+    try:
+        peer = exchange.connect(port) if peer is None else peer
+        if exchange.once(peer, number):
+            found.acknowledged.append(number)
+        else:
+            found.failures.append("refused")
+    except Exception as error:  # whatever a server under attack answers, or does not: the row says it
+        found.failures.append(f"{type(error).__name__}: {error}")
+        if peer is not None:
+            peer.close()
+        return None
+    return peer

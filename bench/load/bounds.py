@@ -126,7 +126,8 @@ BOUNDS = [
     _scale(
         "users and rules shown, made and removed", "all users", "rules of all users", "the whole table", "users made"
     ),
-    _scale("a user with as many rules as there may be", "a user with 1,000 rules"),
+    _scale("a user with as many rules as there may be", "a user with 1,000 rules", "rules of a user replaced"),
+    _scale("a user that subscribes to very many topics", "a user that subscribes"),
     _scale("2,000 clients of a proxy that close at once", "2,000 gRPC clients"),
     _scale(
         "floods of HTTP/2", "calls begun and reset", "pings", "settings of HTTP/2", "windows that grow", "byte by byte"

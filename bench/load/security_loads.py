@@ -16,6 +16,7 @@ from understudy.remoting.command import Command, request
 from understudy.security.signature import Credentials, signer
 
 USERS, RULES = 2_000, 10
+SUBSCRIBED = 20_000
 SECONDS = 2.0
 ROOT = Credentials("root", "secret of root")
 
@@ -168,6 +169,32 @@ def most_rules(server: Server) -> None:
             peer.ask(RequestCode.HEART_BEAT, None, body)
 
 
+def rules_replaced(server: Server) -> None:
+    """A super user gives one user as many rules as there may be, with as many addresses, again and again."""
+    subject = f"User:{user(9).access_key}"
+    with SignedPeer(server.port, ROOT) as peer:
+        until, number = time.monotonic() + SECONDS, 0
+        while time.monotonic() < until:
+            rule = {"actions": ["Pub"], "decision": "Allow", "sourceIps": [f"10.{number % 256}.0.1"]}
+            entries = [{"resource": f"Topic:{each}-*", **rule} for each in range(980)]
+            number += 1
+            body = json.dumps({"subject": subject, "policies": [{"entries": entries}]}).encode()
+            answer = peer.ask(RequestCode.AUTH_UPDATE_ACL, {"subject": subject}, body)
+            if answer.code:
+                raise RuntimeError(f"rules were not taken: {answer.remark}")
+
+
+def large_heartbeats(server: Server) -> None:
+    """A user subscribes to very many topics at once."""
+    names = [f"orders-{number}" for number in range(SUBSCRIBED)]
+    consumer = {"groupName": "wide", "subscriptionDataSet": [{"topic": name} for name in names]}
+    body = json.dumps({"clientID": "c", "producerDataSet": [], "consumerDataSet": [consumer]}).encode()
+    with SignedPeer(server.port, user(10)) as peer:
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            peer.ask(RequestCode.HEART_BEAT, None, body)
+
+
 def _nothing(server: Server) -> None:
     return None
 
@@ -180,4 +207,6 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("the whole table of users", root_asks(RequestCode.GET_ALL_USERS), _nothing),
     ("users made and removed (3001)", users_changed, _nothing),
     ("a user with 1,000 rules", most_rules, _nothing),
+    ("rules of a user replaced (3007)", rules_replaced, _nothing),
+    ("a user that subscribes to 20,000 topics", large_heartbeats, _nothing),
 ]

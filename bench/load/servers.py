@@ -64,6 +64,10 @@ class Server:
         """Return the long turns of its event loop that ended after *since*, monotonic seconds."""
         return read_turns(self.turns, since)
 
+    def last_words(self) -> str:
+        """Return the last line of its log."""
+        return (self.errors.read_text(errors="replace").strip().splitlines() or ["no word of it"])[-1]
+
     def logged(self, text: str) -> list[str]:
         """Return the lines of its log that hold *text*."""
         return [line for line in self.errors.read_text().splitlines() if text in line]

@@ -145,8 +145,11 @@ class Taker:
                 continue
             if wish.in_order and self._orders.blocks(queue.topic, wish.group, queue.queue_id, wish.attempt_id):
                 continue
+            left = self._store.max_queue_offset(queue.topic, queue.queue_id) - start
+            if not left:
+                continue  # nearly always, where there are very many queues: nothing to read
             if count >= wish.most:
-                rest += max(self._store.max_queue_offset(queue.topic, queue.queue_id) - start, 0)
+                rest += max(left, 0)
                 continue
             start, found = self._read(wish, queue, start, wish.most - count)
             rest += max(found.max_offset - found.next_begin_offset, 0)

@@ -37,7 +37,7 @@ from understudy.runtime.world import World
 
 HOUSEKEEPING_SECONDS = 10.0
 GROUPS_AT_ONCE = 64
-CONDITIONS_AT_ONCE = 4096
+CONDITIONS_AT_ONCE = 256
 """A heartbeat with more groups, or with more characters of conditions, is taken in pieces."""
 
 
@@ -93,7 +93,8 @@ class MemberProcessor:
         server.register(RequestCode.HEART_BEAT, self.heartbeat, heartbeat.READING)
         server.register(RequestCode.UNREGISTER_CLIENT, self.unregister)
         server.register(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.consumer_list)
-        server.register(RequestCode.CHECK_CLIENT_CONFIG, self.check_config)
+        check = self._parts.conditions.beside(server, self._parts.world.threads, self.check_config)
+        server.register(RequestCode.CHECK_CLIENT_CONFIG, check)
 
     def heartbeat(self, connection: Connection, command: Command) -> Answer:
         """Enter a client's groups; tell the members of consumer groups that changed."""

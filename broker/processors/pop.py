@@ -27,7 +27,6 @@ from understudy.broker.pop.taking import Taken, Taker, Taking, Wish, as_asked, c
 from understudy.broker.pop.waiting import EARLY_MS, PopHold, WaitingPop
 from understudy.broker.presence import Presence
 from understudy.broker.processors.send_admission import FAQ
-from understudy.broker.property_filter import PropertyFilter
 from understudy.broker.sql_filter.lexer import SqlError
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.topics import TopicConfig, TopicTable
@@ -40,8 +39,8 @@ from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, optional, optional_bool, optional_int, required, required_int
 from understudy.remoting.frame import Buffer, encode, reply_head
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
 from understudy.runtime.log import get_logger
+from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import PutRejected
 
@@ -63,7 +62,7 @@ class PopParts:
     Attributes:
         identity: names, addresses and role.
         options: read at each request.
-        clock: wall time.
+        world: clock and turns.
         random: which queue comes first.
         store: the messages.
         topics, groups, offsets, orders: the tables.
@@ -79,7 +78,7 @@ class PopParts:
 
     identity: Identity
     options: BrokerOptions
-    clock: Clock
+    world: World
     random: Random
     store: MessageStore
     topics: TopicTable
@@ -105,26 +104,27 @@ class PopProcessor:
 
     def register(self, server: RemotingServer) -> None:
         """Answer the code at *server*."""
-        server.register(RequestCode.POP_MESSAGE, self.pop)
+        pop = self._parts.conditions.beside(server, self._parts.world.threads, self.pop)
+        server.register(RequestCode.POP_MESSAGE, pop)
 
     def pop(self, connection: Connection, command: Command) -> Answer:
         """Answer with messages, or park the pop when it may wait."""
-        return self._pop(connection, command)
+        return self._pop(connection, command, None)
 
     def again(self, waiting: WaitingPop) -> None:
         """Answer a pop that waited, or let it wait on."""
         connection, command = waiting.connection, waiting.command
         answer: Buffer | list[Buffer] | None
         try:
-            answer = self._pop(connection, command)
+            answer = self._parts.conditions.compiling(lambda: self._pop(connection, command, waiting.wanted))
         except Exception as error:
             answer = encode(failure(connection, command, error))
         if answer is not None:
             connection.write(answer)
 
-    def _pop(self, connection: Connection, command: Command) -> list[Buffer] | None:
-        parts, now_ms = self._parts, self._parts.clock.wall_ms()
-        wish, row, deadline_ms = self._read(connection, command, now_ms)
+    def _pop(self, connection: Connection, command: Command, known: Wanted) -> list[Buffer] | None:
+        parts, now_ms = self._parts, self._parts.world.clock.wall_ms()
+        wish, row, deadline_ms = self._read(connection, command, now_ms, known)
         queues = self._queues(wish, row)
         revive_queue = ORDER_QUEUE if wish.in_order else parts.log.next_queue()
         taking = parts.taker.take(wish, queues)
@@ -142,7 +142,9 @@ class PopProcessor:
 
     # --- reading the request -----------------------------------------------------------------------------------
 
-    def _read(self, connection: Connection, command: Command, now_ms: int) -> tuple[Wish, TopicConfig, int]:
+    def _read(
+        self, connection: Connection, command: Command, now_ms: int, known: Wanted
+    ) -> tuple[Wish, TopicConfig, int]:
         """Return what is asked for, the topic, and until when it may wait. Raises :class:`CommandError`."""
         parts, config = self._parts, self._config
         group, topic = required(command, "consumerGroup"), required(command, "topic")
@@ -187,7 +189,7 @@ class PopProcessor:
             most,
             invisible_ms,
             init_mode != FROM_MAX,
-            _wanted(command, parts.conditions),
+            _wanted(command, parts.conditions, known),
             bool(optional_bool(command, "order")),
             optional(command, "attemptId"),
         )
@@ -338,14 +340,14 @@ def _fields(wish: Wish, pop_ms: int, revive_queue: int, rest: int, starts: str, 
     ).encode()
 
 
-def _wanted(command: Command, conditions: Conditions) -> Wanted:
+def _wanted(command: Command, conditions: Conditions, known: Wanted) -> Wanted:
     kind, expression = optional(command, "expType"), optional(command, "exp")
     if not expression:
         return None
     try:
         if filters.is_tag_type(kind):
             return filters.tag_codes(expression)
-        return PropertyFilter(conditions.get(str(kind), expression))
+        return conditions.get(str(kind), expression, known)
     except (filters.SubscriptionError, SqlError, UnsupportedFilterError) as error:
         remark = f"parse the consumer's subscription failed: {error}"
         raise _refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None

@@ -82,7 +82,7 @@ class PopQuestions:
 
     def notification(self, connection: Connection, command: Command) -> Answer:
         """Tell whether a pop would find something; wait for it when the client wants that."""
-        parts, now_ms = self._parts, self._parts.clock.wall_ms()
+        parts, now_ms = self._parts, self._parts.world.clock.wall_ms()
         group, topic, queue_id = self._place(command, _has(False))
         poll_ms = required_int(command, "pollTime")
         born_ms = min(optional_int(command, "bornTime") or now_ms, now_ms)

@@ -12,7 +12,7 @@ import attrs
 from understudy.broker.broadcast import BroadcastOffsets
 from understudy.broker.clients import BROADCASTING, ConsumerTable
 from understudy.broker.commit_bounds import commit_refusal
-from understudy.broker.conditions import Conditions
+from understudy.broker.conditions import Conditions, NotCompiledError
 from understudy.broker.config import BrokerOptions
 from understudy.broker.first_reads import ANSWER_MS, FirstReads
 from understudy.broker.groups import GroupConfig, GroupTable
@@ -42,7 +42,7 @@ from understudy.remoting.dispatch import Answer, failure
 from understudy.remoting.fields import CommandError, required, required_int
 from understudy.remoting.frame import Buffer, encode, framed, reply_head, success_format
 from understudy.remoting.server import RemotingServer
-from understudy.runtime.clock import Clock
+from understudy.runtime.world import World
 from understudy.store.message_store import MessageStore
 from understudy.store.status import GetStatus
 
@@ -73,7 +73,7 @@ class PullParts:
     Attributes:
         identity: names, addresses and role.
         options: read at each request.
-        clock: wall and monotonic time.
+        world: clock and turns.
         store: the messages.
         topics, groups, offsets, consumers: the tables.
         broadcasts: where broadcasting members are.
@@ -88,7 +88,7 @@ class PullParts:
 
     identity: Identity
     options: BrokerOptions
-    clock: Clock
+    world: World
     store: MessageStore
     topics: TopicTable
     groups: GroupTable
@@ -112,15 +112,16 @@ class PullProcessor:
         self._config = parts.options.broker
         self._store = parts.store
         self._stats = parts.stats
-        self._clock = parts.clock
+        self._clock = parts.world.clock
         self._identity = parts.identity
         self._broadcast = BroadcastPulls(parts)
         self._subscriptions = Subscriptions(parts)
 
     def register(self, server: RemotingServer) -> None:
         """Answer the pull codes at *server*."""
-        server.register(RequestCode.PULL_MESSAGE, self.pull)
-        server.register(RequestCode.LITE_PULL_MESSAGE, self.pull)
+        pull = self._parts.conditions.beside(server, self._parts.world.threads, self.pull)
+        server.register(RequestCode.PULL_MESSAGE, pull)
+        server.register(RequestCode.LITE_PULL_MESSAGE, pull)
 
     def pull(self, connection: Connection, command: Command) -> Answer:
         """Answer a pull with messages or the reason why there are none; park it when it may wait."""
@@ -131,14 +132,20 @@ class PullProcessor:
         connection, command = parked.connection, parked.command
         answer: Buffer | list[Buffer] | None
         try:
-            answer = self._pull(connection, command, not parked.begun, asked=not parked.begun)
+            answer = self._again(parked)
+        except NotCompiledError:  # its group has subscribed to another one
+            answer = self._parts.conditions.compiling(lambda: self._again(parked))
         except Exception as error:
             answer = encode(failure(connection, command, error))
         if answer is not None:
             connection.write(answer)
 
+    def _again(self, parked: ParkedPull) -> list[Buffer] | None:
+        new = not parked.begun
+        return self._pull(parked.connection, parked.command, new, asked=new, known=parked.wanted)
+
     def _pull(
-        self, connection: Connection, command: Command, may_wait: bool, *, asked: bool = False
+        self, connection: Connection, command: Command, may_wait: bool, *, asked: bool = False, known: Wanted = None
     ) -> list[Buffer] | None:
         ext = command.ext
         try:
@@ -181,9 +188,9 @@ class PullProcessor:
                 {},
             )
         if sys_flag & SUBSCRIPTION:
-            filtered = self._subscriptions.of_header(ext)
+            filtered = self._subscriptions.of_header(ext, known)
         else:
-            filtered = self._subscriptions.of_group(ext, group, topic, row)
+            filtered = self._subscriptions.of_group(ext, group, topic, row, known)
 
         before_ms = self._clock.wall_ms()
         if before_ms > parts.presence.readable_until_ms:
@@ -269,8 +276,8 @@ class PullProcessor:
                 # The master knows better: this slave does not have it yet, or never had it, when it got the end of the
                 # log only. Differs because the reference answers at once and the client, whose route may show no master
                 # but this slave, asks for the same place again thousands of times a second.
-                known = parts.replication.master_address is not None
-                self._park(connection, command, ext, topic, queue_id, filtered, BEHIND_MS if known else None)
+                has_master = parts.replication.master_address is not None
+                self._park(connection, command, ext, topic, queue_id, filtered, BEHIND_MS if has_master else None)
                 return None
             code, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, row.broker_id
         answer = _EXT % (

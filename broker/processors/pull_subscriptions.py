@@ -34,13 +34,14 @@ class Subscriptions:
 
     def __init__(self, parts: PullParts) -> None:
         self._parts = parts
-        self._clock = parts.clock
+        self._clock = parts.world.clock
 
-    def of_header(self, ext: dict[str, str]) -> Wanted:
+    def of_header(self, ext: dict[str, str], known: Wanted) -> Wanted:
         """Return what the header of a pull asks for by itself.
 
         Args:
             ext: its fields.
+            known: what the same pull asked for when it was parked.
 
         Raises:
             CommandError: it is no subscription.
@@ -48,21 +49,21 @@ class Subscriptions:
         kind = ext.get("expressionType")
         try:
             if kind != "TAG" and not filters.is_tag_type(kind):
-                return self._condition(str(kind), ext.get("subscription") or "")
+                return self._condition(str(kind), ext.get("subscription") or "", known)
             return filters.tag_codes(ext.get("subscription"))
         except (filters.SubscriptionError, SqlError) as error:
             raise CommandError(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}", {}
             ) from None
 
-    def _condition(self, kind: str, text: str) -> PropertyFilter:
+    def _condition(self, kind: str, text: str, known: Wanted) -> PropertyFilter:
         """Return a subscription that is no set of tags. Raises :class:`SqlError`, :class:`CommandError`."""
         try:
-            return PropertyFilter(self._parts.conditions.get(kind, text))
+            return self._parts.conditions.get(kind, text, known)
         except UnsupportedFilterError as error:
             raise CommandError(ResponseCode.SYSTEM_ERROR, str(error), {}) from None
 
-    def of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig) -> Wanted:
+    def of_group(self, ext: dict[str, str], group: str, topic: str, row: GroupConfig, known: Wanted) -> Wanted:
         """Return what the group of a pull has subscribed to by its heartbeats.
 
         Args:
@@ -70,6 +71,7 @@ class Subscriptions:
             group: that pulls.
             topic: that it pulls of.
             row: the settings of the group.
+            known: what the same pull looked for when it was parked.
 
         Raises:
             CommandError: the group is not there, may not read, or has subscribed to something else since.
@@ -92,7 +94,7 @@ class Subscriptions:
         condition: PropertyFilter | None = None
         if not filters.is_tag_type(subscription.expression_type):
             try:
-                condition = self._condition(subscription.expression_type, subscription.expression)
+                condition = self._condition(subscription.expression_type, subscription.expression, known)
             except SqlError as error:
                 raise CommandError(
                     ResponseCode.FILTER_DATA_NOT_EXIST,

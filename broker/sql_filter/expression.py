@@ -60,6 +60,14 @@ def compile_expression(text: str) -> Expression:
     return Expression(text, names, whole.evaluate)
 
 
+def compiled(text: str) -> Expression | SqlError:
+    """Return what :func:`compile_expression` returns or raises."""
+    try:
+        return compile_expression(text)
+    except SqlError as error:
+        return error
+
+
 class ExpressionCache:
     """Conditions, and texts that are none, that were compiled lately.
 
@@ -76,23 +84,26 @@ class ExpressionCache:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __contains__(self, text: str) -> bool:
+        """Tell whether *text* was compiled lately."""
+        return text in self._kept
+
     def get(self, text: str) -> Expression:
         """Return the condition in *text*. Raises :class:`SqlError`, the same again for the same text."""
         found = self._kept.get(text)
         if found is None:
-            try:
-                found = compile_expression(text)
-            except SqlError as error:
-                found = error
-            if len(text) <= self._most_characters:
-                self._keep(text, found)
+            found = compiled(text)
+            self.keep(text, found)
         else:
             self._kept.move_to_end(text)
         if isinstance(found, SqlError):
             raise SqlError(str(found))
         return found
 
-    def _keep(self, text: str, found: Expression | SqlError) -> None:
+    def keep(self, text: str, found: Expression | SqlError) -> None:
+        """Keep what :func:`compiled` has made of *text*."""
+        if text in self._kept or len(text) > self._most_characters:
+            return
         self._kept[text] = found
         self._characters += len(text)
         while len(self._kept) > self._most or self._characters > self._most_characters:

@@ -72,7 +72,11 @@ def named(name: str) -> Operand:
 
 
 def _made(evaluate: Evaluate, shown: str, *parts: Operand) -> Operand:
-    return Operand(TRUTH, evaluate, shown, depth=1 + max(part.depth for part in parts))
+    deepest = 0
+    for part in parts:
+        if part.depth > deepest:
+            deepest = part.depth
+    return Operand(TRUTH, evaluate, shown, depth=1 + deepest)
 
 
 def truth(part: Operand) -> Operand:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from random import Random
+from typing import Any, TypeVar, cast
 
 import pytest
 import trio
-from broker_rig import FakeConnection, open_rig, properties
+import trio.testing
+from broker_rig import FakeConnection, NoNetwork, open_rig, properties, pull_header
 from test_broker_pop import BATCH_ACK, prepare
 
 from understudy.broker import hold as hold_module
@@ -17,12 +20,33 @@ from understudy.broker.hold import PullHold
 from understudy.broker.parked_pulls import AT_ONCE, CONDITION_CHARACTERS, ParkedPull
 from understudy.broker.processors.ack import SMALL_BATCH_BYTES
 from understudy.broker.property_filter import CHARACTERS_OF_A_READ, PropertyFilter
-from understudy.broker.sql_filter.expression import compile_expression
+from understudy.broker.sql_filter import expression
+from understudy.broker.sql_filter.expression import Expression, compile_expression
 from understudy.broker.topics import TopicConfig
 from understudy.remoting.command import Command
 from understudy.remoting.connection import Connection
 from understudy.runtime import pace
+from understudy.runtime.clock import SystemClock
+from understudy.runtime.disk import RealDisk
+from understudy.runtime.threads import InPlace
+from understudy.runtime.world import World
 from understudy.testkit.sim.clock import VirtualClock
+
+T = TypeVar("T")
+
+
+class Beside(InPlace):
+    """Threads that tell whether they are at work."""
+
+    working = False
+
+    async def run(self, function: Callable[[], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        self.working = True
+        try:
+            return function()
+        finally:
+            self.working = False
 
 
 def long_condition(number: int = 0, characters: int = 6_000) -> str:
@@ -39,6 +63,7 @@ class TestConditions:
             most = CHARACTERS_OF_A_READ // len(text)
             assert 1 <= most < 20
             offset, reads = 0, 0
+            await rig.wait(rig.tell(11, pull_header("T", 0, 0, expressionType="SQL92", subscription=text)))  # known now
             while offset < 150:
                 answer = rig.pull("T", 0, offset, expressionType="SQL92", subscription=text)
                 found = int((answer.ext or {})["nextBeginOffset"])
@@ -51,6 +76,53 @@ class TestConditions:
             # A short one is asked of all of them at once.
             answer = rig.pull("T", 0, 0, expressionType="SQL92", subscription="a = 7")
             assert (answer.code, (answer.ext or {})["nextBeginOffset"]) == (0, "200")
+
+    async def test_long_conditions_that_nobody_has_named_before_are_compiled_beside_the_loop(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        beside, compiling = Beside(), list[bool]()
+
+        def counted(text: str) -> Expression:
+            compiling.append(beside.working)
+            return compile_expression(text)
+
+        monkeypatch.setattr(expression, "compile_expression", counted)
+        world = World(SystemClock(), cast(Any, NoNetwork()), RealDisk(), Random(7), threads=beside)
+        async with open_rig(str(tmp_path), {"enablePropertyFilter": "true"}, world=world) as rig:
+            rig.broker.topics.update([TopicConfig("T", 4, 4)])
+            rig.send("T", b"m", properties(a="7"))
+            asked = []
+            for number in range(8):
+                more = {"expressionType": "SQL92", "subscription": long_condition(number + 100), "sysFlag": "4"}
+                asked.append(rig.tell(11, pull_header("T", 0, 0, **more)))
+                body = {"subscriptionData": {"expressionType": "SQL92", "subString": long_condition(number + 200)}}
+                asked.append(rig.tell(46, None, json.dumps(body).encode()))
+            asked.append(rig.tell(11, pull_header("T", 0, 0, expressionType="SQL92", subscription="( " * 300)))
+            assert [20, 0] * 8 + [23] == [(await rig.wait(each)).code for each in asked]
+            assert compiling == [True] * 17
+            # a short one is compiled in place, and a long one that is known is not compiled at all
+            rig.pull("T", 0, 0, expressionType="SQL92", subscription="a = 8")
+            rig.pull("T", 0, 0, expressionType="SQL92", subscription=long_condition(107))
+            assert compiling == [True] * 17 + [False]
+
+    async def test_a_parked_pull_is_answered_by_the_condition_that_it_was_parked_with(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with open_rig(str(tmp_path), {"enablePropertyFilter": "true"}) as rig:
+            rig.broker.topics.update([TopicConfig("T", 4, 4)])
+            text = long_condition(7)
+            more = {"expressionType": "SQL92", "subscription": text, "sysFlag": "6", "suspendTimeoutMillis": "15000"}
+            held = rig.tell(11, pull_header("T", 0, 0, **more))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(rig.broker.hold) == 1
+
+            def never(text: str) -> Expression:
+                raise AssertionError(f"compiled again: {text[:20]}")
+
+            monkeypatch.setattr(expression, "compile_expression", never)
+            rig.broker.conditions._cache._kept.clear()  # more conditions were named since than are remembered
+            rig.send("T", b"m", properties(a="7"))
+            assert (await rig.wait(held)).code == 0
 
     async def test_many_long_conditions_are_not_asked_of_each_message_that_arrives(self) -> None:
         hold = PullHold(VirtualClock())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,67 @@ def test_every_bound_is_held_by_a_row_or_a_test_that_is_there() -> None:
             assert f"def {test}(" in (ROOT / "tests" / file).read_text(), name
     assert {kind.name for kind in chaos.KINDS} <= {name.partition(": ")[2] for name in held if name.startswith(CHAOS)}
     assert markdown() in (ROOT / "docs" / "performance.md").read_text()
+
+
+def test_a_client_whose_server_leaves_or_talks_nonsense_says_so_and_does_not_die() -> None:
+    from bench.load.beside import Beside, Exchange
+
+    class Server:
+        """Answers twice, then with nonsense, then is gone, and comes back."""
+
+        calls = 0
+
+        def close(self) -> None:
+            return None
+
+        def once(self, number: int) -> bool:
+            Server.calls += 1
+            if Server.calls == 3:
+                raise ValueError("no frame")
+            if Server.calls == 4:
+                raise ConnectionResetError("closed by the server")
+            return True
+
+    def connect(port: int) -> Server:
+        if Server.calls == 4:
+            Server.calls += 1
+            raise ConnectionRefusedError("nobody listens")
+        return Server()
+
+    with Beside(1, Exchange(connect, Server.once)) as beside:
+        time.sleep(0.5)
+    told = beside.measured.failures
+    assert ["ConnectionRefusedError: nobody listens", "ConnectionResetError: closed by the server"] == told[:2]
+    assert ["ValueError: no frame"] == told[2:]
+    assert len(beside.measured.acknowledged) > 4
+
+
+def test_a_client_that_dies_is_a_failure_of_its_row() -> None:
+    from bench.load.beside import Beside, Exchange
+
+    class Server:
+        def close(self) -> None:
+            return None
+
+    def once(server: Server, number: int) -> bool:
+        if number > 2:
+            os._exit(1)
+        return True
+
+    with Beside(1, Exchange(lambda port: Server(), once)) as beside:
+        time.sleep(0.2)
+    assert ["the client has died"] == beside.measured.failures
+
+
+def test_every_row_has_a_verdict_when_a_load_fails_or_a_server_does_not_start() -> None:
+    from bench.load.beside import Measured
+    from bench.load.servers import Scale
+    from bench.scale import Figures, every_verdict
+
+    def run(folder: Path, scale: Scale) -> Iterator[Figures]:
+        yield Figures("first", Measured([0.001], [1], []), [], 0.0, True)
+        raise RuntimeError("the server does not start again")
+
+    found = list(every_verdict(["first", "second", "third"], run, Scale()))
+    assert ["first", "second", "third"] == [each.name for each in found]
+    assert [0, 1, 1] == [len(each.faults()) for each in found]
