@@ -108,7 +108,14 @@ class Dispatcher:
     def register_async(
         self, code: int, handler: AsyncHandler, kind: str = "admin", reading: bodies.Reading | None = None
     ) -> None:
-        """Answer requests of *code* by a task in the lane *kind*; *reading* as for :meth:`register`."""
+        """Answer requests of *code* by a task.
+
+        Args:
+            code: the request code.
+            handler: called for each request.
+            kind: its lane.
+            reading: as for :meth:`register`.
+        """
         lane = self.lane(kind)
 
         def submit(connection: Connection, command: Command) -> Answer:
