@@ -2,6 +2,9 @@
 
 The order of writes: progress that was cut is durable before the history is. A crash in between leaves offsets under an
 older history than theirs; then less of them counts elsewhere, never more.
+
+A master whose log may have lost its end is *open* until its slaves were asked for it: it stores nothing of its own, and
+the new life of its log begins only where it goes on. It stays so, durably, when it dies meanwhile.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ class HistoryKeeper:
 
     Attributes:
         value: the history as it is now.
+        open: the end of this master's log may be missing, and slaves are still to be asked for it.
     """
 
     def __init__(
@@ -45,51 +49,82 @@ class HistoryKeeper:
         self._persistence = persistence
         self._source = source
         self.value = LogHistory()
+        self.open = False
         self._missed: dict[str, dict[tuple[str, int], StampedOffset]] = {}  # what the beginning of this life cut
 
     def snapshot(self) -> dict[str, Any]:
         """Return the content of the file."""
-        return {"lives": self.value.to_json()}
+        return {"lives": self.value.to_json()} | ({"open": True} if self.open else {})
 
     def load(self, content: Mapping[str, Any]) -> None:
         """Take the content of the file. Raises ``ValueError``."""
         self.value = LogHistory.from_json(content.get("lives", []))
+        self.open = content.get("open") is True
 
-    async def begin(self, *, promoted: bool = False) -> None:
+    async def begin(self, *, promoted: bool = False, asks: bool = False) -> None:
         """Begin a new life when this master may go on with other messages than its group has.
 
         Progress beyond the ends of its queues is cut then: it was made in messages that are not here.
 
         Args:
             promoted: it was a slave until now, and its former master may have had more.
+            asks: it will ask its slaves for what it has lost, and :meth:`go_on` then.
 
         Raises:
             OSError: it could not be made durable; the master must not serve.
         """
-        if self.value.lives and self._store.kept_all and not promoted:
+        lossy = self.open or not self._store.kept_all
+        if self.value.lives and not lossy and not promoted:
             return
-        if promoted or not self._store.kept_all:
+        if lossy or promoted:
             self._missed = await self._cut("the log of this master ends before it", self._end_of)
-        if not self._store.kept_all:
+        if lossy:
             offsets = self._tables.offsets.table
             offsets.doubts.begin(offsets.committed, self._store.max_queue_offset)
-        self.value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)
+        if asks and lossy and not promoted:
+            self.open = True
+            await self._persistence.save(NAME)
+        else:
+            await self.go_on()
+
+    async def go_on(self) -> None:
+        """Begin the new life where the log ends now: from here on this master stores messages of its own.
+
+        Raises:
+            OSError: it could not be made durable; the master must not serve.
+        """
+        value = self.value.begun(f"{self._source.getrandbits(64):016x}", self._store.max_physical_offset)
+        self.value, self.open = value, False
         await self._persistence.save(NAME)
+
+    async def continued_by(self, theirs: LogHistory) -> None:
+        """Learn that the log goes on as that of a slave with the history *theirs* does, from which bytes were taken.
+
+        Raises:
+            OSError: it could not be made durable.
+        """
+        parting = self.value.parting(theirs)
+        if not self.value.lives or (parting is not None and parting.other_goes_on and not parting.own_goes_on):
+            self.value = theirs
+            await self._persistence.save(NAME)
+        await self.believe_what_came_back()
 
     async def believe_what_came_back(self) -> None:
         """Count progress again that was cut or doubted for messages which are in this log after all.
 
-        To be called when holes were filled: at the beginning of this life a queue may have ended before one. What was
-        stored since then does not count: it stands where other messages have stood.
+        To be called when holes were filled, or the end of the log came back: at the beginning of this life a queue may
+        have ended before. What was stored since then does not count: it stands where other messages have stood.
 
         Raises:
             OSError: what counts again could not be saved.
         """
-        start = self.value.lives[-1].start
+        start = self._store.max_physical_offset if self.open else self.value.lives[-1].start
         self._tables.offsets.table.doubts.learn_ends(
             lambda topic, queue_id: self._store.queue_offset_at(topic, queue_id, start)
         )
-        missed, self._missed = self._missed, {}
+        missed = self._missed
+        if not self.open:  # otherwise more may come
+            self._missed = {}
         for table in self._tables.progress:
             limit, now = self.limit(table, start), table.stamped_offsets() if table.name in missed else {}
             again = {}
@@ -121,7 +156,7 @@ class HistoryKeeper:
         """Take over the history of the master whose log this one was seen to continue; progress is durable first."""
         for table in self._tables.progress:
             await self._persistence.save(table.name)
-        self.value = theirs
+        self.value, self.open = theirs, False
         await self._persistence.save(NAME)
 
     def limit(self, table: ProgressTable, physical_offset: float) -> Limit:

@@ -254,6 +254,8 @@ class Replication:
         """Learn that the master comes back; it is followed, and kept in mind until the name servers list it."""
         self._announced_at = self._world.clock.monotonic()
         self.follow(master_address, ha_address)
+        if self.slave is not None:
+            self.slave.try_now()
 
     def arrived(self) -> None:
         """Learn that the name servers list the master again: from now on they say when it is gone."""

@@ -137,8 +137,11 @@ async def load_tables(broker: Broker) -> None:
     if not broker.role.is_slave:
         _find_lost_topics(broker)
         broker.pops.recover()
-        broker.pops.bring_home_if_possible()
-        await broker.history.begin()
+        await broker.history.begin(asks=broker.led is None and broker.presence.state.guarded)
+        if broker.history.open:
+            broker.store.set_writable(False)  # what its slaves have follows here, if anything does
+        else:
+            broker.pops.bring_home_if_possible()
 
 
 def _find_lost_topics(broker: Broker) -> None:

@@ -245,12 +245,26 @@ class RoleServices:
         finally:
             self._returning = None
             self._broker.replication.withhold(hole=False)
+        await self._go_on()
         if returning.state.given_up:
             self._late = LateTakeOver(self._broker, report, returning.state.given_up, self._report_again)
         if self._broker.role.is_slave and self._broker.member_group.members is not None:
             self._broker.member_group.begin_anew()  # by what it showed before, this slave would act beside its master
         self._broker.presence.online(heard=returning.heard)
         self._broker.hold.wake_all()  # readers had to wait
+
+    async def _go_on(self) -> None:
+        """Let a master that asked its slaves for the end of its log store messages of its own from now on."""
+        broker = self._broker
+        while broker.history.open and not broker.role.is_slave:
+            try:
+                await broker.history.go_on()
+            except OSError as error:
+                log.error("the new life of the log cannot be noted, trying again", why=error)
+                await self._clock.sleep(1)
+            else:
+                broker.store.set_writable(True)
+                broker.pops.bring_home_if_possible()
 
     async def _take_over_late(self) -> None:
         late = self._late

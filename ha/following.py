@@ -162,6 +162,11 @@ class MasterFollower(ABC, Generic[Frame]):
         if self._connection_scope is not None and address not in (None, self._connected_to):
             self._connection_scope.cancel()
 
+    def try_now(self) -> None:
+        """Connect without a pause: the master may take now what it refused before."""
+        self._refusals = 0
+        self._master_changed.set()
+
     def progress(self) -> SlaveProgress:
         """Return what an operator wants to know."""
         _, _, before = self._turn(0)

@@ -89,6 +89,8 @@ class HaSlave(MasterFollower[wire.Transfer]):
         """Exchange frames; return why the connection ended."""
         store = self._store
         healing = None
+        if step is Step.CONTINUE:
+            store.drop_incomplete()  # the master may have lost the rest, and then goes on before it
         if step is Step.HEAL:
             hole = store.hole
             if hole is None:  # its file grew too old while the connection was made

@@ -68,7 +68,8 @@ async def pre_online_report(context: Context) -> Any:
         context.output.line(f"#Trouble\t{report['trouble']}")
     for slave in report["slaves"]:
         ahead = f", its log is {slave['aheadBytes']} bytes longer" if slave["aheadBytes"] else ""
-        context.output.line(f"#Slave {slave['brokerId']}\t{slave['address']}{ahead}")
+        taken = f", gave back the last {slave['takenBytes']} bytes of the log" if slave.get("takenBytes") else ""
+        context.output.line(f"#Slave {slave['brokerId']}\t{slave['address']}{taken}{ahead}")
         context.output.lines([f"\t{count:>8} {why}" for why, count in sorted(slave["reasons"].items())])
     context.output.line()
     context.output.line(_OFFSET_ROW % ("#From", "#Key", "#Queue", "#Before", "#Slave", "#Merged", "#Why"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from understudy.broker.log_history import LOG_HISTORY
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
 from understudy.remoting.connection import Connection
@@ -21,7 +22,10 @@ def register(broker: Broker, server: RemotingServer) -> None:
     """Answer the question on *server*."""
 
     def read(connection: Connection, command: Command) -> Command:
-        """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on, and that end."""
+        """Return the bytes from ``offset`` on, at most to the end of their file, none from the end on.
+
+        The header says where the log ends, and which history it has.
+        """
         offset, store = required_int(command, "offset"), broker.store
         if store.hole is not None:
             raise CommandError(ResponseCode.SYSTEM_ERROR, f"messages are missing in this log from {store.hole} on")
@@ -29,6 +33,7 @@ def register(broker: Broker, server: RemotingServer) -> None:
         if offset < first:
             raise CommandError(ResponseCode.INVALID_PARAMETER, f"offset {offset} is before this log, from {first} on")
         body = bytes(store.slice(offset, MOST_BYTES)) if offset < end else b""
-        return response(command, ext={"maxOffset": str(end)}, body=body)
+        ext = {"maxOffset": str(end), LOG_HISTORY: broker.history.value.to_text()}
+        return response(command, ext=ext, body=body)
 
     server.register(RequestCode.READ_LOG, read)

@@ -2,9 +2,10 @@
 
 A master that comes back tells each living slave of its group where it is (906), waits until that slave copies its log,
 takes over what the slave knows better, and asks who is alive once more: a slave that came meanwhile may act for it by
-now. Only when no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a
-master it may be the one that acts from now on: then it tells the slave that acted until now, which stands back, and
-takes over what that one knows better. Whoever finds nobody goes online at once.
+now. One that lost the end of its log with the power first takes it back from the slave that has most of it. Only when
+no slave is left that was not asked it registers. A slave finds its master and begins to copy. Without a master it may
+be the one that acts from now on: then it tells the slave that acted until now, which stands back, and takes over what
+that one knows better. Whoever finds nobody goes online at once.
 
 Who is alive is what **all** name servers show together, and whom this broker remembers of its former life. A name
 server that has just booted shows nobody, and is no proof of being alone: a remembered slave that no name server shows
@@ -37,6 +38,7 @@ class Phase(Enum):
     """What is to be done next."""
 
     ASK_MEMBERS = "ask who is alive"
+    COMPLETE_LOG = "take back what the end of the log has lost"
     ANNOUNCE = "tell a slave that its master, or the one that acts for it from now on, comes back"
     AWAIT_COPY = "wait until the slave copies the log"
     TAKE_OVER = "take over what the slave knows better"
@@ -186,6 +188,8 @@ def step(state: State, event: Event, now: float) -> State:
         return _failed(state, event.why, now)
     if isinstance(event, Members):
         return _members(attrs.evolve(state, asked_at=now), event.found)
+    if state.phase is Phase.COMPLETE_LOG:
+        return attrs.evolve(state, phase=Phase.ANNOUNCE)
     if state.phase is Phase.ANNOUNCE:
         return attrs.evolve(state, phase=Phase.AWAIT_COPY if state.own_id == MASTER_ID else Phase.TAKE_OVER)
     if state.phase is Phase.AWAIT_COPY:
@@ -238,7 +242,8 @@ def _next_slave(state: State) -> State:
     if not state.waiting:
         return attrs.evolve(state, phase=Phase.ASK_MEMBERS, target=None)
     first, *rest = state.waiting
-    return attrs.evolve(state, phase=Phase.ANNOUNCE, target=first, waiting=tuple(rest))
+    phase = Phase.COMPLETE_LOG if state.own_id == MASTER_ID else Phase.ANNOUNCE
+    return attrs.evolve(state, phase=phase, target=first, waiting=tuple(rest))
 
 
 def _failed(state: State, why: str, now: float) -> State:

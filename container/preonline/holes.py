@@ -10,6 +10,8 @@ The reference cuts its log in recovery, and the slaves are longer than it for ev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from understudy.broker.broker import Broker
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.handshake import Member
@@ -39,7 +41,7 @@ async def fill_holes(broker: Broker, member: Member) -> None:
     except (RefusedError, MismatchError) as error:
         why_not = str(error)
     finally:
-        broker.store.set_writable(not broker.role.is_slave)
+        broker.store.set_writable(not broker.role.is_slave and not broker.history.open)
         broker.replication.withhold(hole=True)
     if why_not:
         log.warning(
@@ -56,14 +58,14 @@ async def fill_holes(broker: Broker, member: Member) -> None:
 async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:
     """Return why holes are left, ``""`` when none is."""
     store = broker.store
-    _, theirs = await _read(broker, member, end)
+    _, theirs, _ = await read_log(broker, member, end)
     end = min(end, theirs)
     if end <= hole:
         return f"its log ends at {theirs}"
     look, position = Look(hole, end, store.repair(hole).differs_at), hole
     found: str | None = None
     while found is None:
-        part, _ = await _read(broker, member, position)
+        part, _, _ = await read_log(broker, member, position)
         found = look.take(Transfer(position, part))
         position += len(part)
     if found:
@@ -71,14 +73,19 @@ async def _fill(broker: Broker, member: Member, hole: int, end: int) -> str:
     log.warning("writing what is missing from the first hole of the log on", hole=hole, end=end, slave=member.address)
     filling = HoleFilling(hole, end, store.repair(hole))
     while filling.position < end and not filling.why_not:
-        part, _ = await _read(broker, member, filling.position)
+        part, _, _ = await read_log(broker, member, filling.position)
         await filling.take([Transfer(filling.position, part)])
     left = "" if store.hole is None else f"its log ends at {theirs}, or lacks them, too"
     return filling.why_not or left
 
 
-async def _read(broker: Broker, member: Member, offset: int) -> tuple[memoryview, int]:
-    """Return bytes of the slave's log from *offset*, and where that log ends.
+async def read_log(broker: Broker, member: Member, offset: int) -> tuple[memoryview, int, Mapping[str, str]]:
+    """Return bytes of the log of *member*, where that log ends, and the header of the answer.
+
+    Args:
+        broker: asks.
+        member: of its group.
+        offset: first byte; of one answer there are at most as many as up to the end of a file.
 
     Raises:
         RemotingError, RefusedError: it does not answer, or has nothing to give.
@@ -87,4 +94,4 @@ async def _read(broker: Broker, member: Member, offset: int) -> tuple[memoryview
     end = (answer.ext or {}).get("maxOffset", "")
     if not end.isdecimal():
         raise RefusedError(f"{member.address} did not say where its log ends")
-    return memoryview(answer.body), int(end)
+    return memoryview(answer.body), int(end), answer.ext or {}

@@ -23,12 +23,14 @@ class TakenOver:
         broker_id, address: the slave.
         ahead_bytes: how much longer the slave's log is; above 0 the master has lost messages that the slave has.
         tables: kind of each table of progress to its rows, one for each queue that either side knows.
+        taken_bytes: how much of the end of its log the master got back from the slave.
     """
 
     broker_id: int
     address: str
     ahead_bytes: int
     tables: Mapping[str, Sequence[Row]]
+    taken_bytes: int = 0
 
     @property
     def rows(self) -> list[Row]:
@@ -42,7 +44,7 @@ class TakenOver:
         """
         kinds = {**self.tables, **later.tables}
         tables = {kind: _again(self.tables.get(kind, ()), later.tables.get(kind, ())) for kind in kinds}
-        return attrs.evolve(later, tables=tables)
+        return attrs.evolve(later, tables=tables, taken_bytes=self.taken_bytes + later.taken_bytes)
 
 
 @attrs.frozen
@@ -77,11 +79,17 @@ class Report:
         """How many of them have another offset now."""
         return sum(row.changed for each in self.slaves for row in each.rows)
 
+    @property
+    def taken_bytes(self) -> int:
+        """How many bytes of the end of the log came back."""
+        return sum(each.taken_bytes for each in self.slaves)
+
     def line(self) -> str:
         """Return the report in one line."""
         slaves = ", ".join(each.address for each in self.slaves) or "no slave"
         took = "under way" if self.ended_ms is None else f"in {self.ended_ms - self.began_ms} ms"
-        return f"{self.cause}; compared {self.compared} offsets with {slaves} {took}, {self.changed} changed" + (
+        log = f"; the last {self.taken_bytes} bytes of the log came back" if self.taken_bytes else ""
+        return f"{self.cause}; compared {self.compared} offsets with {slaves} {took}, {self.changed} changed{log}" + (
             f"; {self.trouble}" if self.trouble else ""
         )
 
@@ -95,11 +103,13 @@ class Report:
             "trouble": self.trouble,
             "compared": self.compared,
             "changed": self.changed,
+            "takenBytes": self.taken_bytes,
             "slaves": [
                 {
                     "brokerId": each.broker_id,
                     "address": each.address,
                     "aheadBytes": each.ahead_bytes,
+                    "takenBytes": each.taken_bytes,
                     "reasons": dict(Counter(row.reason.value for row in each.rows)),
                     **{
                         kind: [_row(row) for row in rows if row.reason is not Reason.EQUAL]
@@ -119,7 +129,9 @@ def former_of(content: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], ...
     former = content.get("former")
     last = {name: value for name, value in content.items() if name != "former"}
     reports = [last, *(former if isinstance(former, list) else [])]
-    return tuple(each for each in reports if isinstance(each, Mapping) and each.get("changed"))[:FORMER_MAX]
+    return tuple(
+        each for each in reports if isinstance(each, Mapping) and (each.get("changed") or each.get("takenBytes"))
+    )[:FORMER_MAX]
 
 
 def _again(before: Sequence[Row], now: Sequence[Row]) -> list[Row]:

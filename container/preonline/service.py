@@ -16,6 +16,7 @@ from understudy.broker.replicated.table import ProgressTable
 from understudy.container.preonline import handshake
 from understudy.container.preonline.asking import RefusedError, ask
 from understudy.container.preonline.common_log import end_of_log
+from understudy.container.preonline.completion import complete_log
 from understudy.container.preonline.handshake import (
     MASTER_ID,
     Done,
@@ -62,6 +63,7 @@ class PreOnline:
         self._cause = cause
         self.heard = False
         self._taken: dict[Member, TakenOver] = {}
+        self._incomplete: dict[Member, str] = {}
         self._began_ms = 0
         self._former: Sequence[Mapping[str, Any]] = ()
         self._steps = trio.CancelScope()
@@ -136,6 +138,8 @@ class PreOnline:
             if state.phase is Phase.ASK_MEMBERS:
                 return await self._ask_members()
             assert state.target is not None
+            if state.phase is Phase.COMPLETE_LOG:
+                return await self._complete_log(state.target, state.waiting)
             if state.phase is Phase.ANNOUNCE:
                 return await self._announce(state.target)
             if state.phase is Phase.AWAIT_COPY:
@@ -169,6 +173,18 @@ class PreOnline:
                 except (RemotingError, RefusedError, ValueError, OSError) as error:
                     log.debug("not reminded", member=member, why=error)
 
+    async def _complete_log(self, member: Member, others: tuple[Member, ...]) -> Event:
+        for each in await complete_log(self._broker, member, others, self.state.patient_until):
+            self._incomplete[each.member] = each.why_not
+            if each.taken_bytes:
+                self._note(TakenOver(each.member.broker_id, each.member.address, 0, {}, each.taken_bytes), each.member)
+                await keep(self._broker, self._report(None))
+        return Done()
+
+    def _note(self, taken: TakenOver, member: Member) -> None:
+        before = self._taken.get(member)
+        self._taken[member] = taken if before is None else before.again(taken)
+
     async def _announce(self, member: Member) -> Event:
         identity = self._broker.identity
         if identity.broker_id == MASTER_ID:
@@ -186,11 +202,12 @@ class PreOnline:
         master = self._broker.replication.master
         if master is None:
             return Done()
-        ahead = await self._ahead_bytes(member)
-        if ahead > 0:
+        ahead, why = await self._ahead_bytes(member), self._incomplete.get(member, "this master has other messages")
+        if ahead > 0 and why:  # else it is the beginning of a record, which the slave gives up when it connects
             return Failed(
                 f"the log of slave {member.broker_id} at {member.address} is {ahead} bytes longer than this master's: "
-                "it cannot copy. Move the slave's store away and start it again, or make it the master"
+                f"it cannot copy, and it cannot give them ({why}). Move the slave's store away and start it again, or "
+                "make it the master"
             )
         # Counted, not matched: a connection comes from whatever address a host sends from, and does not say of whom.
         wanted = len(finished) + 1
@@ -233,8 +250,7 @@ class PreOnline:
         for table, each in merged.items():
             table.put(each)
         rows = {table.kind: each.rows for table, each in merged.items()}
-        taken, before = TakenOver(member.broker_id, member.address, ahead, rows), self._taken.get(member)
-        self._taken[member] = taken if before is None else before.again(taken)
+        self._note(TakenOver(member.broker_id, member.address, ahead, rows), member)
         await keep(broker, self._report(None))  # first, so that nothing is taken that no report will tell of
         for table, each in merged.items():
             if each.changed:

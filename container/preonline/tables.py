@@ -62,7 +62,7 @@ async def bring_back(broker: Broker, member: Member) -> None:
         limit = await common.limit(broker.tables.offsets, answer.ext or {})
         if table.take_back(Answer(answer.ext or {}, answer.body), _within_log(broker, limit)):
             await broker.persistence.save(table.name)
-    if not broker.role.is_slave:
+    if not broker.role.is_slave and not broker.history.open:  # else it is written when the log has its end
         try:
             broker.pops.bring_home()
         except PutRejected as error:

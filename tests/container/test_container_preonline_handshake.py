@@ -43,7 +43,7 @@ def test_a_master_asks_each_slave_in_order_and_then_registers() -> None:
         assert state.target is not None
         seen.append((state.phase, state.target.broker_id))
         state = after(state, Done())
-    phases = (Phase.ANNOUNCE, Phase.AWAIT_COPY, Phase.TAKE_OVER)
+    phases = (Phase.COMPLETE_LOG, Phase.ANNOUNCE, Phase.AWAIT_COPY, Phase.TAKE_OVER)
     assert seen == [(phase, broker_id) for broker_id in (1, 2) for phase in phases]
     # nobody has come meanwhile
     assert after(state, found).phase is Phase.ONLINE
@@ -51,12 +51,12 @@ def test_a_master_asks_each_slave_in_order_and_then_registers() -> None:
 
 def test_a_slave_that_came_meanwhile_is_asked_before_the_master_registers() -> None:
     # given a master that has asked its only slave
-    state = after(MASTER, members({2: "s2:1"}), Done(), Done(), Done())
+    state = after(MASTER, members({2: "s2:1"}), Done(), Done(), Done(), Done())
     # when another one, which may act for it by now, is there at the second look
     state = after(state, members({1: "s1:1", 2: "s2:1"}))
     # then it is asked, too, and the first one not again
-    assert (state.phase, state.target, state.waiting) == (Phase.ANNOUNCE, Member(1, "s1:1"), ())
-    state = after(state, Done(), Done(), Done())
+    assert (state.phase, state.target, state.waiting) == (Phase.COMPLETE_LOG, Member(1, "s1:1"), ())
+    state = after(state, Done(), Done(), Done(), Done())
     assert after(state, members({1: "s1:1", 2: "s2:1"})).phase is Phase.ONLINE
     assert [each.broker_id for each in state.finished] == [2, 1]
     # and when nobody answers that question, everything begins anew
@@ -119,11 +119,11 @@ def test_a_slave_that_fails_in_the_middle_begins_a_new_round() -> None:
     assert (state.phase, state.tries, state.trouble) == (Phase.PAUSE, 1, "no connection")
     # the slave is gone from the group by then
     state = after(state, Done(), members({2: "s2:1"}))
-    assert (state.phase, state.target and state.target.broker_id) == (Phase.ANNOUNCE, 2)
+    assert (state.phase, state.target and state.target.broker_id) == (Phase.COMPLETE_LOG, 2)
 
 
 def test_a_slave_that_does_not_copy_in_time_is_asked_for_what_it_knows_all_the_same() -> None:
-    waiting = after(MASTER, members({1: "s1:1"}), Done())
+    waiting = after(MASTER, members({1: "s1:1"}), Done(), Done())
     state = after(waiting, Failed("did not begin to copy"))
     assert (state.phase, state.trouble) == (Phase.TAKE_OVER, "did not begin to copy")
     assert after(state, Done(), members({1: "s1:1"})).phase is Phase.ONLINE

@@ -1,0 +1,157 @@
+"""A master takes back the end of its log, which it lost with the power, from its slaves; :mod:`lost_end` decides.
+
+It takes no sends until every slave that answers was asked, in no life of its process: what it stored itself would stand
+where the slaves have other messages. Slaves that copy meanwhile get nothing of what comes before all of it is durable.
+When it dies in the middle, what has come is part of its log, and the next start asks for the rest.
+
+The reference goes on without: its slaves are longer than it for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from understudy.broker.broker import Broker
+from understudy.broker.log_history import LogHistory, history_of
+from understudy.broker.lost_topics import rows_of_log
+from understudy.container.preonline.asking import RefusedError
+from understudy.container.preonline.common_log import end_of_log
+from understudy.container.preonline.handshake import Member
+from understudy.container.preonline.holes import fill_holes, read_log
+from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, longest_first
+from understudy.ha.continuity import MismatchError
+from understudy.ha.overlap import end_of
+from understudy.remoting.errors import RemotingError
+from understudy.runtime.log import get_logger
+
+log = get_logger("container.preonline.completion")
+
+
+@attrs.frozen
+class Completion:
+    """What one slave gave.
+
+    Attributes:
+        member: the slave.
+        taken_bytes: how many bytes of the log came back.
+        why_not: why what it has beyond them did not, ``""`` when there is nothing more.
+    """
+
+    member: Member
+    taken_bytes: int
+    why_not: str = ""
+
+
+async def complete_log(broker: Broker, member: Member, others: Sequence[Member], until: float) -> list[Completion]:
+    """Take back the end of the log of *broker* as far as slaves have it; without effect when nothing can be missing.
+
+    Args:
+        broker: a master that comes back.
+        member: a slave, which must answer.
+        others: slaves whose turn comes later; who has most is asked first, if it answers.
+        until: monotonic seconds when the master goes on with what it has.
+
+    Returns:
+        What came of each slave that has more than the master.
+
+    Raises:
+        RemotingError: *member* does not answer, or a slave stopped to; it may be asked again.
+        OSError: our disk refused; what came before stays.
+    """
+    store = broker.store
+    if not broker.history.open:
+        return []
+    reaches = [Reach(member, await end_of_log(broker, member))]
+    for other in others:
+        try:
+            reaches.append(Reach(other, await end_of_log(broker, other)))
+        except (RemotingError, RefusedError) as error:
+            log.debug("its turn comes later", slave=other, why=error)
+    found = []
+    for reach in longest_first(store.max_physical_offset, reaches):
+        if reach.end <= store.max_physical_offset:
+            continue
+        await fill_holes(broker, reach.member)
+        begin = store.max_physical_offset
+        why_not = await _take(broker, reach.member, until)
+        taken = store.max_physical_offset - begin
+        found.append(Completion(reach.member, taken, why_not))
+        if taken:
+            log.warning("the end of the log came back", slave=reach.member, begin=begin, end=begin + taken)
+        if why_not:
+            log.error(
+                "this master's log ends before that of a slave, which cannot give what is missing",
+                slave=reach.member,
+                own_end=store.max_physical_offset,
+                slave_end=reach.end,
+                why=why_not,
+            )
+    return found
+
+
+async def _take(broker: Broker, member: Member, until: float) -> str:
+    """Append what the log of *member* has beyond ours; return why something of it is left, ``""`` when nothing is."""
+    store, serving, begin = broker.store, broker.replication.master, broker.store.max_physical_offset
+    if serving is not None:
+        serving.withhold(begin if store.hole is None else min(begin, store.hole))
+    giver = _Giver(broker, member)
+    try:
+        try:
+            return await giver.give(until)
+        except (RefusedError, MismatchError) as error:
+            return str(error)
+        finally:
+            store.drop_incomplete()  # a slave asks for the rest of its last record anew
+            if store.max_physical_offset > begin:
+                await _settle(broker, giver.history)
+    finally:
+        broker.replication.withhold(hole=True)
+
+
+async def _settle(broker: Broker, theirs: LogHistory) -> None:
+    """Make what came durable, and have everything that depends on the log know of it."""
+    store = broker.store
+    if not await store.flush():
+        raise OSError("what came back could not be made durable")
+    broker.topics.take(rows_of_log(store.queues(), broker.topics.rows), None, delete=False, overwrite=False)
+    await broker.history.continued_by(theirs)
+    broker.pops.recover()
+
+
+class _Giver:
+    """A slave that gives the end of its log.
+
+    Attributes:
+        history: of its log.
+    """
+
+    def __init__(self, broker: Broker, member: Member) -> None:
+        self._broker = broker
+        self._member = member
+        self.history = LogHistory()
+
+    async def give(self, until: float) -> str:
+        """Append what it has beyond the log of the broker; return why something is left.
+
+        Args:
+            until: monotonic seconds after which no more is asked for.
+        """
+        broker, store, begin = self._broker, self._broker.store, self._broker.store.max_physical_offset
+        empty = store.min_physical_offset in (-1, begin)
+        intact_from = 0 if store.hole is None else store.intact_from()
+        overlap = None if empty else end_of(store, broker.options.store.mapped_file_size_commit_log, intact_from)
+        if overlap is None and not empty:
+            return "this master's log is damaged at its end"
+        lost = LostEnd(begin, overlap)
+        while True:
+            part, end, answer = await read_log(broker, self._member, lost.position)
+            self.history = history_of(answer)
+            why_not = doubt(broker.history.value, begin, self.history, compared=overlap is not None)
+            if why_not or not part:
+                return why_not
+            for frame in lost.take(part):
+                store.append_raw(frame.offset, frame.body)
+            if lost.position < end and broker.world.clock.monotonic() >= until:
+                return f"there was no time for more than {lost.position - begin} of {end - begin} bytes"

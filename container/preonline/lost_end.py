@@ -1,0 +1,96 @@
+"""The end of its log that a master lost with the power, and who of its slaves may give it back. Pure.
+
+What ``flushDiskType=ASYNC_FLUSH`` had not written is gone from the master, but slaves have copied it. As long as the
+master has stored nothing since, its log is the beginning of theirs, and it may go on with their bytes. That it is the
+beginning is told by bytes: what a slave has where the master's log ends must be what the master has there, as for a
+slave that copies (:mod:`understudy.ha.overlap`). A master that has lost everything has no bytes to compare; then both
+logs must have a life in common, and the slave must not have slept through a later one.
+
+Of several slaves the one that has most is asked first. What another one has beyond follows if it goes on in the same
+way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import attrs
+
+from understudy.broker.log_history import LogHistory
+from understudy.container.preonline.handshake import Member
+from understudy.ha.continuity import MismatchError
+from understudy.ha.overlap import Overlap
+from understudy.ha.wire import Transfer
+
+
+@attrs.frozen
+class Reach:
+    """How far a slave's log goes.
+
+    Attributes:
+        member: the slave.
+        end: byte after the last one of its log.
+    """
+
+    member: Member
+    end: int
+
+
+def longest_first(own_end: int, reaches: Iterable[Reach]) -> list[Reach]:
+    """Return those that go beyond *own_end* (bytes): the one that goes furthest first, of equals the smallest id."""
+    beyond = (reach for reach in reaches if reach.end > own_end)
+    return sorted(beyond, key=lambda reach: (-reach.end, reach.member))
+
+
+def doubt(own: LogHistory, own_end: int, theirs: LogHistory, *, compared: bool) -> str:
+    """Return why bytes of a slave may not follow a master's log, as far as histories tell; ``""`` when they may.
+
+    Args:
+        own: history of the master's log.
+        own_end: where it ends (bytes).
+        theirs: history of the slave's log.
+        compared: bytes before *own_end* will be compared; they tell more than histories about what is before it.
+    """
+    parting = own.parting(theirs)
+    if parting is None:
+        return "" if compared else "nothing of this master's log is left, and the slave's may be another one"
+    if parting.own_goes_on and parting.at >= own_end:
+        return f"this master has had a life from {parting.at:.0f} on that the slave does not know"
+    if not compared and parting.at < own_end:
+        return f"its log is another one from {parting.at:.0f} on"
+    return ""
+
+
+class LostEnd:
+    """What one slave gives, in order: first what is compared, then what follows.
+
+    Args:
+        own_end: where the master's log ends (bytes).
+        overlap: the end of it, to be compared; ``None``: there is nothing that can be.
+
+    Attributes:
+        position: where to ask next.
+    """
+
+    def __init__(self, own_end: int, overlap: Overlap | None) -> None:
+        self._own_end = own_end
+        self._overlap = overlap
+        self.position = own_end if overlap is None else overlap.position
+
+    def take(self, part: bytes | memoryview) -> Sequence[Transfer]:
+        """Take bytes from :attr:`position` on; return what may be appended.
+
+        Raises:
+            MismatchError: the slave has other bytes where the master's log ends; the message says which.
+        """
+        frames = [Transfer(self.position, memoryview(part))]
+        self.position += len(part)
+        if self._overlap is None:
+            return frames
+        try:
+            frames = self._overlap.take(frames, 0.0)
+        except MismatchError:
+            raise MismatchError(f"it has other bytes before {self._own_end}, where this master's log ends") from None
+        if frames:
+            self._overlap = None
+        return [frame for frame in frames if frame.body]
