@@ -14,6 +14,8 @@ that is expected, up to an empty line. The commands:
 ``down n1``, ``boot n1``           end a name server, start it with empty tables
 ``drop n1 0``                      a name server loses a member that lives
 ``pass 5``                         let five seconds pass
+``store 0 300``                    a producer stores: the log of member 0 ends at 300
+``lose 0 100``                     the machine of a dead member had written its log up to 100 only
 ``commit 1 17``                    a client of member 1 commits offset 17
 ``lock client-a 3 at 0``           a client wants to hold queue 3, asking member 0
 ``finish 0``                       an operator ends the pre-online of member 0
@@ -51,6 +53,8 @@ class Player:
             "boot": lambda words: self._group.boot(self._server(words[0])),
             "drop": lambda words: self._group.drop(self._server(words[0]), int(words[1])),
             "pass": self._pass,
+            "store": self._store,
+            "lose": self._lose,
             "commit": self._commit,
             "lock": lambda words: self._group.lock(words[0], words[1], self._broker(words[3])),
             "finish": lambda words: self._group.finish(self._broker(words[0])),
@@ -99,6 +103,13 @@ class Player:
     def _pass(self, words: Sequence[str]) -> None:
         for _ in range(int(words[0])):
             self._group.second()
+
+    def _store(self, words: Sequence[str]) -> None:
+        self._broker(words[0]).log_end = int(words[1])
+
+    def _lose(self, words: Sequence[str]) -> None:
+        broker = self._broker(words[0])
+        broker.log_end, broker.log_open = int(words[1]), True
 
     def _commit(self, words: Sequence[str]) -> None:
         self._broker(words[0]).commit_offset = int(words[1])

@@ -8,12 +8,11 @@ order, over links that can be cut, and notes what happened in words.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from scenario_links import Links
 from scenario_members import Broker, NameServer
 
-from understudy.broker import absence, lock_quorum, member_events, member_view, registering
+from understudy.broker import absence, member_events, member_view, registering
 from understudy.broker.member_events import Following, Notice
 from understudy.broker.member_view import Own
 from understudy.broker.registering import TellResult
@@ -90,6 +89,7 @@ class Group(Links):
         master = self._reachable(broker, broker.follows) if broker.follows is not None else None
         if master is not None:
             broker.commit_offset = max(broker.commit_offset, master.commit_offset)
+            broker.log_end = max(broker.log_end, master.log_end)
 
     # --- registration ----------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Group(Links):
     def _online(self, broker: Broker, state: handshake.State) -> None:
         left = f" without {', '.join(map(str, state.given_up))}" if state.given_up else ""
         self.say(broker, f"online{left}")
-        broker.late, broker.returning = state.given_up, None
+        broker.late, broker.returning, broker.log_open = state.given_up, None, False
         self._presence(broker, absence.Online())
 
     def _phase(self, broker: Broker, state: handshake.State) -> handshake.Event:
@@ -278,7 +278,9 @@ class Group(Links):
         other = self._reachable(broker, state.target.address)
         if other is None:
             return handshake.Failed("no answer")
-        if state.phase is Phase.ANNOUNCE:
+        if state.phase is Phase.COMPLETE_LOG:
+            self._complete_log(broker, (state.target, *state.waiting))
+        elif state.phase is Phase.ANNOUNCE:
             word = "acts from now on" if broker.broker_id else "comes back"
             self.say(broker, f"tells {other.name} that it {word}")
             other.announced_at = self.now
@@ -360,23 +362,6 @@ class Group(Links):
                 self.say(broker, f"{verb if decision.run else f'no longer {verb}'}: {decision.reason}")
             broker.said["spoke"] = "yes"
 
-    def lock(self, client: str, queue: str, broker: Broker) -> None:
-        """Ask *broker* for a lock that a majority must grant."""
-        grants: Mapping[str, list[tuple[str, str, int]]] = {}
-        key = ("orders", "g0", int(queue))
-        for other in self.brokers:
-            answers = other is broker or self._reachable(broker, other.address) is not None
-            if answers and other.locks.get(queue, client) == client:
-                other.locks[queue] = client
-                grants = {**grants, other.name: [key]}
-        quorum = lock_quorum.quorum_of(len(self.brokers))
-        result = lock_quorum.decide([key], grants, quorum)
-        if result.returned:
-            for name in grants:
-                del self.brokers[int(name)].locks[queue]
-        verdict = "granted" if result.granted else "refused"
-        self.note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
-
     def know(self) -> list[str]:
         """Return what everyone knows, a line each."""
         lines = []
@@ -396,5 +381,8 @@ class Group(Links):
             seen = " ".join(map(str, broker.view.members or ())) if broker.alive else ""
             remembers = " ".join(map(str, broker.memory.members or ())) or "nobody"
             sees = f", sees {seen or 'nobody'}" if broker.alive else ""
-            lines.append(f"{broker.name}: {state}{sees}, remembers {remembers}, commit offset {broker.commit_offset}")
+            log = f", log ends at {broker.log_end}" if broker.log_end else ""
+            lines.append(
+                f"{broker.name}: {state}{sees}, remembers {remembers}, commit offset {broker.commit_offset}{log}"
+            )
         return lines

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scenario_members import Broker, NameServer, Transcript
 
+from understudy.broker import lock_quorum
 from understudy.broker.absence import Moment
+from understudy.container.preonline.handshake import Member
+from understudy.container.preonline.lost_end import Reach, longest_first
 
 
 class Links(Transcript):
@@ -36,3 +41,27 @@ class Links(Transcript):
 
     def _moment(self) -> Moment:
         return Moment(self.now * 1000, round(self.now * 1000))
+
+    def lock(self, client: str, queue: str, broker: Broker) -> None:
+        """Ask *broker* for a lock that a majority must grant."""
+        grants: Mapping[str, list[tuple[str, str, int]]] = {}
+        key = ("orders", "g0", int(queue))
+        for other in self.brokers:
+            answers = other is broker or self._reachable(broker, other.address) is not None
+            if answers and other.locks.get(queue, client) == client:
+                other.locks[queue] = client
+                grants = {**grants, other.name: [key]}
+        quorum = lock_quorum.quorum_of(len(self.brokers))
+        result = lock_quorum.decide([key], grants, quorum)
+        if result.returned:
+            for name in grants:
+                del self.brokers[int(name)].locks[queue]
+        verdict = "granted" if result.granted else "refused"
+        self.note(f"queue {queue}: {verdict}, {len(grants)} of {len(self.brokers)} grant it, {quorum} must")
+
+    def _complete_log(self, broker: Broker, members: tuple[Member, ...]) -> None:
+        answers = [(member, self._reachable(broker, member.address)) for member in members if broker.log_open]
+        reaches = [Reach(member, other.log_end) for member, other in answers if other is not None]
+        for reach in longest_first(broker.log_end, reaches)[:1]:
+            self.say(broker, f"takes back its log from {broker.log_end} to {reach.end} from {reach.member.broker_id}")
+            broker.log_end = reach.end

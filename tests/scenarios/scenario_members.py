@@ -30,6 +30,8 @@ class Broker:
     broker_id: int
     acting_enabled: bool = True
     commit_offset: int = 0
+    log_end: int = 0
+    log_open: bool = False
     memory: GroupMemory = attrs.field(factory=GroupMemory)
     alive: bool = False
     frozen: bool = False
