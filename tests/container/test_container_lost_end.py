@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 import trio
 from container_ring import Ring, records, run, send_raw
-from hypothesis import given
-from hypothesis import strategies as st
 
 from understudy.broker.broker import Broker
-from understudy.broker.log_history import Life, LogHistory
 from understudy.container.preonline import completion
 from understudy.container.preonline.handshake import Member
-from understudy.container.preonline.lost_end import LostEnd, Reach, doubt, longest_first
 from understudy.container.role_services import RoleServices
 from understudy.format.json_dialect import loads
-from understudy.ha.continuity import MismatchError
-from understudy.ha.overlap import Overlap
 from understudy.ha.slave import HaSlave
 from understudy.mqclient.message import Message
 from understudy.mqclient.producer import open_producer
@@ -34,69 +28,6 @@ TOPIC = "orders"
 FILE_BYTES = 16 * 1024
 DURABLE_SECONDS = 12.0
 """Longer than ``flushCommitLogThoroughInterval``."""
-FIRST, SECOND = Member(1, "s1:1"), Member(2, "s2:1")
-
-
-# --- the decision -------------------------------------------------------------------------------------------------
-
-
-def history(**starts: int) -> LogHistory:
-    return LogHistory(tuple(Life(name, start) for name, start in starts.items()))
-
-
-@given(st.integers(0, 50), st.lists(st.tuples(st.integers(1, 4), st.integers(0, 100)), max_size=4))
-def test_who_has_most_is_asked_first_and_who_has_less_not_at_all(own_end: int, ends: list[tuple[int, int]]) -> None:
-    found = longest_first(own_end, [Reach(Member(number, f"s{number}:1"), end) for number, end in ends])
-    assert [each.end for each in found] == sorted((end for _, end in ends if end > own_end), reverse=True)
-
-
-@pytest.mark.parametrize(
-    ("own", "theirs", "compared", "believed"),
-    [
-        (history(a=0), history(a=0), True, True),
-        (history(a=0), history(a=0), False, True),
-        # of a replica that tells nothing bytes must do
-        (history(a=0), history(), True, True),
-        (history(a=0), history(), False, False),
-        (history(a=0), history(b=0), False, False),
-        # a slave that slept through the life which began here has other messages
-        (history(a=0, b=100), history(a=0), True, False),
-        # one that copied it and was not told of it yet shows it by its bytes
-        (history(a=0, b=50), history(a=0), True, True),
-        # what the master has forgotten
-        (history(a=0), history(a=0, b=100), False, True),
-        (history(a=0), history(a=0, b=50), False, False),
-    ],
-)
-def test_histories_say_whose_bytes_may_follow(
-    own: LogHistory, theirs: LogHistory, compared: bool, believed: bool
-) -> None:
-    assert (doubt(own, 100, theirs, compared=compared) == "") is believed
-
-
-@given(st.binary(min_size=20, max_size=60), st.integers(1, 20), st.integers(0, 10), st.lists(st.integers(1, 9)))
-def test_what_follows_the_own_end_is_taken_in_order_however_it_is_cut(
-    log: bytes, own_end: int, before: int, cuts: list[int]
-) -> None:
-    start = max(own_end - before, 0)
-    overlap = Overlap(start, log[start:own_end]) if start < own_end else None
-    lost, own = LostEnd(own_end, overlap), bytearray(log[:own_end])
-    for size in (*cuts, len(log)):
-        for frame in lost.take(log[lost.position : lost.position + size]):
-            assert frame.offset == len(own)
-            own += frame.body
-    assert own == log
-
-
-@given(st.binary(min_size=20, max_size=60), st.integers(1, 20), st.data())
-def test_nothing_is_taken_from_a_log_with_other_bytes(log: bytes, own_end: int, data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, own_end - 1))
-    lost = LostEnd(own_end, Overlap(0, log[:at] + bytes([log[at] ^ 1]) + log[at + 1 : own_end]))
-    with pytest.raises(MismatchError, match="other bytes"):
-        lost.take(log)
-
-
-# --- brokers ------------------------------------------------------------------------------------------------------
 
 
 class Group(Ring):
