@@ -259,6 +259,8 @@ class Connection:
         monotonic, turn = self._clock.monotonic, self._load.turn
         try:
             data = await self._first_bytes() if proxied else await receive(size)
+            async with self._load.newcomers:
+                pass  # when thousands come at once, those that are there have their turns
             while data:
                 commands = reader.feed(data, _MANY_COMMANDS + 1)
                 del data

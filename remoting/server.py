@@ -11,6 +11,7 @@ from understudy.remoting.dispatch import Dispatcher
 from understudy.remoting.limits import ConnectionLimits
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener, accept_loop
+from understudy.runtime.pace import Pace
 from understudy.runtime.tls_server import NoTlsError, ServerTls
 from understudy.runtime.world import World
 
@@ -140,10 +141,12 @@ class RemotingServer(Dispatcher):
         while True:
             now = clock.monotonic()
             due = now + limit
-            for connection in list(self.connections):
-                expires = connection.last_active + limit
-                if expires <= now:
-                    connection.close(f"idle for {limit:g} s")
-                else:
-                    due = min(due, expires)
+            async with Pace(self._world) as pace:
+                for connection in list(self.connections):
+                    expires = connection.last_active + limit
+                    if expires <= now:
+                        connection.close(f"idle for {limit:g} s")
+                    else:
+                        due = min(due, expires)
+                    await pace.breathe()
             await clock.sleep(max(1.0, due - now))

@@ -9,6 +9,8 @@ The rules:
   same (each peer may have one that is under way), the connection that holds most is closed.
 * Connections with much work take turns of bounded length, one in each turn of the event loop, in order of asking.
   Others are served in every turn.
+* What thousands of connections do at once when they come, their first requests, has its share of each turn, too
+  (:data:`NEWCOMERS`), so that those that are there already are served meanwhile.
 
 Source of the first rule: "dynamic thresholds" of packet switches (Choudhury and Hahne, 1998).
 """
@@ -23,6 +25,8 @@ import trio
 from understudy.runtime.metrics import Family, Sample
 
 SMALL_BYTES = 64 * 1024
+NEWCOMERS = 3
+"""Connections whose first bytes are dealt with in one turn of the event loop: about a millisecond for each."""
 DEFAULT_MEMORY_BYTES = 8 << 30
 """Of a simulated host; a real one asks the system (``memory_limit.py``)."""
 
@@ -96,6 +100,7 @@ class Load:
         incoming: bytes of requests that are incomplete or wait for a handler.
         parked: bytes of requests that wait for something to happen.
         turn: held by a connection with much work while it works.
+        newcomers: passed by each connection before it deals with its first bytes.
     """
 
     def __init__(self, memory_bytes: int = DEFAULT_MEMORY_BYTES) -> None:
@@ -103,6 +108,7 @@ class Load:
         self.incoming = Budget(memory_bytes // INCOMING_PART)
         self.parked = Budget(memory_bytes // PARKED_PART)
         self.turn = trio.Lock()
+        self.newcomers = trio.Semaphore(NEWCOMERS)
 
     def limit(self, totals: Totals) -> None:
         """Take what the settings of the program say."""

@@ -41,6 +41,8 @@ log = get_logger("proxy.grpc")
 
 _CLOSE_GRACE_SECONDS = 1.0
 _FEW_CALLS, _SOME_ROOM_BYTES = 16, 1024
+_ENDED_AT_ONCE = 16
+"""Calls of a connection that end in one turn of the event loop: each may have a task."""
 _CONTROL = (events.PingReceived, events.StreamReset, events.PriorityUpdated)
 
 
@@ -88,6 +90,7 @@ class GrpcConnection:
         self._writing = Writing(self._h2, self._outbox)
         self._window = Signal()
         self._nursery: trio.Nursery | None = None
+        self._receiving = trio.CancelScope()
         self._stopping = self._ended = False
         self._closing = ""
         self._life = Liveness(limits, clock.monotonic())
@@ -112,7 +115,9 @@ class GrpcConnection:
                 self._h2.increment_flow_control_window(self._limits.window_bytes - http2.DEFAULT_WINDOW_BYTES)
                 self._writing.flush()
                 try:
-                    await self._receive(first)
+                    with self._receiving:
+                        await self._receive(first)
+                    await self._end_calls()
                 finally:
                     self._ended = True  # before the nursery closes: from here on nobody may start a task in it
                 nursery.cancel_scope.cancel()
@@ -124,10 +129,21 @@ class GrpcConnection:
             with trio.move_on_after(_CLOSE_GRACE_SECONDS, shield=True):
                 await self._stream.aclose()
 
+    async def _end_calls(self) -> None:
+        """Let go of what is open, some of it in a turn; when thousands of clients leave at once, each has its turns."""
+        self._writing.corked = True  # nothing leaves any more
+        calls = list(self._calls.values())
+        for first in range(0, max(len(calls), 1), _ENDED_AT_ONCE):
+            async with self._load.turn:
+                for call in calls[first : first + _ENDED_AT_ONCE]:
+                    self._forget(call)
+
     async def _receive(self, data: bytes) -> None:
         size = self._limits.receive_bytes
         try:
             data = data or await self._stream.receive_some(size)
+            async with self._load.newcomers:
+                pass  # when thousands come at once, those that are there have their turns
             while data and not self._closing:
                 self._life.last_byte = self.clock.monotonic()
                 if len(data) <= self._limits.slice_bytes:
@@ -180,8 +196,7 @@ class GrpcConnection:
         """End the connection now; what is unsent is dropped."""
         self._closing = self._closing or reason
         self._outbox.drop()
-        if self._nursery is not None:
-            self._nursery.cancel_scope.cancel()
+        self._receiving.cancel()
 
     def look(self, now: float) -> float:
         """Close, ping or leave the client, as it deserves at *now*; return when to look again (monotonic seconds)."""
@@ -380,20 +395,6 @@ class GrpcConnection:
 
     async def send_message(self, call: Call, message: bytes, *, more: bool) -> None:
         """Send one message of *call*, see :meth:`Call.send`."""
-        data, at = framed(message), 0
-        try:
-            while at < len(data):
-                if not self.holds(call):
-                    raise trio.BrokenResourceError("the client has ended the call")
-                if not call.headers_sent:
-                    call.headers_sent = True
-                    self._h2.send_headers(call.stream_id, http2.HEADERS)
-                sent = 0 if self._outbox.choked else self._writing.send(call.stream_id, data, at)
-                at += sent
-                if not sent:
-                    self._writing.flush()
-                    await (self._outbox.wait_drained() if self._outbox.choked else self._window.wait())
-        except H2Error as error:
-            raise trio.BrokenResourceError(f"the client has ended the call: {error}") from None
+        await self._writing.message(call, framed(message), self._window)
         if not more:
             self._writing.flush()

@@ -12,6 +12,7 @@ from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.runtime.background import open_shielded
 from understudy.runtime.log import get_logger
 from understudy.runtime.network import ByteStream, Listener
+from understudy.runtime.pace import Pace
 from understudy.runtime.proxy_protocol import PreambleError, first_bytes
 from understudy.runtime.tls_server import Continued, NoTlsError, ServerTls
 from understudy.runtime.world import World
@@ -138,6 +139,8 @@ class GrpcServer:
         while True:
             now = clock.monotonic()
             due = now + self._limits.request_seconds
-            for connection in list(self.connections):
-                due = min(due, connection.look(now))
+            async with Pace(self._world) as pace:
+                for connection in list(self.connections):
+                    due = min(due, connection.look(now))
+                    await pace.breathe()
             await clock.sleep(max(_LOOK_SECONDS, due - now))

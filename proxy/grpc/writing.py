@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+import trio
 from h2.errors import ErrorCodes
 from h2.exceptions import H2Error
 
 from understudy.proxy.grpc import http2
+from understudy.proxy.grpc.call import Call
 from understudy.proxy.grpc.status import RpcError
 from understudy.runtime.outbox import Outbox
+from understudy.runtime.signal import Signal
 
 
 class Writing:
@@ -54,6 +57,33 @@ class Writing:
         if size > 0:
             self._state.send_data(stream_id, data[at : at + size] if size < len(data) else data)
         return max(size, 0)
+
+    async def message(self, call: Call, data: bytes, window: Signal) -> None:
+        """Send *data* of a call, in frames, as its client has room for them.
+
+        Args:
+            call: that is answered.
+            data: a message with its length before it.
+            window: told when there may be more room.
+
+        Raises:
+            trio.BrokenResourceError: the client has ended the call.
+        """
+        at = 0
+        try:
+            while at < len(data):
+                if call.ended:
+                    raise trio.BrokenResourceError("the client has ended the call")
+                if not call.headers_sent:
+                    call.headers_sent = True
+                    self._state.send_headers(call.stream_id, http2.HEADERS)
+                sent = 0 if self._outbox.choked else self.send(call.stream_id, data, at)
+                at += sent
+                if not sent:
+                    self.flush()
+                    await (self._outbox.wait_drained() if self._outbox.choked else window.wait())
+        except H2Error as error:
+            raise trio.BrokenResourceError(f"the client has ended the call: {error}") from None
 
     def end(self, stream_id: int, headers: http2.Headers, *, complete: bool) -> None:
         """End a stream; *complete*: its client has sent everything."""
