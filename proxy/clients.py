@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import attrs
 
@@ -19,6 +19,8 @@ from understudy.runtime.signal import Signal
 EXPIRES_SECONDS = 120.0
 """A client that says nothing for so long, and has no open stream, is gone."""
 MOST_CLIENTS = 100_000
+_LOOKED_AT = 256
+"""Clients that are looked at in one step: a fraction of a millisecond."""
 _SETTINGS_SECONDS = 3.0
 """How long a receive waits for settings that are on their way."""
 
@@ -173,16 +175,16 @@ class Clients:
         client.seen_at = self._clock.monotonic()
         return client
 
-    def expire(self) -> list[Client]:
-        """Forget clients that are gone; return them."""
-        deadline = self._clock.monotonic() - EXPIRES_SECONDS
-        gone = [each for each in self._by_id.values() if not each.streams and each.seen_at < deadline]
-        for client in gone:
-            self.forget(client)
-        return gone
-
-    def next_expiry(self) -> float:
-        """Return when to look again, in monotonic seconds."""
-        return min(
-            (each.seen_at + EXPIRES_SECONDS for each in self._by_id.values() if not each.streams), default=math.inf
-        )
+    def expire(self) -> Generator[None, None, float]:
+        """Forget clients that are gone, in steps; return when to look again, in monotonic seconds."""
+        now, due = self._clock.monotonic(), math.inf
+        for number, client in enumerate(self):
+            if not number % _LOOKED_AT:
+                yield
+            if client.streams:
+                continue
+            if client.seen_at < now - EXPIRES_SECONDS:
+                self.forget(client)
+            else:
+                due = min(due, client.seen_at + EXPIRES_SECONDS)
+        return due

@@ -31,6 +31,7 @@ from understudy.proxy.rpcs.transactions import Transactions
 from understudy.runtime.log import get_logger
 from understudy.runtime.metrics import Family
 from understudy.runtime.network import outgoing_address
+from understudy.runtime.pace import Pace
 from understudy.runtime.program import UsageError
 from understudy.runtime.properties import ConfigError
 from understudy.runtime.tls_server import CertificateFiles, ServerTls, TlsMode
@@ -225,6 +226,6 @@ class Proxy:
     async def _expire_clients(self) -> None:
         clock = self._world.clock
         while True:
-            self.clients.expire()
-            due = min(self.clients.next_expiry(), clock.monotonic() + EXPIRES_SECONDS)
+            async with Pace(self._world) as pace:
+                due = min(await pace.run(self.clients.expire()), clock.monotonic() + EXPIRES_SECONDS)
             await clock.sleep(max(due - clock.monotonic(), _SHORTEST_SLEEP_SECONDS))

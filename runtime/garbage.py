@@ -5,6 +5,10 @@ goes through all of it: a tenth of a second and more for the tables of a large c
 at young objects is taken out of sight: no look goes through it again, however much it is. It is freed as ever when
 nobody refers to it; only what refers to itself in a circle stays until the next full look. That one happens when the
 server has little to do, or when its memory has grown so much that something may be wrong.
+
+Python looks when so many more objects were made than freed. When thousands of connections leave, what is freed is old,
+and ever more young objects come together meanwhile, to be gone through in one look. So the loop looks by itself, too,
+when it has worked for some time.
 """
 
 from __future__ import annotations
@@ -22,8 +26,10 @@ log = get_logger("runtime.garbage")
 
 YOUNG = 5_000
 """Objects made, beyond those freed, between two looks at young ones; such a look takes half a millisecond."""
-YOUNG_LOOKS = 4
-"""Looks at young objects before one that goes through what they left: some 25,000 objects, a few milliseconds."""
+YOUNG_LOOKS = 1
+"""Looks at young objects before one that goes through what they left: some 15,000 objects, a few milliseconds."""
+WORK_SECONDS = 0.01
+"""Work of the loop between two looks at young objects: it makes some 5,000 meanwhile."""
 NEVER = 1_000_000_000
 
 MANY = 100
@@ -44,12 +50,14 @@ class Looks:
     Attributes:
         settled: how often survivors were taken out of sight since then.
         left_bytes: memory in use when that look had ended.
+        worked: how long the loop has worked since the last look at young objects, in seconds.
         slept_at: when the loop began to sleep last, in seconds.
         quiet: how often in a row it slept long.
     """
 
     settled: int = 0
     left_bytes: int = 0
+    worked: float = 0.0
     slept_at: float = 0.0
     quiet: int = 0
 
@@ -58,6 +66,11 @@ class Looks:
         self.quiet = self.quiet + 1 if now - self.slept_at >= QUIET_SECONDS else 0
         self.slept_at = now
         return self.settled >= MANY and self.quiet >= QUIET_SLEEPS
+
+    def works(self, seconds: float) -> bool:
+        """Take note of work of the loop; return whether young objects are to be looked at now."""
+        self.worked += seconds
+        return self.worked >= WORK_SECONDS
 
     def grew(self, used_bytes: int) -> bool:
         """Tell whether so much memory is in use that a full look is due, busy or not."""
@@ -78,6 +91,7 @@ class GarbageKeeper(trio.abc.Instrument):
     def __init__(self) -> None:
         self.full_looks = 0
         self._looks = Looks()
+        self._since = 0.0  # when the turn began
         self._measured = 0  # as many times survivors were out of sight when the memory was measured last
 
     def before_run(self) -> None:
@@ -88,9 +102,14 @@ class GarbageKeeper(trio.abc.Instrument):
     def after_run(self) -> None:
         gc.callbacks.remove(self._noted)
 
+    def after_io_wait(self, timeout: float) -> None:
+        self._since = perf_counter()
+
     def before_io_wait(self, timeout: float) -> None:
-        looks = self._looks
-        if looks.sleeps(perf_counter()):
+        looks, now = self._looks, perf_counter()
+        if looks.works(now - self._since):
+            gc.collect(0)
+        if looks.sleeps(now):
             self.look()
         elif looks.settled != self._measured:
             self._measured = looks.settled
@@ -108,7 +127,9 @@ class GarbageKeeper(trio.abc.Instrument):
         self._looks.looked(used_bytes())
 
     def _noted(self, phase: str, facts: dict[str, int]) -> None:
-        """Take what a look at young objects has left out of sight; called by Python, in whatever thread."""
+        """Take what two looks at young objects have left out of sight; called by Python, in whatever thread."""
+        if phase == "stop":
+            self._looks.worked = 0.0
         if phase == "stop" and facts["generation"] == 1:
             gc.freeze()
             self._looks.settled += 1

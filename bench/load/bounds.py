@@ -139,8 +139,9 @@ BOUNDS = [
     _scale("answers of a proxy that nobody takes", "large answers"),
     Bound(
         "garbage beside large tables",
-        "25,000 objects at once while others are served",
+        "15,000 objects at once while others are served",
         (
+            "runtime/test_runtime_garbage.py::test_young_objects_are_looked_at_in_time_while_old_ones_are_freed",
             "runtime/test_runtime_garbage.py::test_no_look_while_serving_goes_through_a_large_table",
             "remoting/test_remoting_leaving.py::test_an_ended_connection_is_gone_at_once",
         ),
@@ -151,6 +152,29 @@ BOUNDS = [
         (
             "runtime/test_runtime_wake_limit.py"
             "::test_no_more_than_so_many_connections_wake_in_a_turn_and_all_of_them_do",
+        ),
+    ),
+    Bound(
+        "first requests of connections that come at once",
+        "3 connections in a turn of the loop",
+        ("remoting/test_remoting_newcomers.py::test_the_first_requests_of_connections_have_a_share_of_each_turn",),
+    ),
+    Bound(
+        "calls of a client that leaves, messages that very many clients hold",
+        "16 calls and 64 messages in a turn of the loop",
+        (
+            "proxy/test_proxy_hostile.py::test_a_client_that_leaves_with_very_many_calls_leaves_others_their_turns",
+            "proxy/test_proxy_many_held.py::test_a_look_at_very_many_messages_and_their_release_leave_others_turns",
+        ),
+    ),
+    Bound(
+        "rules of a user, and tables of users",
+        "looked up in an index; written, told and checked in steps",
+        (
+            "security/test_security_large_tables.py"
+            "::test_of_a_thousand_rules_those_are_looked_at_that_are_about_the_name",
+            "security/test_security_large_tables.py::test_large_tables_are_told_in_pieces",
+            "security/test_security_large_tables.py::test_what_a_large_body_needs_is_checked_step_by_step",
         ),
     ),
     Bound(

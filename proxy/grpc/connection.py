@@ -142,8 +142,6 @@ class GrpcConnection:
         size = self._limits.receive_bytes
         try:
             data = data or await self._stream.receive_some(size)
-            async with self._load.newcomers:
-                pass  # when thousands come at once, those that are there have their turns
             while data and not self._closing:
                 self._life.last_byte = self.clock.monotonic()
                 if len(data) <= self._limits.slice_bytes:

@@ -116,6 +116,8 @@ class GrpcServer:
                     data = await stream.receive_some(self._limits.receive_bytes)
                 if data:
                     world = self._world
+                    async with world.load.newcomers:
+                        pass  # when thousands come at once, those that are there have their turns
                     connection = GrpcConnection(
                         stream, world.clock, world.load, world.threads, self._methods, self._limits, source
                     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Callable
+from itertools import pairwise
 
 import attrs
 import pytest
@@ -22,8 +23,8 @@ from proxy_rig import play as play_proxy
 from understudy.proxy.core.request_parts import check_parts, fields
 from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.grpc.call import Call
-from understudy.proxy.grpc.connection import GrpcConnection
-from understudy.proxy.grpc.framing import AT_ONCE_BYTES, Inflating, MessageReader
+from understudy.proxy.grpc.connection import _ENDED_AT_ONCE, GrpcConnection
+from understudy.proxy.grpc.framing import AT_ONCE_BYTES, Inflating, MessageReader, framed
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
 
@@ -36,6 +37,30 @@ def connection_of(rig: Rig) -> GrpcConnection:
 
 
 # --- turns -------------------------------------------------------------------------------------------------------
+
+
+def test_a_client_that_leaves_with_very_many_calls_leaves_others_their_turns() -> None:
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", "/t/Forever"), (":authority", "test")]
+        fields += [("content-type", "application/grpc"), ("te", "trailers")]
+        for _ in range(200):
+            stream = client.h2.get_next_available_stream_id()
+            client.h2.send_headers(stream, fields)
+            client.h2.send_data(stream, framed(b"x"), end_stream=True)
+        await client.flush()
+        await trio.sleep(1)
+        assert len(rig.began) == 200
+        turns, ended = list[int](), rig.ended
+        connection = connection_of(rig)
+        connection.close("enough")
+        while len(ended) < 200:
+            turns.append(len(ended))
+            await trio.lowlevel.checkpoint()
+        steps = [later - sooner for sooner, later in pairwise(turns)]
+        assert max(steps) <= 2 * _ENDED_AT_ONCE  # this task may be the first of one turn and the last of another
+        assert not rig.load.parked.used and not rig.load.incoming.used
+
+    play(test)
 
 
 def test_who_sends_much_at_once_leaves_others_their_turns() -> None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from time import perf_counter
 
 import pytest
 import trio
 
 from understudy.runtime import garbage
-from understudy.runtime.garbage import GROWTH_BYTES, MANY, QUIET_SECONDS, QUIET_SLEEPS, GarbageKeeper, Looks
+from understudy.runtime.garbage import (
+    GROWTH_BYTES,
+    MANY,
+    QUIET_SECONDS,
+    QUIET_SLEEPS,
+    WORK_SECONDS,
+    GarbageKeeper,
+    Looks,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +59,29 @@ def test_no_look_while_serving_goes_through_a_large_table() -> None:
 async def turns(count: int, sleep_s: float) -> None:
     for _ in range(count):
         await trio.sleep(sleep_s)
+
+
+def test_young_objects_are_looked_at_in_time_while_old_ones_are_freed() -> None:
+    """What is freed counts against what is made: Python's own looks would not come, and the last one would be long."""
+    most = 0
+
+    async def serve() -> None:
+        nonlocal most
+        old: list[object] = [[] for _ in range(50_000)]
+        gc.freeze()
+        kept: list[object] = []
+        for _ in range(60):
+            until = perf_counter() + WORK_SECONDS / 10
+            for _ in range(500):
+                kept.append([])
+                old.pop()
+            while perf_counter() < until:
+                pass
+            most = max(most, len(gc.get_objects(0)))
+            await trio.lowlevel.checkpoint()
+
+    trio.run(serve, instruments=[GarbageKeeper()])
+    assert 500 <= most < 10_000
 
 
 def test_circles_that_were_kept_for_long_are_found_when_nothing_happens() -> None:
