@@ -15,9 +15,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from understudy.testkit.drills.acting_applications import Wanted
 from understudy.testkit.drills.acting_faults import ELSEWHERE_FAULTS, FAULTS, LATER_FAULTS
+from understudy.testkit.drills.acting_kinds import kinds_table
 from understudy.testkit.drills.acting_repeats import allowed_table
-from understudy.testkit.drills.acting_seeds import play, tell
+from understudy.testkit.drills.acting_seeds import WORK_SEEDS, play, tell
 from understudy.testkit.drills.drill_result import DrillResult
 from understudy.testkit.sim.mutations import hunt_listed
 from understudy.testkit.sim.seeds import play_quietly, play_seeds, processors
@@ -44,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.mutations is not None:
         seeds = range(options.first, options.first + SEEDS_PER_MUTATION)
         return hunt_listed(MUTATIONS, options.mutations, play, seeds, options.processes)
-    chosen = partial(play, timers=options.timers, halves=options.half, pops=options.pop)
+    wanted = Wanted(timers=options.timers, halves=options.half, pops=options.pop)
+    chosen = partial(play, wanted=wanted)
     kinds = "".join(f" --{name}" for name in ("timers", "half", "pop") if getattr(options, name))
     if options.replay is not None:
         return _replay(chosen, options.replay)
@@ -54,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = f"./understudy bench sim-acting{kinds} --replay "
     summary = play_seeds(chosen, seeds, options.processes, lambda seed: f"{again}{seed}")
     print(tell(summary))
+    if seeds.start >= WORK_SEEDS:  # they draw kinds of faults of their own
+        return bool(summary.failing)
     never = [kind for kind in (*FAULTS, *LATER_FAULTS, *ELSEWHERE_FAULTS) if not summary.faults.get(kind)]
     if never:
         print(f"  never happened: {', '.join(never)}; play more seeds")
@@ -66,6 +71,7 @@ def _replay(chosen: Callable[[int], DrillResult], seed: int) -> int:
         print(f"seed {seed}: the master of {result.group}; {result.fault}")
         for step in result.steps:
             print(f"  {step.seconds:8.3f}  {step.name}")
+        print("\n".join(kinds_table(result.kinds)))
         print(result.verdict)
     for violation in result.violations:
         print(f"  {violation}")

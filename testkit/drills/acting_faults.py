@@ -44,6 +44,19 @@ SILENT = ("cut", "cut-out", "cut-off-servers", "pause", "suspend")
 """Faults that no closed connection tells of: only the timeout of the group does."""
 DEAF = ("cut", "cut-in", "cut-out", "pause", "suspend", *ENDS_PROCESS)
 """Faults in which a host learns nothing: it hears nothing, or cannot ask."""
+WORKS = {
+    "half": ("/broker/transactions/", "/processors/end_transaction.py"),
+    "timer": ("/broker/timer/",),
+    "pop": ("/broker/pop/", "/broker/pops.py", "/processors/pop.py", "/processors/ack.py"),
+    "due": ("/broker/deferred_service.py", "/broker/schedule.py", "/broker/redelivery.py"),
+    "escape": ("/container/escape/",),
+    "give-back": ("/container/preonline/",),
+    "copies": ("/broker/slave_sync.py", "/broker/replicated/"),
+}
+"""In the midst of what a process may end, and which modules do it."""
+WORK_SECONDS = 6.0
+"""How long a process is waited for that is to end in the midst of a work; then it ends as it is."""
+_MOST_AWAITS = 150
 _AROUND, _ACTING = (-3.0, 15.0), (10.0, 19.0)
 """When further faults begin, in seconds after the first: any time around it, or while a slave acts."""
 COPY_PORT = FIRST_BROKER_PORT + 1
@@ -60,6 +73,8 @@ class Fault:
         host: whom it meets.
         begins_seconds, lasts_seconds: when it begins after the beginning of the plan, and for how long.
         jump_ms: by how much a clock jumps.
+        work: of what ends a process: it waits until the process is in the midst of this one of :data:`WORKS`.
+        awaits: at which await of that work, counted from then on.
     """
 
     kind: str
@@ -67,6 +82,11 @@ class Fault:
     begins_seconds: float = 0.0
     lasts_seconds: float = 10.0
     jump_ms: int = 20_000
+    work: str = ""
+    awaits: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.kind}@{self.host}" + (f" in {self.work}, await {self.awaits}" if self.work else "")
 
     @property
     def early_ms(self) -> int:
@@ -159,8 +179,48 @@ def draw_elsewhere_plan(
     return plan
 
 
+def draw_work_plan(source: random.Random, home: str, heir: str, others: Sequence[str]) -> list[Fault]:
+    """Draw a plan that looks for the awaits of what is done later: half messages, timers, pops, escape, give-back.
+
+    Mostly the home dies in the midst of one of its works. Then it dies once more in the give-back, and it or its heir a
+    third time in the same one; or the heir dies in the midst of a work while it acts. At times a clock jumps as well,
+    or another host is cut off.
+
+    Args:
+        source: what is drawn from.
+        home: host of the master that is watched.
+        heir: host of its slave with the smallest id.
+        others: all hosts but *home*.
+    """
+
+    def ends(host: str, begins: float, lasts: Sequence[float], works: Sequence[str], most: int = _MOST_AWAITS) -> Fault:
+        kind, work = source.choice(ENDS_PROCESS), source.choice(works)
+        return Fault(kind, host, begins, source.choice(lasts), work=work, awaits=source.randint(1, most))
+
+    if source.random() < 0.6:
+        plan = [ends(home, 0.0, (5.0, 12.0, 20.0), tuple(WORKS))]
+    else:
+        plan = [Fault(source.choice((*SILENT, *ENDS_PROCESS)), home, 0.0, source.choice((5.0, 12.0, 20.0)))]
+    back, drawn = plan[0].lasts_seconds, source.random()
+    if drawn < 0.4:
+        plan.append(ends(home, back + source.uniform(0.0, 0.4), (1.0, 3.0, 6.0), ("give-back",), 40))
+        host, begins = source.choice((home, heir)), plan[1].begins_seconds + plan[1].lasts_seconds
+        plan.append(ends(host, begins + source.uniform(0.0, 3.0), (2.0, 8.0), ("give-back",), 40))
+    elif drawn < 0.8:
+        plan.append(ends(heir, source.uniform(1.0, back), (5.0, 12.0), ("half", "timer", "pop", "due", "escape")))
+    drawn = source.random()
+    if drawn < 0.3:
+        kind, jump_ms = source.choice(("clock-forward", "clock-back")), source.choice((500, 3_000, 20_000))
+        host = source.choice((home, *others))
+        plan.append(Fault(kind, host, source.uniform(-3.0, back), source.choice((5.0, 12.0)), jump_ms))
+    elif drawn < 0.5:
+        kind = source.choice(("cut", "cut-in", "cut-out", "slow"))
+        plan.append(Fault(kind, source.choice(others), source.uniform(*_AROUND), source.choice((5.0, 12.0))))
+    return plan
+
+
 class Accident:
-    """One fault on a cluster: call :meth:`begin`, later :meth:`end`.
+    """One fault on a cluster: call :meth:`near` and :meth:`begin`, later :meth:`end`.
 
     Args:
         cluster: the ring.
@@ -182,6 +242,12 @@ class Accident:
         self._others = [name for name in hosts if name != fault.host]
         self._servers = [name for name in name_servers if name != fault.host]
         self._cuts: list[tuple[str, str]] = []
+
+    async def near(self) -> None:
+        """Wait for the work in the midst of which it is to happen, for a bounded time."""
+        if self.fault.work:
+            power, modules = self.fault.kind == "power", WORKS[self.fault.work]
+            await self._cluster.reach_await(self.fault.host, modules, self.fault.awaits, WORK_SECONDS, power=power)
 
     async def begin(self) -> None:
         """Let it happen."""

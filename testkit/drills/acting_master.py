@@ -21,7 +21,9 @@ import trio
 
 from understudy.container.preonline.service import rows_of
 from understudy.runtime.log import configure
+from understudy.testkit.drills.acting_applications import ALL_KINDS, Wanted
 from understudy.testkit.drills.acting_faults import FAULTS
+from understudy.testkit.drills.acting_kinds import kinds_table
 from understudy.testkit.drills.acting_processes import RealRun
 from understudy.testkit.drills.acting_scenario import Run
 from understudy.testkit.drills.acting_seeds import tell
@@ -56,15 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--fault", choices=(*FAULTS, "any"), help="what happens to the master (kill; with --seeds: any)"
     )
-    parser.add_argument("--timers", action="store_true", help="send timer messages, too; in virtual time")
     parser.add_argument("--real", action="store_true", help="real processes and SIGKILL instead of virtual time")
     parser.add_argument("--clients", choices=tuple(CLIENTS), help="with --real: whose clients send and consume (ours)")
     parser.add_argument(
         "--quiet", type=float, metavar="SECONDS", help="with --real: traffic before, during and after the outage (5)"
     )
     parser.add_argument("--verbose", action="store_true", help="show the log lines of the brokers")
-    parser.add_argument("--half", action="store_true", help="send half messages, too; in virtual time")
-    parser.add_argument("--pop", action="store_true", help="pop and acknowledge, too; in virtual time")
+    for name, what in (("timers", "timer messages"), ("half", "half messages"), ("pop", "pops")):
+        parser.add_argument(f"--{name}", action="store_true", help=f"of the kinds that need a service, only {what}")
     parser.add_argument(
         "--into", type=Path, metavar="FILE", help="put the run into FILE, a page that shows one, and print nothing"
     )
@@ -89,14 +90,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     chosen = arguments.fault or ("kill" if arguments.seeds == 1 else "any")
     fault = None if chosen == "any" else chosen
+    named = Wanted(timers=arguments.timers, halves=arguments.half, pops=arguments.pop, pops_in_order=arguments.pop)
+    wanted = ALL_KINDS if named == Wanted() else named
     if arguments.seeds == 1:
-        result = play(arguments.seed, fault, timers=arguments.timers, halves=arguments.half, pops=arguments.pop)
+        result = play(arguments.seed, fault, wanted=wanted)
         if arguments.into is not None:
             return _put_into(arguments.into, result)
         _show(result)
         return 0 if result.ok else 1
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    return _many(seeds, fault, timers=arguments.timers, halves=arguments.half, pops=arguments.pop)
+    return _many(seeds, fault, wanted)
 
 
 def play(
@@ -104,34 +107,31 @@ def play(
     fault: str | None = None,
     *,
     quiet_seconds: float = 10.0,
-    timers: bool = False,
-    halves: bool = False,
-    pops: bool = False,
+    wanted: Wanted = ALL_KINDS,
 ) -> DrillResult:
-    """Play one seed; equal seeds give equal results. With *timers*, *halves* or *pops*, there are such, too.
+    """Play one seed; equal seeds give equal results.
 
     Args:
         seed: of everything that is drawn.
         fault: kind of the fault; drawn from the seed if not given.
         quiet_seconds: traffic before the fault, while it lasts and after the return.
-        timers: send timer messages, too.
-        halves: send half messages, too.
-        pops: pop and acknowledge, too.
+        wanted: which kinds of messages there are beside plain and delayed ones.
     """
 
     async def scenario(source: random.Random) -> DrillResult:
-        run = Run(source, seed, fault, quiet_seconds=quiet_seconds, timers=timers, halves=halves, pops=pops)
+        run = Run(source, seed, fault, quiet_seconds=quiet_seconds, wanted=wanted)
         return await run.play()
 
     return run_seed(scenario, seed)
 
 
-def _many(seeds: range, fault: str | None, *, timers: bool, halves: bool, pops: bool) -> int:
+def _many(seeds: range, fault: str | None, wanted: Wanted) -> int:
     def again(seed: int) -> str:
-        kinds = " --timers" * timers + " --half" * halves + " --pop" * pops
+        named = " --timers" * wanted.timers + " --half" * wanted.halves + " --pop" * wanted.pops
+        kinds = "" if wanted == ALL_KINDS else named
         return f"understudy drill acting-master --seed {seed} --fault {fault or 'any'}{kinds}"
 
-    kinds = partial(play, fault=fault, timers=timers, halves=halves, pops=pops)
+    kinds = partial(play, fault=fault, wanted=wanted)
     summary = play_seeds(kinds, seeds, processors(), again)
     print(tell(summary))
     return 1 if summary.failing else 0
@@ -195,6 +195,7 @@ def told(result: DrillResult) -> list[str]:
             if row.changed
         ]
         lines += _table(rows)
+    lines += ["", "Messages", *kinds_table(result.kinds)]
     lines += ["", f"Verdict: {result.verdict}"]
     lines += (f"  {violation.rule}: {violation.detail}" for violation in result.verdict.violations[:_MOST_ROWS])
     return lines + [f"  {problem}" for problem in result.problems]

@@ -356,6 +356,11 @@ def judge(repeats: Iterable[Repeat]) -> tuple[Counter[str], list[Violation]]:
     return counts, violations
 
 
+def explained(candidates: Sequence[Repeat]) -> Repeat:
+    """Return the first of *candidates*, one repeat by each time it may have been due, that a row explains; else any."""
+    return next((each for each in candidates if any(row.covers(each) for row in ALLOWED)), candidates[0])
+
+
 def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]:
     """Return *met*, each fault marked with which the last of *servers* (hosts) was lost: nobody shows a master then."""
     lost = [each for each in met if each.home is Home.SERVER and each.kind in DEAF]

@@ -27,16 +27,13 @@ from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import request
 from understudy.remoting.errors import RemotingError
 from understudy.runtime.background import open_background
+from understudy.testkit.drills.acting_applications import Applications, Wanted
 from understudy.testkit.drills.acting_faults import DEAF, ENDS_PROCESS, FAULTS, SILENT, Accident, Fault
 from understudy.testkit.drills.acting_repeats import Home, Met, judge, with_unserved
-from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic, hold_open
+from understudy.testkit.drills.acting_traffic import READERS, SEND_SECONDS, TOPIC, SimulatedTraffic
 from understudy.testkit.drills.acting_watch import RingWatch
 from understudy.testkit.drills.commit_traffic import CommitTraffic, unsaved
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult, Step
-from understudy.testkit.drills.half_traffic import BROKER_KEYS, HalfTraffic
-from understudy.testkit.drills.half_traffic import TOPIC as HALVES
-from understudy.testkit.drills.pop_traffic import TOPIC as POPS
-from understudy.testkit.drills.pop_traffic import PopTraffic
 from understudy.testkit.drills.ring import THREE, Ring
 from understudy.testkit.sim.cluster import NAME_SERVER_PORT, SimCluster
 from understudy.testkit.sim.seeds import FAULT
@@ -46,6 +43,7 @@ _LOOK_SECONDS = 0.01
 _LEAD_SECONDS = 3.0
 _EARLY_SECONDS = 0.05
 _ROUTE_SECONDS = 2.0
+NOTHING_MORE = Wanted()
 
 
 class Run:
@@ -61,10 +59,8 @@ class Run:
             host, that of its first slave, and all hosts but the master's. Each lasts as long as it says.
         ring: its shape.
         start_pause_seconds: between the starts of two containers.
-        timers: whether timer messages are sent, too.
-        halves: whether half messages are sent, too.
+        wanted: which kinds of messages there are beside plain and delayed ones.
         commits: draws what groups do that come, commit and go; ``None``: there are none.
-        pops: whether there are pops, too.
         flush: ``flushDiskType``; when ``None``, synchronous where the power fails, so that nothing may be lost.
     """
 
@@ -78,10 +74,8 @@ class Run:
         send_seconds: float = SEND_SECONDS,
         plan: Callable[[random.Random, str, str, Sequence[str]], list[Fault]] | None = None,
         ring: Ring = THREE,
-        timers: bool = False,
-        halves: bool = False,
+        wanted: Wanted = NOTHING_MORE,
         commits: random.Random | None = None,
-        pops: bool = False,
         flush: str | None = None,
         start_pause_seconds: float = 0.0,
     ) -> None:
@@ -99,11 +93,10 @@ class Run:
         self._flush = flush if flush is not None else "SYNC_FLUSH" if power else "ASYNC_FLUSH"
         self._quiet = quiet_seconds
         self._start_pause_seconds = start_pause_seconds
-        self._traffic = SimulatedTraffic(source, send_seconds, timers=timers)
-        self._halves = HalfTraffic(seed, send_seconds) if halves else None
+        self._traffic = SimulatedTraffic(source, send_seconds, timers=wanted.timers)
+        self._applications = Applications(wanted, seed, send_seconds)
         self._drawn_commits = commits
         self._commits: CommitTraffic | None = None
-        self._pops = PopTraffic(seed, send_seconds) if pops else None
         self._steps: list[Step] = []
         self._fault_at = 0.0
         self._accidents: list[Accident] = []
@@ -118,7 +111,7 @@ class Run:
             self._traffic.on_acknowledged = self._watch.acknowledged
             watching.start_soon(self._watch.watch)
             keys = {"flushDiskType": self._flush, "mappedFileSizeTimerLog": _TIMER_LOG_BYTES}
-            keys |= {} if self._halves is None else BROKER_KEYS
+            keys |= self._applications.broker_keys
             await self._ring.start(self._cluster, keys, pause_seconds=self._start_pause_seconds)
             servers = self._cluster.name_servers
             options = PushConsumerOptions(consume_from=ConsumeFrom.FIRST_OFFSET, ordered=True)
@@ -138,18 +131,13 @@ class Run:
             ):
                 await self._until("the ring is complete", self._watch.complete, 60)
                 await self._ring.make_topic(self._cluster, self._client, TOPIC)
-                if self._halves is not None:
-                    await self._ring.make_topic(self._cluster, self._client, HALVES)
+                for topic in self._applications.topics:
+                    await self._ring.make_topic(self._cluster, self._client, topic)
                 if self._drawn_commits is not None:
                     self._commits = self._commit(self._drawn_commits)
                     await self._commits.prepare()
-                if self._pops is not None:
-                    await self._ring.make_topic(self._cluster, self._client, POPS)
                 await trio.sleep(4)  # slaves look at topics every three seconds
-                if self._halves is not None:
-                    await nursery.start(hold_open, self._halves.playing(self._cluster))
-                if self._pops is not None:
-                    await nursery.start(hold_open, self._pops.playing(self._cluster, self._ring.groups))
+                await self._applications.start(nursery, self._cluster, self._ring.groups)
                 self._traffic.start(nursery, producer)
                 if self._commits is not None:
                     self._commits.start(nursery)
@@ -167,10 +155,7 @@ class Run:
                     self._commits.stop()
                 await self._until("senders end", self._traffic.stopped, 60)
                 await self._traffic.drain(self._met_by)
-                if self._halves is not None:
-                    await self._halves.drain()
-                if self._pops is not None:
-                    await self._pops.drain(self._met_by)
+                await self._applications.drain(self._met_by)
                 await self._until("all replicas hold the same", self._watch.converged, 30)
                 self._check_commits()
                 nursery.cancel_scope.cancel()
@@ -180,7 +165,7 @@ class Run:
         by_promise, gone = self._traffic.lost_by_promise(self._met_by), self._traffic.perhaps_gone(self._met_by)
         verdict = self._traffic.history.check([READERS], may_be_lost=by_promise | gone, may_move=True)
         repeats = self._traffic.repeats(self._met_by, self._ring.members_of, self._watch.had)
-        repeats += [] if self._pops is None else self._pops.repeats(self._met_by, self._ring.members_of)
+        repeats += self._applications.repeats(self._met_by, self._ring.members_of)
         allowed_repeats, repeated = judge(repeats)
         verdict = attrs.evolve(verdict, violations=(*verdict.violations, *repeated))
         early = self._traffic.early_seconds
@@ -191,14 +176,10 @@ class Run:
         if self._commits is not None:
             counts += self._commits.counts()
             self._watch.problems.extend(self._commits.problems)
-        if self._halves is not None:
-            counts += self._halves.counts()
-            if not any(met.kind == "power" and not met.flushed for met in self._met_by(None)):
-                self._watch.problems.extend(self._halves.problems())
-        if self._pops is not None:
-            counts += self._pops.counts()
-            self._watch.problems.extend(self._pops.problems(self._met_by))
+        counts += self._applications.counts()
+        self._watch.problems.extend(self._applications.problems(self._met_by))
         counts.update(FAULT + fault.kind for fault in self._plan)
+        counts.update(f"ended in {fault.work}" for fault in self._plan if fault.work)
         counts.update({ALLOWED_REPEAT + name: count for name, count in allowed_repeats.items()})
         counts["repeated otherwise"] += len(repeated)
         counts["lost, not flushed"] += len(by_promise)
@@ -211,7 +192,7 @@ class Run:
             measures |= {f"{step.name} ({self._plan[0].kind})": step.seconds for step in self._steps}
         return DrillResult(
             self._seed,
-            self._plan[0].kind if len(self._plan) == 1 else "+".join(f"{one.kind}@{one.host}" for one in self._plan),
+            self._plan[0].kind if len(self._plan) == 1 else " + ".join(str(fault) for fault in self._plan),
             self._group,
             self._steps,
             report,
@@ -219,6 +200,7 @@ class Run:
             self._watch.problems,
             counts,
             measures,
+            [*self._traffic.kinds(by_promise | gone, allowed), *self._applications.kinds(self._met_by)],
         )
 
     # --- commits -----------------------------------------------------------------------------------------------
@@ -249,6 +231,7 @@ class Run:
         """Let another host meet *fault* when it is time, to its end."""
         await trio.sleep(_LEAD_SECONDS + fault.begins_seconds)
         accident = self._accident(fault)
+        await accident.near()
         await accident.begin()
         await trio.sleep(fault.lasts_seconds)
         await accident.end()
@@ -256,6 +239,7 @@ class Run:
     async def _fail(self, fault: Fault) -> None:
         """Let the watched master meet *fault* and note the steps of the failover, then end it."""
         accident = self._accident(fault)
+        await accident.near()
         self._fault_at = trio.current_time()
         self._note("T0 fault")
         await accident.begin()

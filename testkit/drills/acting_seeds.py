@@ -15,9 +15,10 @@ import random
 from collections.abc import Mapping
 from functools import partial
 
-from understudy.testkit.drills.acting_faults import draw_elsewhere_plan, draw_later_plan, draw_plan
+from understudy.testkit.drills.acting_applications import ALL_KINDS, Wanted
+from understudy.testkit.drills.acting_faults import draw_elsewhere_plan, draw_later_plan, draw_plan, draw_work_plan
 from understudy.testkit.drills.acting_repeats import ALLOWED
-from understudy.testkit.drills.acting_scenario import Run
+from understudy.testkit.drills.acting_scenario import NOTHING_MORE, Run
 from understudy.testkit.drills.drill_result import ALLOWED_REPEAT, DrillResult
 from understudy.testkit.drills.ring import Ring
 from understudy.testkit.sim.determinism import run_seed
@@ -35,17 +36,24 @@ LATER_SEEDS = 100_000
 go, and more kinds of faults. What an older seed shows stays what it was."""
 ELSEWHERE_SEEDS = 200_000
 """Seeds from this one on are of rings whose slaves live apart from masters; what is lost is a master to escape to."""
+WORK_SEEDS = 300_000
+"""Seeds from this one on have every kind of message, and processes that end in the midst of what is done with them."""
 
 
-def play(seed: int, *, timers: bool = False, halves: bool = False, pops: bool = False) -> DrillResult:
-    """Play one seed; equal seeds give equal results. With *timers*, *halves* or *pops*, there are such, too."""
+def play(seed: int, wanted: Wanted = NOTHING_MORE) -> DrillResult:
+    """Play one seed; equal seeds give equal results.
 
-    elsewhere = seed >= ELSEWHERE_SEEDS
-    later = random.Random(f"later {seed}") if seed >= LATER_SEEDS and not elsewhere else None
+    Args:
+        seed: of everything that is drawn.
+        wanted: which kinds of messages there are beside plain and delayed ones; all from :data:`WORK_SEEDS` on.
+    """
+    works, elsewhere = seed >= WORK_SEEDS, ELSEWHERE_SEEDS <= seed < WORK_SEEDS
+    later = random.Random(f"later {seed}") if LATER_SEEDS <= seed < ELSEWHERE_SEEDS else None
 
     async def scenario(source: random.Random) -> DrillResult:
-        ring = Ring(3 if elsewhere else source.choice(REPLICAS), source.choice(NAME_SERVERS), elsewhere)
-        plan = draw_plan if later is None else partial(draw_later_plan, later)
+        apart = elsewhere or (works and source.random() < 0.25)
+        ring = Ring(3 if apart else source.choice(REPLICAS), source.choice(NAME_SERVERS), apart)
+        plan = draw_work_plan if works else draw_plan if later is None else partial(draw_later_plan, later)
         run = Run(
             source,
             seed,
@@ -54,9 +62,7 @@ def play(seed: int, *, timers: bool = False, halves: bool = False, pops: bool = 
             plan=partial(draw_elsewhere_plan, ring.masters, ring.servers) if elsewhere else plan,
             commits=later,
             ring=ring,
-            timers=timers,
-            halves=halves,
-            pops=pops,
+            wanted=ALL_KINDS if works else wanted,
             flush=source.choice(("ASYNC_FLUSH", "SYNC_FLUSH")),
             start_pause_seconds=source.choice(START_PAUSES),
         )

@@ -14,11 +14,13 @@ from understudy.mqclient.listener import ConsumeContext
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.producer import Producer
 from understudy.mqclient.sending import SendStatus
+from understudy.testkit.drills.acting_kinds import DELAYED, ORDERED, TIMED, Kind
 from understudy.testkit.drills.acting_repeats import Home, Met, Repeat, may_be_lost
 from understudy.testkit.history import History, Verdict
 
 TOPIC, READERS = "orders", "readers"
 SEND_SECONDS = 0.2
+_PLAIN, _LEVELS, _TIMERS = "sender-", "delayed-", "timed-"
 _SENDERS = 3
 _DELAYED_SENDERS = 2
 _TIMED_SENDERS = 2
@@ -76,11 +78,11 @@ class SimulatedTraffic:
     def start(self, nursery: trio.Nursery, producer: Producer) -> None:
         """Start the senders."""
         for number in range(_SENDERS):
-            nursery.start_soon(self._send, producer, f"sender-{number}", None)
+            nursery.start_soon(self._send, producer, f"{_PLAIN}{number}", None)
         for number in range(_DELAYED_SENDERS):
-            nursery.start_soon(self._send, producer, f"delayed-{number}", self._level)
+            nursery.start_soon(self._send, producer, f"{_LEVELS}{number}", self._level)
         for number in range(self._timed_senders):
-            nursery.start_soon(self._send, producer, f"timed-{number}", self._timer)
+            nursery.start_soon(self._send, producer, f"{_TIMERS}{number}", self._timer)
 
     def stop(self) -> None:
         """Let every sender end after the message it is sending."""
@@ -102,6 +104,27 @@ class SimulatedTraffic:
                 "out of order": sum(each.rule == "order" for each in verdict.violations),
             }
         )
+
+    def kinds(self, may_be_lost: set[str], early_seconds: float) -> list[Kind]:
+        """Return the figures of each kind.
+
+        Args:
+            may_be_lost: what need not come.
+            early_seconds: so much before its time a message may come, for clocks jumped.
+        """
+        acknowledged = [each.key for each in self.history.sends if each.acknowledged]
+
+        def figures(name: str, prefix: str) -> Kind:
+            sent = [key for key in acknowledged if key.startswith(prefix)]
+            came = [key for key in sent if key in self.came]
+            late = tuple(self.came[key][0] - self.due.get(key, self.answered[key]) for key in came)
+            again = sum(len(times) - 1 for key, times in self.came.items() if key.startswith(prefix))
+            lost = sum(key not in self.came and key not in may_be_lost for key in sent)
+            wrong = sum(seconds < -early_seconds for seconds in late) if prefix != _PLAIN else 0
+            return Kind(name, len(sent), len(came), again, lost, wrong, late)
+
+        kinds = [figures(ORDERED, _PLAIN), figures(DELAYED, _LEVELS)]
+        return [*kinds, figures(TIMED, _TIMERS)] if self._timed_senders else kinds
 
     def lost_by_promise(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
         """Return the acknowledged messages that never came and may be missing; *met_by* as for :meth:`repeats`."""

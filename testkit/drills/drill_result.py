@@ -7,6 +7,7 @@ from collections import Counter
 import attrs
 
 from understudy.container.preonline.report import Report
+from understudy.testkit.drills.acting_kinds import Kind
 from understudy.testkit.history import Verdict
 
 ALLOWED_REPEAT = "allowed repeat, "
@@ -33,6 +34,7 @@ class DrillResult:
         problems: promises broken by the brokers themselves.
         counts: how much happened, and how often each kind of fault.
         measures: the greatest of each duration that was seen, in seconds.
+        kinds: what came of each kind of message.
     """
 
     seed: int
@@ -44,6 +46,7 @@ class DrillResult:
     problems: list[str]
     counts: Counter[str] = attrs.field(factory=Counter)
     measures: dict[str, float] = attrs.field(factory=dict)
+    kinds: list[Kind] = attrs.field(factory=list)
 
     @property
     def ok(self) -> bool:

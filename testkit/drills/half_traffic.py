@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -21,6 +21,8 @@ from understudy.mqclient.producer import ProducerOptions
 from understudy.mqclient.push_consumer import open_push_consumer
 from understudy.mqclient.sending import SendResult
 from understudy.mqclient.transactions import TransactionProducer, TransactionState, open_transaction_producer
+from understudy.testkit.drills.acting_kinds import HALVES, Kind
+from understudy.testkit.drills.acting_repeats import Met, Repeat, explained
 from understudy.testkit.sim.cluster import SimCluster
 
 TOPIC, READERS, WRITERS = "halves", "half-readers", "half-writers"
@@ -41,8 +43,9 @@ class HalfTraffic:
 
     Attributes:
         books: what is decided about each message whose half message was acknowledged.
-        sent_at: when it was acknowledged, in virtual seconds.
-        came: how often each message came.
+        sent_at: when it was acknowledged, in virtual seconds, which is when it was decided.
+        stored: which group of brokers took its half message.
+        came: when each message came, each time, and from where: group of brokers, queue, offset.
     """
 
     def __init__(self, seed: int, pause_seconds: float) -> None:
@@ -51,7 +54,8 @@ class HalfTraffic:
         self._sending = True
         self.books: dict[str, TransactionState] = {}
         self.sent_at: dict[str, float] = {}
-        self.came: Counter[str] = Counter()
+        self.stored: dict[str, str] = {}
+        self.came: dict[str, list[tuple[float, tuple[str, int, int]]]] = {}
 
     @asynccontextmanager
     async def playing(self, cluster: SimCluster) -> AsyncIterator[None]:
@@ -82,6 +86,7 @@ class HalfTraffic:
                 message: Message, sent: SendResult, key: str = key, state: TransactionState = state, told: bool = told
             ) -> TransactionState:
                 self.books[key], self.sent_at[key] = state, trio.current_time()
+                self.stored[key] = sent.queue.broker_name
                 return state if told else TransactionState.UNKNOWN
 
             try:
@@ -94,7 +99,9 @@ class HalfTraffic:
         return self.books.get(half.body.decode(), TransactionState.UNKNOWN)
 
     async def _listen(self, batch: Sequence[ReceivedMessage], context: ConsumeContext) -> None:
-        self.came.update(each.body.decode() for each in batch)
+        for each in batch:
+            place = (each.broker_name, each.queue_id, each.queue_offset)
+            self.came.setdefault(each.body.decode(), []).append((trio.current_time(), place))
 
     @property
     def missing(self) -> set[str]:
@@ -116,17 +123,46 @@ class HalfTraffic:
                 "half prepared": len(self.books),
                 "half committed": sum(state is TransactionState.COMMIT for state in self.books.values()),
                 "half delivered": len(self.came),
-                "half repeated": sum(number > 1 for number in self.came.values()),
+                "half repeated": len(self._again()),
             }
         )
 
-    def problems(self) -> list[str]:
+    def _again(self) -> list[str]:
+        """Return what was stored more than once: a consumer that reads one place twice is another matter."""
+        return [key for key, came in self.came.items() if len({place for _, place in came}) > 1]
+
+    def repeats(
+        self, met_by: Callable[[str | None], tuple[Met, ...]], hosts: Callable[[str | None], frozenset[str]]
+    ) -> list[Repeat]:
+        """Return what was committed more than once: due when it was decided, or when it came first."""
+        found = []
+        for key in self._again():
+            times = tuple(seconds for seconds, _ in self.came[key])
+            met, members = met_by(self.stored.get(key)), hosts(self.stored.get(key))
+            dues = (self.sent_at.get(key, times[0]), times[0], *times[1:])
+            found.append(explained([Repeat(key, True, due, times[:2], met, members) for due in dues]))
+        return found
+
+    @property
+    def wrong(self) -> list[str]:
+        """What came although it was not committed."""
+        return sorted(key for key in self.came if self.books.get(key) is not TransactionState.COMMIT)
+
+    def lost(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> set[str]:
+        """Return what was committed and has not come; nothing is asked of logs that power took unwritten bytes of."""
+        return set() if any(met.kind == "power" and not met.flushed for met in met_by(None)) else self.missing
+
+    def problems(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> list[str]:
         """Return what must not be: lost, or delivered although it was not committed."""
-        wrong = sorted(key for key in self.came if self.books.get(key) is not TransactionState.COMMIT)
+        lost = sorted(self.lost(met_by))
         return [
-            *(
-                f"{key} was committed and has not come, sent at {self.sent_at[key]:.1f} s"
-                for key in sorted(self.missing)
-            ),
-            *(f"{key} came although it was not committed" for key in wrong),
+            *(f"{key} was committed and has not come, sent at {self.sent_at[key]:.1f} s" for key in lost),
+            *(f"{key} came although it was not committed" for key in self.wrong),
         ]
+
+    def kind(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> Kind:
+        """Return its figures; it was due when it was decided."""
+        committed = {key for key, state in self.books.items() if state is TransactionState.COMMIT}
+        late = tuple(self.came[key][0][0] - self.sent_at[key] for key in committed & self.came.keys())
+        lost, wrong = len(self.lost(met_by)), len(self.wrong)
+        return Kind(HALVES, len(committed), len(late), len(self._again()), lost, wrong, late)

@@ -20,10 +20,10 @@ from understudy.mqclient.message import Message
 from understudy.mqclient.pop_consumer import PopConsumer, PopConsumerOptions, open_pop_consumer
 from understudy.mqclient.popped import PoppedMessage
 from understudy.mqclient.producer import Producer, ProducerOptions, open_producer
-from understudy.testkit.drills.acting_repeats import ALLOWED, Met, Repeat, may_be_lost
+from understudy.testkit.drills.acting_kinds import POPPED, POPPED_IN_ORDER, Kind
+from understudy.testkit.drills.acting_repeats import Met, Repeat, explained, may_be_lost
 from understudy.testkit.sim.cluster import SimCluster
 
-TOPIC, READERS, WRITERS = "pops", "poppers", "pop-writers"
 INVISIBLE_MS = 6_000
 _BACK_SECONDS = (INVISIBLE_MS + PATIENCE_MS) / 1000
 _SENDERS = 2
@@ -41,16 +41,22 @@ class PopTraffic:
     Args:
         seed: what it does is drawn from it.
         pause_seconds: how long each sender waits between its messages.
+        in_order: a queue's next messages are handed out when those before are acknowledged.
 
     Attributes:
+        topic: what it sends to.
         sent: when each message was acknowledged to its sender, in virtual seconds, and by which group of brokers.
         came: when each message came.
         acked: when each message was acknowledged to the brokers, the last time.
         tried: messages of which an acknowledgement was sent: one without an answer may count.
         again: each message that came although it was acknowledged: when it was, and when it came.
+        overtaken: in order: what came for the first time after a later one of its queue.
     """
 
-    def __init__(self, seed: int, pause_seconds: float) -> None:
+    def __init__(self, seed: int, pause_seconds: float, *, in_order: bool = False) -> None:
+        self._in_order = in_order
+        self._name = "ordered-pop" if in_order else "pop"
+        self.topic = f"{self._name}s"
         self._source = random.Random(seed)
         self._pause_seconds = pause_seconds
         self.sent: dict[str, tuple[float, str]] = {}
@@ -58,6 +64,8 @@ class PopTraffic:
         self.acked: dict[str, float] = {}
         self.tried: set[str] = set()
         self.again: list[tuple[str, float, float]] = []
+        self.overtaken: list[str] = []
+        self._newest: dict[tuple[str, int], int] = {}
         self._sending = True
 
     @asynccontextmanager
@@ -65,13 +73,18 @@ class PopTraffic:
         """Send and pop inside the block; its end is not waited for."""
         servers = cluster.name_servers
         options = PopConsumerOptions(
-            consume_from=ConsumeFrom.FIRST_OFFSET, max_messages=8, invisible_ms=INVISIBLE_MS, hold_ms=_HOLD_MS
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            max_messages=8,
+            invisible_ms=INVISIBLE_MS,
+            hold_ms=_HOLD_MS,
+            in_order=self._in_order,
         )
+        name, topics = self._name, {self.topic: "*"}
         async with (
             open_producer(
-                cluster.client_world("pop-writer"), servers, WRITERS, ProducerOptions(attempts=1)
+                cluster.client_world(f"{name}-writer"), servers, f"{name}-writers", ProducerOptions(attempts=1)
             ) as producer,
-            open_pop_consumer(cluster.client_world("popper"), servers, READERS, {TOPIC: "*"}, options) as consumer,
+            open_pop_consumer(cluster.client_world(f"{name}per"), servers, f"{name}pers", topics, options) as consumer,
             trio.open_nursery() as nursery,
         ):
             for number in range(_SENDERS):
@@ -84,9 +97,9 @@ class PopTraffic:
     async def _send(self, producer: Producer, sender: int) -> None:
         number = 0
         while self._sending:
-            key, number = f"pop-{sender}-{number}", number + 1
+            key, number = f"{self._name}-{sender}-{number}", number + 1
             try:
-                sent = await producer.send(Message(TOPIC, key.encode(), {}))
+                sent = await producer.send(Message(self.topic, key.encode(), {}))
                 self.sent[key] = trio.current_time(), sent.queue.broker_name
             except ClientError:
                 pass  # nobody promised anything
@@ -95,31 +108,41 @@ class PopTraffic:
     async def _pop(self, consumer: PopConsumer, group: str, nursery: trio.Nursery) -> None:
         while True:
             try:
-                popped = await consumer.pop(TOPIC, broker_name=group)
+                popped = await consumer.pop(self.topic, broker_name=group)
             except ClientError:
                 popped = []
                 await trio.sleep(0.3)
-                await consumer.session.renew_route(TOPIC)
+                await consumer.session.renew_route(self.topic)
             now = trio.current_time()
             for each in popped:
                 key = each.message.body.decode()
+                if key not in self.came:
+                    self._note_order(key, each)
                 self.came.setdefault(key, []).append(now)
                 if key in self.acked:
                     self.again.append((key, self.acked.pop(key), now))  # until that is acknowledged it comes rightly
-                nursery.start_soon(self._consume, consumer, each, self._source.random())
+            # In order, what stands behind a message that is left comes again with it.
+            for batch in [popped] if self._in_order and popped else [[each] for each in popped]:
+                nursery.start_soon(self._consume, consumer, batch, self._source.random())
 
-    async def _consume(self, consumer: PopConsumer, popped: PoppedMessage, drawn: float) -> None:
+    def _note_order(self, key: str, popped: PoppedMessage) -> None:
+        queue, offset = (popped.message.broker_name, popped.message.queue_id), popped.message.queue_offset
+        if self._in_order and offset < self._newest.get(queue, -1):
+            self.overtaken.append(key)
+        self._newest[queue] = max(offset, self._newest.get(queue, -1))
+
+    async def _consume(self, consumer: PopConsumer, popped: list[PoppedMessage], drawn: float) -> None:
         if self._sending and drawn > _CHANGED:
             return
         try:
             await trio.sleep(self._source.uniform(0, _LONGEST_SECONDS))
             if self._sending and drawn > _ACKED:
-                popped = await consumer.change_invisible(popped, INVISIBLE_MS)
+                popped = [await consumer.change_invisible(each, INVISIBLE_MS) for each in popped]
                 await trio.sleep(self._source.uniform(0, _LONGEST_SECONDS))
-            key = popped.message.body.decode()
-            self.tried.add(key)
-            await consumer.ack(popped)
-            self.acked[key] = trio.current_time()
+            keys = [each.message.body.decode() for each in popped]
+            self.tried.update(keys)
+            await consumer.ack(*popped)
+            self.acked.update(dict.fromkeys(keys, trio.current_time()))
         except ClientError:
             pass  # it comes again
 
@@ -145,10 +168,10 @@ class PopTraffic:
         """Return how much was sent, came, was acknowledged, and came after that."""
         return Counter(
             {
-                "pop sent": len(self.sent),
-                "pop delivered": len(self.came),
-                "pop acknowledged": len(self.acked),
-                "pop again after that": len(self.again),
+                f"{self._name} sent": len(self.sent),
+                f"{self._name} delivered": len(self.came),
+                f"{self._name} acknowledged": len(self.acked),
+                f"{self._name} again after that": len(self.again),
             }
         )
 
@@ -166,16 +189,23 @@ class PopTraffic:
             group = self.sent[key][1] if key in self.sent else None
             met, members = met_by(group), hosts(group)
             times = [acked, *popped, *(each + _BACK_SECONDS for each in popped)]
-            candidates = [Repeat(key, True, due, (acked, came), met, members) for due in times]
-            explained = (each for each in candidates if any(row.covers(each) for row in ALLOWED))
-            found.append(next(explained, candidates[0]))
+            found.append(explained([Repeat(key, True, due, (acked, came), met, members) for due in times]))
         return found
 
     def problems(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> list[str]:
-        """Return what must not be: lost."""
+        """Return what must not be: lost, or out of order."""
         left = self.missing - self.lost_by_promise(met_by)
-        return [
+        cut = any(met.kind == "power" and not met.flushed for met in met_by(None))  # offsets are given once more
+        overtaken = () if cut else self.overtaken
+        return [f"{key} was overtaken in its queue" for key in overtaken] + [
             f"{key} was sent at {self.sent[key][0]:.1f} s and popped at "
             f"{', '.join(f'{each:.1f}' for each in self.came.get(key, ())) or 'no time'}, and does not come any more"
             for key in sorted(left)
         ]
+
+    def kind(self, met_by: Callable[[str | None], tuple[Met, ...]]) -> Kind:
+        """Return its figures; each was due when it was sent."""
+        name, came = POPPED_IN_ORDER if self._in_order else POPPED, self.sent.keys() & self.came.keys()
+        late = tuple(self.came[key][0] - self.sent[key][0] for key in came)
+        lost = len(self.missing - self.lost_by_promise(met_by))
+        return Kind(name, len(self.sent), len(came), len(self.again), lost, len(self.overtaken), late)

@@ -31,6 +31,7 @@ from understudy.namesrv.config import NamesrvConfig
 from understudy.namesrv.server import NameServer
 from understudy.runtime.background import open_background
 from understudy.runtime.world import World
+from understudy.testkit.sim.awaits import reach_await
 from understudy.testkit.sim.clock import StoppableClock
 from understudy.testkit.sim.connection import LinkQuality
 from understudy.testkit.sim.determinism import Trace
@@ -193,10 +194,7 @@ class SimCluster:
 
     async def _boot(self, host: SimHost, boot: Boot) -> None:
         host.boot = boot
-        process = host.new_process()
-        await boot(process)
-        if process.failure is not None:
-            raise process.failure
+        await host.new_process().boot(boot)
 
     # --- accidents ---------------------------------------------------------------------------------------------
 
@@ -216,6 +214,30 @@ class SimCluster:
             host.disk.lose_power()
         else:
             host.disk.kill_process()
+
+    async def reach_await(
+        self, name: str, modules: Sequence[str], number: int, seconds: float, *, power: bool = False
+    ) -> bool:
+        """Wait until the process of host *name* is at one of its awaits; from then on it reaches nobody.
+
+        Args:
+            name: the host; :meth:`kill` must follow.
+            modules, number, seconds: see :func:`~understudy.testkit.sim.awaits.reach_await`.
+            power: it is silent as well, as after a loss of power.
+
+        Returns:
+            whether it came to that await.
+        """
+        host = self._met(name)
+        process = host.process
+        if process is None:
+            return False
+
+        def end() -> None:
+            process.fence()
+            (self.network.power_off if power else self.network.kill)(host.address)
+
+        return await reach_await(process, modules, number, seconds, end)
 
     async def restart(self, name: str) -> None:
         """Start the process of host *name* again, with what its disk has kept."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import trio
+import trio.lowlevel
 
 from understudy.runtime.disk import Disk, DiskUsage, File, Lock, Mapping
 from understudy.runtime.network import ByteStream, Listener, Network
@@ -193,6 +194,7 @@ class SimProcess:
     Attributes:
         world: what the process gets.
         gone: set when it has ended, however it ended.
+        task: the one below which all its tasks are, once it runs.
         failure: why it ended by itself, ``None`` otherwise.
     """
 
@@ -201,8 +203,30 @@ class SimProcess:
         self._clock = FencedClock(clock, self._fence)
         self.world = World(self._clock, FencedNetwork(network, self._fence), FencedDisk(disk, self._fence), source)
         self.gone = trio.Event()
+        self.task: trio.lowlevel.Task | None = None
         self.failure: BaseException | None = None
         self._scope = trio.CancelScope()
+        self._boot_scope = trio.CancelScope()
+
+    @property
+    def fenced(self) -> bool:
+        """Whether what it does reaches nobody any more."""
+        return self._fence.closed
+
+    def fence(self) -> None:
+        """Let what it does from now on reach nobody; :meth:`vanish` ends it."""
+        self._fence.closed = True
+
+    async def boot(self, work: Callable[[SimProcess], Awaitable[None]]) -> None:
+        """Start *work* in it; returns as well when the process is killed meanwhile. Raises what it failed with."""
+        try:
+            with self._boot_scope:
+                await work(self)
+        except Exception:
+            if not self._fence.closed:  # else: a ghost's complaints
+                raise
+        if self.failure is not None:
+            raise self.failure
 
     async def run(
         self,
@@ -211,6 +235,7 @@ class SimProcess:
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Run *work* (called with ``task_status=``) until it ends; never raises, see :attr:`failure`."""
+        self.task = trio.lowlevel.current_task()
         try:
             with self._scope:
                 await work(task_status=task_status)
@@ -227,7 +252,8 @@ class SimProcess:
 
     async def vanish(self) -> None:
         """End the process as SIGKILL does; what it does from now on reaches nobody."""
-        self._fence.closed = True
+        self.fence()
+        self._boot_scope.cancel()
         self._scope.cancel()
         self._clock.killed()
         await self.gone.wait()

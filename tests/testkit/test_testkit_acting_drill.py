@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from understudy.testkit.drills.acting_applications import Wanted
 from understudy.testkit.drills.acting_master import excerpt_of, main, play, told
 
 README = Path(__file__).parents[2] / "README.md"
@@ -14,7 +15,7 @@ REFRESH = "refresh it: ./understudy drill acting-master --seed 1 --into README.m
 
 
 def test_a_failover_loses_and_disorders_nothing() -> None:
-    first = play(5, "kill", quiet_seconds=3.0)
+    first = play(5, "kill", quiet_seconds=3.0, wanted=Wanted())
     assert first.ok, (first.verdict.violations, first.problems)
     assert first.verdict.sent > 100
     names = [step.name[:2] for step in first.steps]
@@ -30,7 +31,7 @@ def test_unknown_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.covers("R46")
 def test_half_messages_are_decided_once_through_a_failover() -> None:
-    result = play(3, "kill", quiet_seconds=3.0, halves=True)
+    result = play(3, "kill", quiet_seconds=3.0, wanted=Wanted(halves=True))
     assert result.ok, (result.verdict.violations, result.problems)
     counts = result.counts
     assert counts["half prepared"] > counts["half committed"] == counts["half delivered"] > 20
@@ -39,7 +40,7 @@ def test_half_messages_are_decided_once_through_a_failover() -> None:
 
 @pytest.mark.covers("R63", "CT-31")
 def test_what_is_popped_comes_until_it_is_acknowledged_through_a_failover() -> None:
-    result = play(3, "kill", quiet_seconds=3.0, pops=True)
+    result = play(3, "kill", quiet_seconds=3.0, wanted=Wanted(pops=True))
     assert result.verdict.ok, result.verdict.violations
     assert not [each for each in result.problems if each.startswith("pop-")]
     counts = result.counts
