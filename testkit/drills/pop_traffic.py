@@ -48,6 +48,7 @@ class PopTraffic:
         sent: when each message was acknowledged to its sender, in virtual seconds, and by which group of brokers.
         came: when each message came.
         acked: when each message was acknowledged to the brokers, the last time.
+        prolonged: when more time was asked for each, whether that was answered or not.
         tried: messages of which an acknowledgement was sent: one without an answer may count.
         again: each message that came although it was acknowledged: when it was, and when it came.
         overtaken: in order: what came for the first time after a later one of its queue.
@@ -62,6 +63,7 @@ class PopTraffic:
         self.sent: dict[str, tuple[float, str]] = {}
         self.came: dict[str, list[float]] = {}
         self.acked: dict[str, float] = {}
+        self.prolonged: dict[str, list[float]] = {}
         self.tried: set[str] = set()
         self.again: list[tuple[str, float, float]] = []
         self.overtaken: list[str] = []
@@ -137,6 +139,8 @@ class PopTraffic:
         try:
             await trio.sleep(self._source.uniform(0, _LONGEST_SECONDS))
             if self._sending and drawn > _ACKED:
+                for each in popped:
+                    self.prolonged.setdefault(each.message.body.decode(), []).append(trio.current_time())
                 popped = [await consumer.change_invisible(each, INVISIBLE_MS) for each in popped]
                 await trio.sleep(self._source.uniform(0, _LONGEST_SECONDS))
             keys = [each.message.body.decode() for each in popped]
@@ -180,12 +184,12 @@ class PopTraffic:
     ) -> list[Repeat]:
         """Return what came after it was acknowledged.
 
-        It was due when it was acknowledged, whenever it was handed out before, and whenever it came back then: a fault
-        that explains a repeat met one of these.
+        It was due when it was acknowledged, whenever it was handed out before or given more time, and whenever it came
+        back then: a fault that explains a repeat met one of these.
         """
         found = []
         for key, acked, came in self.again:
-            popped = [each for each in self.came[key] if each < came]
+            popped = [each for each in (*self.came[key], *self.prolonged.get(key, ())) if each < came]
             group = self.sent[key][1] if key in self.sent else None
             met, members = met_by(group), hosts(group)
             times = [acked, *popped, *(each + _BACK_SECONDS for each in popped)]
