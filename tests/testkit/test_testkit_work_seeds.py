@@ -1,4 +1,4 @@
-"""Seeds of every kind of message: kills in the midst of a work, the plans they are drawn for, and the figures of kinds."""
+"""Seeds of every kind of message: kills in the midst of a work, plans of them, and the figures of kinds."""
 
 from __future__ import annotations
 
