@@ -21,10 +21,10 @@ from understudy.remoting.fields import CommandError
 from understudy.remoting.limits import LaneLimits
 from understudy.runtime.threads import Threads
 
-LARGE_BODY_BYTES = 32 * 1024
+LARGE_BODY_BYTES = 16 * 1024
 """Bodies from this size on are read in a thread."""
 
-SMALL_BODY_STEPS = 100_000
+SMALL_BODY_STEPS = 50_000
 """Largest cost of a small body that is no standard JSON: it is read in place."""
 
 LARGE_BODY_LANE = LaneLimits(running=2, waiting=256)
@@ -41,14 +41,16 @@ def json_of(command: Command) -> Any:
 def body_of(command: Command, read: Read) -> Any:
     """Return what *read* returns for *command*, or raise what it raises, without doing it again after a thread did.
 
-    What a thread has read in another way is not taken for it: a check of JSON never sees less than the body says.
+    What a thread has read in another way is not taken for it: a check of JSON never sees less than the body says. But
+    where a thread had to read the JSON for what it read, that is kept, too, until :func:`only`.
     """
-    done = command.read_ahead
+    ahead = command.read_ahead
+    if ahead is None:
+        return read(command)
+    assert isinstance(ahead, dict)
+    done = ahead.get(read)
     if done is None:
-        return read(command)
-    assert isinstance(done, _Done)
-    if done.read is not read:
-        return read(command)
+        done = ahead[read] = _done(command, read)
     if done.error is not None:
         raise done.error
     return done.value
@@ -75,7 +77,20 @@ class Reading:
 
 async def read_ahead(threads: Threads, command: Command, read: Read) -> None:
     """Call *read* in one of *threads* and keep what comes of it in *command* for :func:`body_of`."""
-    command.read_ahead = await threads.run(partial(_done, command, read))
+
+    def fill() -> dict[Read, _Done]:
+        command.read_ahead = ahead = dict[Read, _Done]()
+        ahead[read] = _done(command, read)
+        return ahead
+
+    command.read_ahead = await threads.run(fill)
+
+
+def only(command: Command, read: Read) -> None:
+    """Keep of what a thread has read what *read* returned, and nothing that it needed for that."""
+    ahead = command.read_ahead
+    if isinstance(ahead, dict):
+        command.read_ahead = {read: ahead[read]}
 
 
 async def json_value(threads: Threads, data: bytes) -> Any:
@@ -87,16 +102,15 @@ async def json_value(threads: Threads, data: bytes) -> Any:
 
 @attrs.frozen
 class _Done:
-    read: Read
     value: Any
     error: Exception | None
 
 
 def _done(command: Command, read: Read) -> _Done:
     try:
-        return _Done(read, read(command), None)
+        return _Done(read(command), None)
     except (ValueError, CommandError) as error:
-        return _Done(read, None, error)
+        return _Done(None, error)
 
 
 def _read_json(command: Command) -> Any:
@@ -138,5 +152,6 @@ __all__ = [
     "is_large",
     "json_of",
     "json_value",
+    "only",
     "read_ahead",
 ]

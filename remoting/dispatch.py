@@ -142,6 +142,7 @@ class Dispatcher:
             if gate is not None:  # what a large body needs may be much, too
                 async with Pace(self._shared) as pace:
                     await pace.run(gate.authorize_in_steps(command, connection.source))
+            bodies.only(command, reading.read)
             return handler(connection, command)
 
         def handle(connection: Connection, command: Command) -> Answer:

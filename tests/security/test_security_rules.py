@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from understudy.broker.heartbeat import parse_heartbeat
 from understudy.format.json_dialect import dump_pieces, dumps, loads
-from understudy.remoting.bodies import JSON, read_ahead
+from understudy.remoting.bodies import JSON, body_of, only, read_ahead
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.remoting.fields import CommandError
@@ -331,7 +331,7 @@ def test_who_is_refused_again_and_again_fills_no_log(caplog: pytest.LogCaptureFi
 
 
 async def test_needs_come_of_json_that_a_thread_has_read_and_of_nothing_read_otherwise() -> None:
-    body = dumps({"consumerDataSet": [{"groupName": "g"}]})
+    body = dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g"}]})
     command = request(RequestCode.HEART_BEAT, {}, body)
     await read_ahead(InPlace(), command, JSON.read)
     command.body = b"never read again"
@@ -339,4 +339,9 @@ async def test_needs_come_of_json_that_a_thread_has_read_and_of_nothing_read_oth
     assert wanted == list(NEEDS[RequestCode.HEART_BEAT](command, "c"))
     command = request(RequestCode.HEART_BEAT, {}, body)
     await read_ahead(InPlace(), command, parse_heartbeat)
+    command.body = b"never read again"  # what the thread needed is there, too, until it is let go
     assert wanted == list(NEEDS[RequestCode.HEART_BEAT](command, "c"))
+    only(command, parse_heartbeat)
+    assert "g" == body_of(command, parse_heartbeat).consumers[0].group
+    with pytest.raises(CommandError, match="the body is no JSON"):
+        list(NEEDS[RequestCode.HEART_BEAT](command, "c"))
