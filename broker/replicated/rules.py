@@ -17,7 +17,7 @@ Source: SlaveSynchronize.java, which lets whole tables win.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -32,7 +32,7 @@ from understudy.broker.offset_content import (
 )
 from understudy.broker.offsets import OffsetTable, is_of
 from understudy.format.data_version import DataVersion
-from understudy.format.json_dialect import JsonError, loads
+from understudy.format.json_dialect import JsonError, loads, loads_in_steps
 from understudy.runtime.log import get_logger
 from understudy.store.deletions import Deletion, from_json
 
@@ -126,10 +126,10 @@ class OffsetsAnswer:
         return attrs.evolve(self, table=table, stamps=stamps, pending=pending)
 
 
-def read_object(body: bytes, read: Callable[[bytes], Any] = loads) -> Mapping[str, Any]:
-    """Return the JSON object of an answer, by *read* of its text. Raises :class:`ReplicaTableError`."""
+def read_object(body: bytes, *, in_steps: bool = False) -> Mapping[str, Any]:
+    """Return the JSON object of an answer, read *in_steps* in a thread. Raises :class:`ReplicaTableError`."""
     try:
-        value = read(body)
+        value = loads_in_steps(body, None) if in_steps else loads(body)
     except JsonError as error:
         raise ReplicaTableError(f"no JSON: {error}") from None
     if not isinstance(value, Mapping):

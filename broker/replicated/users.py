@@ -10,7 +10,6 @@ import attrs
 
 from understudy.broker.replicated.rules import read_object
 from understudy.broker.replicated.table import Answer, Copying, FilePlan, KeptTable, Source, Taken
-from understudy.format.json_dialect import loads, loads_in_steps
 from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.remoting.codes import RequestCode
 from understudy.security import authority
@@ -87,8 +86,8 @@ class _Users(Copying):
         if self._is_ours(digest):
             return _Said(digest, None)
         # In steps: this is done in a thread, and one call for a table of megabytes would keep the loop from its turns.
-        read_json = loads_in_steps if len(answer.body) >= LARGE_BODY_BYTES else loads
-        return _Said(digest, authority.read(read_object(answer.body, read_json)))
+        in_steps = len(answer.body) >= LARGE_BODY_BYTES
+        return _Said(digest, authority.read(read_object(answer.body, in_steps=in_steps)))
 
     def take(self, answer: Answer) -> Taken:
         said = answer.said or self.read(answer)

@@ -170,15 +170,14 @@ class GrpcConnection:
 
     async def _take_in_turns(self, data: bytes) -> None:
         """Deal with *data* slice by slice; connections with much to do work one after the other."""
-        limits, turn, view, at = self._limits, self._load.turn, memoryview(data), 0
+        slices, view, at = http2.Slices(self._limits, self.clock.monotonic), memoryview(data), 0
         while at < len(view) and not self._closing:
-            async with turn:
-                until = self.clock.monotonic() + limits.turn_seconds
-                while at < len(view) and not self._closing:
-                    self._take_slice(bytes(view[at : at + limits.slice_bytes]))
-                    at += limits.slice_bytes
-                    if self.clock.monotonic() > until:
-                        break
+            async with self._load.turn:
+                over = slices.begin()
+                while at < len(view) and not self._closing and not over:
+                    size = slices.size
+                    self._take_slice(bytes(view[at : at + size]))
+                    at, over = at + size, slices.took()
 
     async def _last_words(self) -> None:
         """Wait until what was said is sent, but not for long."""

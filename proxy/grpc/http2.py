@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from h2.config import H2Configuration
@@ -132,6 +133,40 @@ def end_of(status: StatusCode, message: str) -> Headers:
 def text_of(value: bytes | str) -> str:
     """Return a name or value of a header field as text."""
     return value if isinstance(value, str) else value.decode("utf-8", "replace")
+
+
+class Slices:
+    """How many bytes of what a client sent at once are dealt with before a look at the clock.
+
+    A kilobyte is a part of a message, or fifty calls: where it takes long, the next slice is a smaller one.
+
+    Args:
+        limits: of the connection.
+        monotonic: returns seconds.
+
+    Attributes:
+        size: of the next slice in bytes.
+    """
+
+    def __init__(self, limits: GrpcLimits, monotonic: Callable[[], float]) -> None:
+        self._limits, self._monotonic = limits, monotonic
+        self.size = self._least = max(limits.slice_bytes // 8, 1)
+        self._now = self._until = 0.0
+
+    def begin(self) -> bool:
+        """Begin a turn; return whether it is over, which it is not."""
+        self._now = self._monotonic()
+        self._until = self._now + self._limits.turn_seconds
+        return False
+
+    def took(self) -> bool:
+        """Learn from the time that the last one took; return whether the turn is over."""
+        before, self._now = self._now, self._monotonic()
+        if self._now - before < self._limits.turn_seconds / 8:
+            self.size = min(2 * self.size, self._limits.slice_bytes)
+        else:
+            self.size = max(self.size // 2, self._least)
+        return self._now > self._until
 
 
 class ControlBudget:

@@ -17,7 +17,7 @@ class GrpcLimits:
         unread_messages: messages of a stream that wait for its handler; what follows waits at the client.
         window_bytes: what a client may send of one stream, and of all, before it is taken.
         receive_bytes: most bytes taken from the network in one go.
-        slice_bytes: bytes that are dealt with before a look at the clock; who sends more in one go takes turns.
+        slice_bytes: most bytes that are dealt with before a look at the clock; who sends more in one go takes turns.
         turn_seconds: how long a connection works before others have a turn.
         control_frames: pings, settings, resets and empty frames of a client in :attr:`control_seconds`; who sends more
             is disconnected. Settings count as :attr:`settings_frames`, for each may concern all calls.

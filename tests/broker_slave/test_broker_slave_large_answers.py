@@ -11,6 +11,7 @@ import trio
 from slave_rig import open_pair, run
 
 from understudy.broker.topics import TopicConfig
+from understudy.remoting.bodies import LARGE_BODY_BYTES
 from understudy.runtime.threads import InPlace
 from understudy.testkit.waiting import until
 
@@ -51,4 +52,4 @@ def test_large_answers_are_read_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> 
 
     run(scenario)
     assert read, "nothing was read in a thread"
-    assert all(size < 32 * 1024 for size in loads), "a large answer was read on the loop"
+    assert all(size < LARGE_BODY_BYTES for size in loads), "a large answer was read on the loop"

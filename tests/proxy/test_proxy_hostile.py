@@ -25,6 +25,8 @@ from understudy.proxy.core.statuses import ProxyError
 from understudy.proxy.grpc.call import Call
 from understudy.proxy.grpc.connection import _ENDED_AT_ONCE, GrpcConnection
 from understudy.proxy.grpc.framing import AT_ONCE_BYTES, Inflating, MessageReader, framed
+from understudy.proxy.grpc.http2 import Slices
+from understudy.proxy.grpc.limits import GrpcLimits
 from understudy.proxy.grpc.status import RpcError, StatusCode
 from understudy.proxy.messages import rocketmq_v2 as v2
 
@@ -63,6 +65,58 @@ def test_a_client_that_leaves_with_very_many_calls_leaves_others_their_turns() -
     play(test)
 
 
+def test_what_takes_long_is_dealt_with_in_smaller_slices() -> None:
+    limits, now, sizes = GrpcLimits(), 0.0, list[int]()
+    slices = Slices(limits, lambda: now)
+    over = slices.begin()
+    for part in (*[0] * 6, *[1] * 6, 0):  # of the time that a turn has, times six
+        assert not over
+        sizes.append(slices.size)
+        now += part * limits.turn_seconds / 6
+        over = slices.took()
+    assert sizes == [128, 256, 512, 1024, 1024, 1024, 1024, 512, 256, 128, 128, 128, 128]
+    now += limits.turn_seconds / 6
+    assert slices.took()
+    assert not slices.begin()
+
+
+def test_a_slice_of_calls_that_cost_much_is_no_turn_of_its_own() -> None:
+    """Fifty calls may come in a kilobyte: each costs time, and the turn ends when it has had its own."""
+
+    async def test(rig: Rig, client: GrpcClient) -> None:
+        await client.call("/t/Echo", b"x")
+        connection, now, turns = connection_of(rig), 0.0, list[float]()
+        take, stop, usual = connection._take_slice, rig.load.turn.release, connection.clock
+
+        class Slow:
+            def monotonic(self) -> float:
+                return now
+
+        def noted(data: bytes) -> None:
+            nonlocal now
+            now += len(data) * LIMITS.turn_seconds / 256  # what a kilobyte of calls may cost: four turns
+            take(data)
+
+        def released() -> None:
+            turns.append(now)
+            stop()
+
+        connection._take_slice = noted  # type: ignore[method-assign]
+        connection.clock = Slow()  # type: ignore[assignment]
+        rig.load.turn.release = released  # type: ignore[method-assign]
+        fields = [(":method", "POST"), (":scheme", "http"), (":path", "/t/No"), (":authority", "test")]
+        for _ in range(300):
+            client.h2.send_headers(client.h2.get_next_available_stream_id(), fields, end_stream=True)
+        await client.flush()
+        await trio.sleep(1)
+        connection.clock = usual
+        longest = max(later - sooner for sooner, later in pairwise(turns))
+        assert len(turns) > 10
+        assert longest <= 2 * LIMITS.turn_seconds
+
+    play(test)
+
+
 def test_who_sends_much_at_once_leaves_others_their_turns() -> None:
     async def test(rig: Rig, client: GrpcClient) -> None:
         await client.call("/t/Echo", b"x")
@@ -71,7 +125,7 @@ def test_who_sends_much_at_once_leaves_others_their_turns() -> None:
         take = connection._take_slice
 
         def noted(data: bytes) -> None:
-            if len(data) == 100:  # a slice
+            if len(data) == 100 // 8:  # a slice
                 seen.append(turn.statistics().tasks_waiting)
             take(data)
 
