@@ -5,7 +5,8 @@ route again, for up to half a minute. What it says meanwhile would be known to t
 whoever goes on after it. So the slave passes it on, as an ordinary commit, with its next look at the master's offsets.
 
 The master has the last word: an offset that is further there, or that went back there since, is left as it is. So
-nothing is consumed again for it, and nobody's seek back is undone.
+nothing is consumed again for it, and nobody's seek back is undone. What the master is told stays here as well, whatever
+it said a moment ago: this slave may act before its next look.
 
 The reference keeps such commits at the slave until its master's table comes and overwrites them.
 """
@@ -26,6 +27,10 @@ class _Commit:
 
     at_master: int
     offset: int
+
+    def counts(self, theirs: int) -> bool:
+        """Return whether the master, which says *theirs*, is to be told."""
+        return self.offset > theirs >= self.at_master
 
 
 class ToldOffsets:
@@ -53,12 +58,16 @@ class ToldOffsets:
         """
         found = []
         for (key, queue_id), commit in list(self._commits.items()):
-            theirs = at_master(key, queue_id)
-            if commit.offset <= theirs or theirs < commit.at_master:
+            if not commit.counts(at_master(key, queue_id)):
                 del self._commits[key, queue_id]
             else:
                 found.append((key, queue_id, commit.offset))
         return found
+
+    def counts(self, key: str, queue_id: int, theirs: int) -> bool:
+        """Return whether a commit of this queue is right, and not what the master has there now."""
+        commit = self._commits.get((key, queue_id))
+        return commit is not None and commit.counts(theirs)
 
     def told(self, key: str, queue_id: int, offset: int) -> None:
         """Note that the master has *offset* by now; a client may have committed again meanwhile."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.broker.merge import Limit, StampedOffset, Table, merge, stamped, table_of
 from understudy.broker.offsets import OffsetTable, is_of
-from understudy.broker.replicated.rules import OffsetsAnswer, of_present, offsets_to_take, read_offsets
+from understudy.broker.replicated.rules import OffsetsAnswer, Queues, of_present, offsets_to_take, read_offsets
 from understudy.broker.replicated.table import (
     KNOWN_OFFSETS,
     PARTLY,
@@ -190,11 +190,23 @@ class _Offsets(Copying):
             theirs = self._of_present_groups(theirs, partly)
         self._offsets.learn_resets(theirs.stamps, theirs.pending)
         wanted = offsets_to_take(self._offsets, self._former if self._source.leads else None, theirs)
-        self._offsets.take(wanted, theirs.stamps, theirs.version)
+        self._offsets.take(self._without_told(wanted, theirs.stamps), theirs.stamps, theirs.version)
         if self._former is not None and partly:
             theirs = OffsetsAnswer({**self._former.table, **theirs.table}, {}, theirs.version)
         self._former, self._known = theirs, known
         return Taken.ANEW if anew else Taken.ALL
+
+    def _without_told(self, wanted: Queues, stamps: Mapping[str, Mapping[int, int]]) -> Queues:
+        """Leave out offsets behind what clients committed here, which the source is told next, but for resets."""
+
+        def counts(key: str, queue_id: int, offset: int) -> bool:
+            newest, own = stamps.get(key, {}).get(queue_id, 0), self._offsets.stamps.get(key, {}).get(queue_id, 0)
+            return newest <= own and self._told.counts(key, queue_id, offset)
+
+        return {
+            key: {queue_id: offset for queue_id, offset in queues.items() if not counts(key, queue_id, offset)}
+            for key, queues in wanted.items()
+        }
 
     def _of_present_groups(self, theirs: OffsetsAnswer, partly: bool) -> OffsetsAnswer:
         """Leave out groups that were deleted here, while this slave acted, and that the source still has to hear of."""
@@ -212,5 +224,8 @@ class _Offsets(Copying):
         def refused(why: str) -> None:
             log.warning("the master does not take a client's commit", master=self._source.address, queue=key, why=why)
             self._told.forget(key, queue_id)
+            theirs = self.at_source(key, queue_id)
+            if theirs >= 0 and self._offsets.committed.get(key, {}).get(queue_id) == offset:
+                self._offsets.commit(group, topic, queue_id, theirs)
 
         return Notice(RequestCode.UPDATE_CONSUMER_OFFSET, ext, lambda: self._told.told(key, queue_id, offset), refused)

@@ -4,7 +4,8 @@ A row says for which fault of whose host, and when the message must have been du
 fault. What is in no row must not happen: progress is replicated within half a second, a returning master takes over
 what its slaves know, and a broker that was away asks before it delivers.
 
-The same for what may be lost: only what ``flushDiskType=ASYNC_FLUSH`` had not written when the power failed.
+The same for what may be lost: only what ``flushDiskType=ASYNC_FLUSH`` had not written when the power failed, and only
+where another host met a fault near it: a master takes back from its slaves what it has lost.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ RETURN_SECONDS = GROUP_TIMEOUT_SECONDS + NOTICE_SECONDS
 """How long a slave may act after the fault that made it act is over."""
 COMMIT_SECONDS = 5.0
 """How long a consumer may keep to itself what it has consumed: ``persistConsumerOffsetInterval``."""
+NEAR_SECONDS = 25.0
+"""How long a fault may keep a slave from having what its master acknowledged, or from giving it back: half a connection
+lives for 20 s."""
 FLUSH_SECONDS = 10.5
 """How long bytes may wait to be flushed with ``ASYNC_FLUSH``: ``flushCommitLogThoroughInterval`` and one round."""
 
@@ -70,6 +74,10 @@ class Met:
     def away(self) -> bool:
         """Whether the host said nothing as long as it lasted, or heard nothing and so fell silent itself."""
         return self.kind in (*SILENT, *DEAF)
+
+    def near(self, other: Met) -> bool:
+        """Return whether *other* may still have, or already have, been felt while this one lasted."""
+        return other.begin - NEAR_SECONDS <= self.end and self.begin <= other.end + NEAR_SECONDS
 
     def took(self, seconds: float) -> bool:
         """Return whether bytes written at *seconds* may be gone with the power."""
@@ -377,11 +385,17 @@ def with_unserved(met: Sequence[Met], servers: Iterable[str]) -> tuple[Met, ...]
 def may_be_lost(acknowledged: float, due: float | None, met: Iterable[Met]) -> bool:
     """Return whether an acknowledged message may be missing.
 
+    It may when it was not on the disk of a master whose power failed, and another host met a fault near that: then its
+    slaves may not have it either, or cannot give it back in time.
+
     Args:
         acknowledged: virtual time of the answer.
         due: of a delayed message, when it was due; its copy is written then, by whichever group takes it.
         met: the faults of the run, seen from its group.
     """
+    met = tuple(met)
     return any(
-        (each.home is Home.MASTER and each.took(acknowledged)) or (due is not None and each.took(due)) for each in met
+        ((each.home is Home.MASTER and each.took(acknowledged)) or (due is not None and each.took(due)))
+        and any(other.host != each.host and each.near(other) for other in met)
+        for each in met
     )

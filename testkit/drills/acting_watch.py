@@ -173,7 +173,7 @@ class RingWatch:
         master = self.broker(group, 0)
         slaves = [self._ring.container_of(group, broker_id) for broker_id in range(1, self._ring.replicas)]
         serving = None if master is None else master.replication.master
-        if serving is None or self._master_lost(group) or not self.calm((*slaves, *self._ring.servers)):
+        if serving is None or not self.calm((*slaves, *self._ring.servers)):
             return
         copying = sum(each.acknowledged >= 0 for each in serving.status())
         if copying < len(slaves):

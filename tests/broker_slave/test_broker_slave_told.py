@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import trio
 from slave_rig import open_pair, run
 
 from understudy.broker.told_offsets import UNKNOWN, ToldOffsets
@@ -86,5 +87,36 @@ def test_a_commit_inside_a_pull_at_a_slave_reaches_its_master() -> None:
             committing = {**first_pull("orders"), "sysFlag": "5", "commitOffset": "5"}
             assert (await pair.ask(pair.slave, RequestCode.PULL_MESSAGE, committing)).code == 0
             await until(lambda: pair.master.offsets.query("readers", "orders", 0) == 5, 5)
+
+    run(scenario)
+
+
+def test_a_commit_at_a_slave_is_not_undone_by_an_older_one_that_the_master_tells_meanwhile() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.in_step(40, 3)
+            seen = set[int]()
+            # given a client that committed at the master a moment before it goes on at the slave
+            await pair.commit(4)
+            await pair.commit(5, broker=pair.slave)
+            # then the slave, which may act before its next look at the master, never says less than it was told
+            for _ in range(200):
+                seen.add(pair.slave.offsets.query("readers", "orders", 0))
+                await trio.sleep(0.01)
+            assert seen == {5}
+            assert pair.master.offsets.query("readers", "orders", 0) == 5
+
+    run(scenario)
+
+
+def test_a_reset_at_the_master_is_taken_whatever_was_committed_at_the_slave() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_pair(source) as pair:
+            await pair.in_step(40, 3)
+            await pair.commit(4)
+            pair.master.offsets.assign_reset("readers", "orders", 0, 4)
+            await pair.commit(5, broker=pair.slave)
+            await until(lambda: pair.slave.offsets.stamps == pair.master.offsets.stamps, 5)
+            assert pair.slave.offsets.query("readers", "orders", 0) == 4
 
     run(scenario)

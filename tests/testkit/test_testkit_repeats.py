@@ -244,7 +244,10 @@ def test_the_page_about_failovers_shows_the_table_as_it_is() -> None:
 def test_only_what_had_not_been_flushed_may_be_lost(
     acknowledged: float, due: float | None, met: Met, expected: bool
 ) -> None:
-    assert may_be_lost(acknowledged, due, [met]) is expected
+    assert may_be_lost(acknowledged, due, [met, Met("slow", Home.SLAVE, 90.0, 95.0, host="c2")]) is expected
+    # nothing may where the slaves were well: they have it
+    assert not may_be_lost(acknowledged, due, [met])
+    assert not may_be_lost(acknowledged, due, [met, Met("slow", Home.SLAVE, 60.0, 70.0, host="c2")])
 
 
 @pytest.mark.parametrize(
