@@ -88,8 +88,8 @@ def test_whom_a_returning_broker_has_told_is_known_in_every_phase() -> None:
     one, two = Member(1, "s1:1"), Member(2, "s2:1")
     state = begin(Member(0, "m:1"), (), lone=False, now=0.0, patience_seconds=60, timeout_seconds=10)
     told = []
-    for event in (Members((one, two)), *[Done()] * 6):
+    for event in (Members((one, two)), *[Done()] * 8):
         state = handshake(state, event, 0.0)
         told.append(state.told)
-    # it announces itself, waits for copies and takes over: of one slave, then of the other
-    assert told == [(), (one,), (one,), (one,), (one, two), (one, two), (one, two)]
+    # it completes its log, announces itself, waits for copies and takes over: of one slave, then of the other
+    assert told == [(), (), (one,), (one,), (one,), (one,), (one, two), (one, two), (one, two)]
