@@ -190,7 +190,8 @@ class _Offsets(Copying):
             theirs = self._of_present_groups(theirs, partly)
         self._offsets.learn_resets(theirs.stamps, theirs.pending)
         wanted = offsets_to_take(self._offsets, self._former if self._source.leads else None, theirs)
-        self._offsets.take(self._without_told(wanted, theirs.stamps), theirs.stamps, theirs.version)
+        wanted = self._without_told(wanted, theirs.stamps)
+        self._offsets.take(wanted, theirs.stamps, theirs.version)
         if self._former is not None and partly:
             theirs = OffsetsAnswer({**self._former.table, **theirs.table}, {}, theirs.version)
         self._former, self._known = theirs, known
