@@ -242,6 +242,7 @@ class Broker:
         levels.announce = self.schedule.arrived
         self.timing.target = self.session.rules
         self.pops = Pops(self)
+        self.replication.cutting.append(self.pops.forget_from)
         self.arrivals.listen(names.SCHEDULE_TOPIC, levels.arrived)
         self.arrivals.listen(names.TIMER_TOPIC, self.timing.arrived)
         self.arrivals.listen(self.pops.log.topic, self.pops.queues.arrived)

@@ -13,10 +13,10 @@ from understudy.broker.inner import InnerMessage
 from understudy.broker.pop.acting import ack_of
 from understudy.broker.pop.log import ReviveLog
 from understudy.broker.pop.moving import Moving
-from understudy.broker.pop.recovery import Place, handed_out, newest_points
+from understudy.broker.pop.recovery import Place, handed_out, newest_points, points_from, set_back
 from understudy.broker.pop.returned import Returned
 from understudy.broker.pop.revive import ReviveParts, ReviveQueues, ReviveTarget
-from understudy.broker.pop.revive_log import AHEAD_MS, Entry, entry_of
+from understudy.broker.pop.revive_log import AHEAD_MS, CheckPoint, Entry, entry_of
 from understudy.broker.pop.taking import Taker
 from understudy.broker.pop.waiting import PopHold, WaitingPop
 from understudy.broker.processors.ack import AckParts, AckProcessor
@@ -275,6 +275,22 @@ class Pops:
             if number % _TURN == 0:
                 await trio.lowlevel.checkpoint()
         self._move(handed_out(found, broker.offsets, name))
+
+    async def forget_from(self, position: int) -> None:
+        """Set groups back to what goes out again when the log is cut at byte *position*, with its check points.
+
+        Differs: the reference keeps the offsets, and such messages never come again if this broker leads next.
+        """
+        broker, found = self._broker, list[CheckPoint]()
+        for number, point in enumerate(points_from(broker.store, position, broker.identity.name)):
+            if point is not None:
+                found.append(point)
+            if number % _TURN == 0:
+                await trio.lowlevel.checkpoint()
+        for (group, topic, queue_id), offset in set_back(found, broker.offsets).items():
+            log.info("what it handed out is cut off the log", group=group, topic=topic, queue=queue_id, offset=offset)
+            self.moving.reset(group, topic, queue_id)
+            broker.offsets.cut({f"{topic}@{group}": {queue_id: offset}})
 
     def _move(self, offsets: Mapping[Place, int]) -> None:
         for (group, topic, queue_id), offset in offsets.items():

@@ -8,7 +8,7 @@ Source: BrokerController.java, DefaultHAService.java, CommitLog.java.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from understudy.broker.config import BrokerOptions
@@ -109,6 +109,7 @@ class Replication:
         copies_changed: called after a slave has more than before.
         slaves_changed: called after a slave came or went.
         follows: called with the end of a slave's log (bytes) when it is about to copy more of a master's.
+        cutting: awaited with a position in bytes before the log is cut there, as its new master never had the rest.
     """
 
     def __init__(self, world: World, options: BrokerOptions, identity: Identity) -> None:
@@ -129,6 +130,7 @@ class Replication:
         self.copies_changed: list[Callable[[], None]] = []
         self.slaves_changed: list[Callable[[], None]] = []
         self.follows: list[Callable[[int], None]] = []
+        self.cutting: list[Callable[[int], Awaitable[None]]] = []
 
     # --- lifetime ----------------------------------------------------------------------------------------------
 

@@ -162,6 +162,7 @@ class SwitchReplication(Replication):
 
         slave = SwitchSlave(self._world, store, self._parameters, self._epochs, self._switch, self.own_id)
         slave.confirm_changed.append(self._confirmed_by_master)
+        slave.cutting = self.cutting
         return slave
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from understudy.broker.offsets import OffsetTable
 from understudy.broker.pop.revive_log import CHECK_POINT, CheckPoint, ReviveLogError, read_entry
 from understudy.format import names
-from understudy.format.record import RecordError, decode_records
+from understudy.format.record import BLANK, BLANK_BYTES, BLANK_MAGIC, RecordError, decode_records
 from understudy.store.message_store import MessageStore
 
 TAIL_MS = 30_000
@@ -42,6 +42,49 @@ def handed_out(points: Iterable[CheckPoint], offsets: OffsetTable, own_broker: s
     return found
 
 
+def set_back(points: Iterable[CheckPoint], offsets: OffsetTable) -> dict[Place, int]:
+    """Return where groups go on once *points* are lost: what they handed out has no trace then, and goes out again.
+
+    Args:
+        points: check points that are about to be cut off the log, those of this group of brokers.
+        offsets: the table, which may be further.
+    """
+    found: dict[Place, int] = {}
+    for point in points:
+        if not point.offsets or point.re_puts:
+            continue  # one that goes around again says nothing about where its group was
+        stamp = offsets.stamps.get(f"{point.topic}@{point.group}", {}).get(point.queue_id, 0)
+        place, first = (point.group, point.topic, point.queue_id), min(point.offsets)
+        if point.pop_ms > stamp and first < found.get(place, offsets.query(*place)):
+            found[place] = first
+    return found
+
+
+def points_from(store: MessageStore, position: int, own_broker: str) -> Iterator[CheckPoint | None]:
+    """Return the check points that pops have written from byte *position* of the log on, ``None`` for other records.
+
+    Those in the revive topic are left out: they have come out of the timer, into which they were written before.
+
+    Args:
+        store: that has the log; what readers may not see yet is read, too.
+        position: of a record.
+        own_broker: name of this group of brokers; points of others are left out.
+    """
+    while position < store.max_physical_offset:
+        piece = store.slice(position, _READ_BYTES)
+        size, magic = BLANK.unpack_from(piece) if len(piece) >= BLANK_BYTES else (0, 0)
+        if size <= 0:
+            return
+        own = None
+        if magic != BLANK_MAGIC:
+            found = _points(
+                piece[:size] if size <= len(piece) else store.slice(position, size), own_broker, (names.TIMER_TOPIC,)
+            )
+            own = next((point for point in found if point.broker_name == own_broker), None)
+        yield own
+        position += size
+
+
 def newest_points(store: MessageStore, revive_topic: str, revive_queues: int, own_broker: str) -> Iterator[CheckPoint]:
     """Return the newest check points of the log, those that wait in the timer and those that have come out of it.
 
@@ -61,19 +104,19 @@ def newest_points(store: MessageStore, revive_topic: str, revive_queues: int, ow
         while at < end:
             found = store.get(topic, queue_id, at, _READ, _READ_BYTES)
             for part in found.parts:
-                yield from _points(part, own_broker)
+                yield from _points(part, own_broker, (topic,))
             if found.next_begin_offset <= at:
                 break
             at = found.next_begin_offset
 
 
-def _points(part: memoryview, own_broker: str) -> Iterator[CheckPoint]:
+def _points(part: memoryview, own_broker: str, of_topics: tuple[str, ...]) -> Iterator[CheckPoint]:
     try:
         records = decode_records(part)
     except RecordError:
         return  # a damaged record is told by whoever reads the queue
     for record in records:
-        if f"TAGS\x01{CHECK_POINT}\x02" in record.properties_text:
+        if record.topic in of_topics and f"TAGS\x01{CHECK_POINT}\x02" in record.properties_text:
             try:
                 entry = read_entry(CHECK_POINT, record.body, own_broker)
             except ReviveLogError:

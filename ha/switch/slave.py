@@ -14,7 +14,7 @@ frames and so can miss some.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from understudy.ha import wire
@@ -58,6 +58,7 @@ class SwitchSlave(MasterFollower[Frame]):
 
     Attributes:
         confirm_changed: called with the confirm offset in bytes whenever the master says it.
+        cutting: awaited with a position in bytes before the log is cut there.
     """
 
     _store: CutLog
@@ -76,6 +77,7 @@ class SwitchSlave(MasterFollower[Frame]):
         self._switch = switch_settings
         self._own_id = own_id
         self.confirm_changed: list[Callable[[int], None]] = []
+        self.cutting: list[Callable[[int], Awaitable[None]]] = []
 
     def _report_frame(self, offset: int) -> bytes:
         return frames.Report(offset).to_bytes()
@@ -129,6 +131,8 @@ class SwitchSlave(MasterFollower[Frame]):
             )
         if common < end:
             log.warning("what this master never had is cut", ours=end, common=common, epochs=_named(master.epochs))
+            for callback in self.cutting:
+                await callback(common)
             await self._history.save(self._history.epochs.cut_at(common))
             try:
                 await self._store.truncate(common)

@@ -15,6 +15,7 @@ import trio
 
 from understudy.broker.broker import Broker
 from understudy.broker.config import BrokerOptions
+from understudy.broker.pop.revive_log import CheckPoint
 from understudy.broker.role import Role
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.container.hosted import host_broker
@@ -112,6 +113,13 @@ class Group:
             await self.ask(broker, RequestCode.SEND_MESSAGE_V2, dict(zip("abcdefghijkm", values, strict=True)), body)
         ).code
 
+    def pop(self, broker: Broker, offset: int) -> None:
+        """Do what a pop of one message does; nobody acknowledges it."""
+        now_ms = broker.world.clock.wall_ms()
+        broker.pops.moving.popped(
+            CheckPoint("orders", "readers", 0, offset, now_ms, 60_000, "g", (offset,)), 0, offset + 1
+        )
+
     def bodies(self, broker: Broker) -> list[bytes]:
         found: list[bytes] = []
         while True:
@@ -206,6 +214,35 @@ def test_what_a_lost_master_had_alone_is_cut_from_log_and_queues_and_consumers_n
             assert first.store.max_queue_offset("orders", 0) == 2
 
     run_seed(scenario, 5)
+
+
+def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next() -> None:
+    async def scenario(source: random.Random) -> None:
+        keys = ALL | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000", "timerWheelEnable": "true"}
+        async with open_group(source, keys) as group:
+            old = await group.elect(1)
+            for body in (b"first", b"second"):
+                assert await group.send(old, body) == 0
+            group.pop(old, 0)
+            await group.in_step()
+            group.cluster.network.partition(
+                {group.cluster.address("c1")}, {group.cluster.address("c2"), group.cluster.address("c3")}
+            )
+            group.master = 0
+            # nobody else has the check point, and whoever popped may have died with the master
+            group.pop(old, 1)
+            assert old.pops.moving.position("readers", "orders", 0) == 2
+            first = group.brokers.pop(1)
+            new = await group.elect(2)
+            group.brokers[1] = first
+            group.cluster.network.heal()
+            await first.change_role(Role("SLAVE", 1, group.epoch, "elected another"))
+            first.replication.follow(new.identity.address, new.identity.ha_address)
+            await group.in_step()
+            again = await group.elect(1)
+            assert again.pops.moving.position("readers", "orders", 0) == 1
+
+    run_seed(scenario, 8)
 
 
 @pytest.mark.covers("R238")
