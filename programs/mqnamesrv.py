@@ -37,7 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = values if values is not None else {}
     ahead = listen_ahead(given.get("bindAddress", DEFAULT_ADDRESS), given.get("listenPort", DEFAULT_PORT))
     try:
-        from understudy.programs.name_server import serve
+        from understudy.runtime.quick_imports import quick_imports
+
+        with quick_imports("mqnamesrv"):
+            from understudy.programs.name_server import serve
 
         return serve(values, ahead)
     finally:

@@ -277,6 +277,10 @@ class Understudy(SameShape):
         super().__init__("ours", folder, port)
         for room in Path(understudy.__file__).parent.glob("*/"):
             compileall.compile_dir(room, quiet=1)
+        caches = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        for program in OUR_COMMANDS.values():  # each keeps what it compiles of its classes when it is imported first
+            command = [Path(sys.executable).parent / program, "--version"]
+            subprocess.run(command, env=caches, stdout=subprocess.DEVNULL, check=True)
 
     def broker_heap(self) -> str:
         return ""
