@@ -56,7 +56,6 @@ from understudy.broker.session import OpenRules, RoleSession
 from understudy.broker.slave_sync import SlaveSync
 from understudy.broker.statistics import BrokerStatistics
 from understudy.broker.storage import store_settings
-from understudy.broker.switch_replication import SwitchReplication
 from understudy.broker.timer.service import TimerService
 from understudy.broker.topics import TopicConfig, TopicTable, has_batch_queues
 from understudy.broker.transactions.service import Transactions
@@ -64,8 +63,7 @@ from understudy.format import names
 from understudy.remoting.client import RemotingClient
 from understudy.remoting.connection import Connection
 from understudy.runtime.world import World
-from understudy.security import requests as security_requests
-from understudy.security.gate import gate_of
+from understudy.security.opening import gate_of
 from understudy.store.deletions import Deletion
 from understudy.store.message_store import MessageStore
 
@@ -253,16 +251,20 @@ class Broker:
         self.hold.answer = self.pull.again
         register_handlers(self)
         if self.gate is not None:
+            from understudy.security import requests as security_requests  # others start without them
+
             security_requests.register(self.server, self.gate, lambda: self.persistence.save("users"), self.world)
         self.led = self._led()
 
     def _led(self) -> Led | None:
         """Make what has controllers lead the broker, where the settings ask for it."""
-        replication, keys = self.replication, self.options.store
-        if not isinstance(replication, SwitchReplication):
+        if not self.options.broker.enable_controller_mode:
             return None
         from understudy.broker.led.service import Led  # others start without it
+        from understudy.broker.switch_replication import SwitchReplication
 
+        replication, keys = self.replication, self.options.store
+        assert isinstance(replication, SwitchReplication)  # as its ports were made
         for table in (self.topics, self.groups, self.offsets):
             table.state_version = lambda: self.role.epoch
         path = keys.store_path_broker_identity or os.path.join(keys.store_path_root_dir, "brokerIdentity")

@@ -8,7 +8,6 @@ from understudy.broker.config import BrokerOptions
 from understudy.broker.identity import Identity
 from understudy.broker.replication import Replication
 from understudy.broker.role import Role
-from understudy.broker.switch_replication import SwitchReplication
 from understudy.remoting.access import ranges_of
 from understudy.remoting.limits import ConnectionLimits
 from understudy.remoting.server import RemotingServer
@@ -62,8 +61,7 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
     identity = Identity(
         config.broker_cluster_name, name, role, config.broker_ip1 or "127.0.0.1", port, "", options.store_address
     )
-    replicates = SwitchReplication if config.enable_controller_mode else Replication
-    ports = Ports(identity, server, fast_server, replicates(world, options, identity))
+    ports = Ports(identity, server, fast_server, _replication_of(world, options, identity))
     try:
         _, identity.port = await server.bind()
         await ports.replication.bind(role)
@@ -73,3 +71,11 @@ async def bind_ports(world: World, options: BrokerOptions) -> Ports:
         await ports.unbind()
         raise
     return ports
+
+
+def _replication_of(world: World, options: BrokerOptions, identity: Identity) -> Replication:
+    if not options.broker.enable_controller_mode:
+        return Replication(world, options, identity)
+    from understudy.broker.switch_replication import SwitchReplication  # others start without it
+
+    return SwitchReplication(world, options, identity)

@@ -18,7 +18,6 @@ from understudy.broker.pop.acting import ActingPops
 from understudy.broker.replicated.acting_pops import ReplicatedActingPops
 from understudy.broker.replicated.rows import ReplicatedTables, replicated_tables
 from understudy.broker.replicated.table import KeptTable
-from understudy.broker.replicated.users import ReplicatedUsers
 from understudy.broker.sql_filter.bloom import positions
 from understudy.broker.storage import BrokerStartError, config_path, load
 from understudy.broker.topics import SystemTopicPlan
@@ -29,6 +28,7 @@ from understudy.security.settings import INIT_USER, ON
 
 if TYPE_CHECKING:
     from understudy.broker.broker import Broker
+    from understudy.broker.replicated.users import ReplicatedUsers
 
 log = get_logger("broker.tables")
 
@@ -53,8 +53,16 @@ def tables_of(broker: Broker) -> ReplicatedTables:
         delay_delay_ms=lambda: keys.flush_delay_offset_interval,
         copies_durable=_copies_durable(broker) if broker.sync_flush else None,
         popped_durable=_popped_durable(broker),
-        users=None if broker.gate is None else ReplicatedUsers(broker.gate.authority, broker.options.security),
+        users=_users_of(broker),
     )
+
+
+def _users_of(broker: Broker) -> ReplicatedUsers | None:
+    if broker.gate is None:
+        return None
+    from understudy.broker.replicated.users import ReplicatedUsers  # others start without it
+
+    return ReplicatedUsers(broker.gate.authority, broker.options.security)
 
 
 def acting_pops_of(broker: Broker) -> ActingPops:

@@ -36,7 +36,7 @@ from understudy.runtime.program import one_line, single_cause
 from understudy.runtime.properties import Properties
 from understudy.runtime.supervisor import open_supervisor
 from understudy.runtime.world import World
-from understudy.security.gate import gate_of
+from understudy.security.opening import gate_of
 from understudy.security.settings import secure_calls
 
 if TYPE_CHECKING:

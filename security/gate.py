@@ -158,8 +158,3 @@ class Refusals:
         self._told[address] += 1
         if self._told[address] <= LINES_OF_ADDRESS:
             log.warning(what, user=user, peer=address, code=code, why=why)
-
-
-def gate_of(settings: SecuritySettings, cluster: str, now: Callable[[], float]) -> Gate | None:
-    """Return the gate of a server whose cluster is *cluster*; ``None`` when its requests need no signature."""
-    return Gate(Authority(), settings, cluster, now) if settings.authenticates else None

@@ -16,7 +16,6 @@ from understudy.broker.member_view import MASTER_ID
 from understudy.broker.replicated.orders import KNOWN
 from understudy.broker.replicated.table import KNOWN_OFFSETS, PARTLY, TABLES
 from understudy.broker.replicated.timer import READ_PHYSICAL, metrics_of
-from understudy.broker.switch_replication import SwitchReplication
 from understudy.format import json_dialect
 from understudy.remoting.codes import RequestCode, ResponseCode
 from understudy.remoting.command import Command, response
@@ -176,6 +175,8 @@ class ReplicationAdmin:
     def epochs(self, connection: Connection, command: Command) -> Command:
         """Return which master wrote which part of the log (1007)."""
         replication, identity = self._broker.replication, self._broker.identity
+        from understudy.broker.switch_replication import SwitchReplication  # only those who are led start with it
+
         if not isinstance(replication, SwitchReplication):
             raise CommandError(
                 ResponseCode.SYSTEM_ERROR,

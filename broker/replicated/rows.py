@@ -6,6 +6,7 @@ A new kind of progress (of popped messages, of the timer, of transactions) is on
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -23,10 +24,12 @@ from understudy.broker.replicated.request_modes import ReplicatedModes
 from understudy.broker.replicated.table import FilePlan, GivenBackTable, KeptTable, ProgressTable, ReplicatedTable
 from understudy.broker.replicated.timer import ReplicatedTimer, TimerMetrics
 from understudy.broker.replicated.topics import ReplicatedMappings, ReplicatedTopics
-from understudy.broker.replicated.users import ReplicatedUsers
 from understudy.broker.request_modes import RequestModeTable
 from understudy.broker.timer.timer import Timer
 from understudy.broker.topics import TopicTable
+
+if TYPE_CHECKING:
+    from understudy.broker.replicated.users import ReplicatedUsers
 
 PROGRESS_DELAY_MS = 500
 """Longest time from a commit to its write: within a second it survives a power loss, whatever the keys allow."""

@@ -34,6 +34,8 @@ NEVER = {
 BROKER = {"understudy.broker", "understudy.container", "understudy.ha", "understudy.mqclient", "understudy.store"}
 FAILOVER = {"understudy.container.escape.bridge", "understudy.container.preonline.service", "understudy.mqclient"}
 OF_A_SLAVE = {"understudy.ha.slave"}
+OF_SOME = {"understudy.broker.switch_replication", "understudy.ha.switch", "understudy.security.authority"}
+"""Where controllers lead a broker, or its users sign."""
 CONTROLLER = {"pysyncobj", "understudy.controller", "understudy.namesrv"}
 LIBRARIES = {
     "_cffi_backend",  # with trio, where it is installed
@@ -101,8 +103,8 @@ def settings_of(program: str, folder: Path, blocks: PortBlocks) -> str:
     [
         ("understudy.programs.mqnamesrv", NEVER | BROKER | {"json", "pysyncobj", "understudy.controller"}),
         ("understudy.programs.mqcontroller", NEVER | BROKER | {"understudy.namesrv.server"}),
-        ("understudy.programs.mqbroker", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
-        ("understudy.programs.mqbrokercontainer", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | {"json"}),
+        ("understudy.programs.mqbroker", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | OF_SOME | {"json"}),
+        ("understudy.programs.mqbrokercontainer", NEVER | CONTROLLER | FAILOVER | OF_A_SLAVE | OF_SOME | {"json"}),
     ],
 )
 def test_a_server_imports_nothing_big_that_it_does_not_need(
