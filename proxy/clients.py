@@ -35,6 +35,7 @@ class Client:
         streams: its open telemetry streams that have brought settings, the newest last.
         seen_at: monotonic seconds of its last sign of life.
         waited: its settings were waited for in vain.
+        topics: to which it sends, as of its newest settings; none for a consumer.
     """
 
     caller: Caller
@@ -42,6 +43,7 @@ class Client:
     settings: v2.Settings | None = None
     streams: list[Call] = attrs.field(factory=list)
     waited: bool = False
+    topics: frozenset[str] = frozenset()
 
     @property
     def is_consumer(self) -> bool:
@@ -51,13 +53,6 @@ class Client:
     def group(self) -> str:
         """Its consumer group; empty for a producer."""
         return self.settings.subscription.group.name if self.settings is not None else ""
-
-    @property
-    def topics(self) -> frozenset[str]:
-        """The topics to which it sends; none for a consumer."""
-        if self.settings is None:
-            return frozenset()
-        return frozenset(topic.name for topic in self.settings.publishing.topics)
 
     @property
     def request_timeout_ms(self) -> int:
@@ -77,6 +72,7 @@ class Clients:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_id: dict[str, Client] = {}
+        self._senders: dict[str, dict[Client, None]] = {}
         self.changes = Signal()
 
     def __len__(self) -> int:
@@ -125,6 +121,7 @@ class Clients:
         """
         client = self._noted(caller)
         client.caller, client.settings = caller, settings
+        self._send_to(client, frozenset(topic.name for topic in settings.publishing.topics))
         client.seen_at = self._clock.monotonic()
         if stream not in client.streams:
             client.streams.append(stream)
@@ -144,6 +141,26 @@ class Clients:
         """Drop a client that has terminated."""
         if self._by_id.get(client.caller.client_id) is client:
             del self._by_id[client.caller.client_id]
+            self._send_to(client, frozenset())
+
+    def _send_to(self, client: Client, topics: frozenset[str]) -> None:
+        """Take note of the topics to which a client sends, in place of those it sent to before."""
+        for topic in client.topics - topics:
+            del self._senders[topic][client]
+            if not self._senders[topic]:
+                del self._senders[topic]
+        for topic in topics - client.topics:
+            self._senders.setdefault(topic, {})[client] = None
+        client.topics = topics
+
+    def senders(self, topic: str) -> list[Client]:
+        """Return the clients that send to *topic*."""
+        return list(self._senders.get(topic, ()))
+
+    @property
+    def sent_topics(self) -> list[str]:
+        """The topics to which some client sends, in order."""
+        return sorted(self._senders)
 
     def known(self, caller: Caller) -> Client:
         """Return the client that calls, as one that lives. Raises :class:`ProxyError` (40015: no settings, 40100)."""

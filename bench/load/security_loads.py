@@ -16,7 +16,7 @@ from understudy.remoting.command import Command, request
 from understudy.security.signature import Credentials, signer
 
 USERS, RULES = 2_000, 10
-SUBSCRIBED = 20_000
+SUBSCRIBED = 10_000
 SECONDS = 2.0
 ROOT = Credentials("root", "secret of root")
 
@@ -208,5 +208,5 @@ LOADS: list[tuple[str, Load, Load]] = [
     ("users made and removed (3001)", users_changed, _nothing),
     ("a user with 1,000 rules", most_rules, _nothing),
     ("rules of a user replaced (3007)", rules_replaced, _nothing),
-    ("a user that subscribes to 20,000 topics", large_heartbeats, _nothing),
+    ("a user that subscribes to 10,000 topics", large_heartbeats, _nothing),
 ]

@@ -76,7 +76,7 @@ class Transactions:
         except RecordDamagedError as error:
             log.warning("a question about a transaction that cannot be read", broker=connection.address, why=error)
             return None
-        senders = [client.streams[-1] for client in self._parts.clients if topic in client.topics and client.streams]
+        senders = [client.streams[-1] for client in self._parts.clients.senders(topic) if client.streams]
         streams = [stream for stream in senders if not stream.sends]
         if not streams or self._nursery is None:
             log.info("no client to ask about a half message; the broker asks again", topic=topic)
@@ -101,7 +101,8 @@ class Transactions:
     async def _groups(self) -> dict[str, set[str]]:
         """Return the groups, which are topics here, that each broker is to know."""
         found: dict[str, set[str]] = {}
-        for topic in sorted({topic for client in self._parts.clients for topic in client.topics}):
+        for topic in self._parts.clients.sent_topics:
+            await trio.lowlevel.checkpoint()  # what is asked next may be known, for very many topics
             try:
                 if await self._parts.brokers.topic_type(topic) not in (TopicType.TRANSACTION, TopicType.MIXED):
                     continue

@@ -109,3 +109,34 @@ async def test_clients_that_are_gone_are_forgotten_in_steps(mock_clock: MockCloc
     steps = sum(1 for _ in clients.expire())
     assert steps >= MANY // 256
     assert sorted(each.caller.client_id for each in clients) == ["old-0", "young"]  # a stream is open, or it is young
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "x", "y", "xy", "gone"])), max_size=20))
+def test_who_sends_to_a_topic_is_known_as_of_the_newest_settings(changes: list[tuple[str, str]]) -> None:
+    for sent, senders, plain in trio.run(_settled, changes, clock=MockClock()):
+        assert sent == sorted(set[str]().union(*plain.values()))
+        for topic, found in senders.items():
+            assert found == {each for each, topics in plain.items() if topic in topics}
+
+
+Settled = tuple[list[str], dict[str, set[str]], dict[str, set[str]]]
+
+
+async def _settled(changes: list[tuple[str, str]]) -> list[Settled]:
+    """Return after each change: topics that are sent to, who sends to each, and what each client said last."""
+    clients, plain, found = Clients(VirtualClock()), dict[str, set[str]](), list[Settled]()
+    for name, what in changes:
+        caller = Caller(name, "JAVA", "", "", "10.0.0.1")
+        known = clients.get(name)
+        if what != "gone":
+            settings = v2.Settings()
+            for topic in what:
+                settings.publishing.topics.add().name = topic
+            clients.settle(caller, settings, cast(Any, object()))
+            plain[name] = set(what)
+        elif known is not None:
+            clients.forget(known)
+            del plain[name]
+        senders = {topic: {client.caller.client_id for client in clients.senders(topic)} for topic in "xyz"}
+        found.append((clients.sent_topics, senders, dict(plain)))
+    return found
