@@ -1,11 +1,13 @@
-"""The command of ours that says what waits in the brokers, and why."""
+"""The command of ours that says what waits in the brokers, and why, and ends half messages that nobody decides."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from understudy.mqadmin.command import Context, command
-from understudy.mqadmin.options import flag, value
+from understudy.mqadmin.command import CommandFailedError, Context, command
+from understudy.mqadmin.options import UsageError, flag, value
+from understudy.mqadmin.stuck_actions import CHOICES, decide
 from understudy.mqclient.admin import cluster
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.remoting.codes import ResponseCode
@@ -22,8 +24,16 @@ _KINDS = "half, pop, timer or delay"
     value("t", "kind", f"only {_KINDS}"),
     value("g", "group", "only half messages of this producer group"),
     flag("a", "all", "also what only waits for its time"),
+    value("commit", "commit", "with -b: half messages to commit, QUEUE:OFFSET as #Place shows them, commas between"),
+    value("rollback", "rollback", "with -b: half messages to roll back, in the same way"),
+    flag("yes", "yes", "decide them; without it is only said what would be done"),
+    value("undo", "undo", "file that gets them as they were (default: stuckWork-HOST-PORT-TIME.json here)"),
 )
 async def stuck_work(context: Context) -> Any:
+    if any(choice in context.values for choice in CHOICES):
+        return await _decide(context)
+    if "yes" in context.values or "undo" in context.values:
+        raise UsageError("--yes and --undo are for --commit and --rollback")
     answers = []
     context.output.line(_ROW % ("#Broker", "#ID", "#Kind", "#Place", "#Count", "#Group", "#Waits", "#Why"))
     for address in await _brokers(context):
@@ -50,6 +60,18 @@ async def stuck_work(context: Context) -> Any:
     if not any(answer["rows"] for answer in answers):
         context.output.line("Nothing is stuck." if "a" not in context.values else "Nothing waits.")
     return answers
+
+
+async def _decide(context: Context) -> Any:
+    address = context.values.get("b")
+    if address is None:
+        raise UsageError("name the broker (-b) that looks after the half messages; stuckWork -t half shows it")
+    answer = await cluster.stuck_work(context.session, address, kind="half")
+    if not answer["active"]:
+        raise CommandFailedError(f"{address} does not look after them: {answer['activeReason']}")
+    now_ms = context.session.world.clock.wall_ms()
+    undo = Path(context.values.get("undo") or f"stuckWork-{address.replace(':', '-')}-{now_ms}.json")
+    return await decide(context, address, answer["brokerName"], answer["rows"], undo)
 
 
 async def _brokers(context: Context) -> list[str]:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import b64decode
+from pathlib import Path
 
 import pytest
 import trio
 from mqadmin_rig import shell
 
+from understudy.mqadmin.command import CommandFailedError
+from understudy.mqadmin.options import UsageError
+from understudy.mqadmin.stuck_actions import Place, places_of
 from understudy.mqclient.errors import BrokerError, ClientError
 from understudy.mqclient.message import Message, ReceivedMessage
 from understudy.mqclient.pop import PopRequest, pop
@@ -77,5 +82,96 @@ def test_unknown_kinds_and_silent_brokers() -> None:
             await cluster.kill("c1")
             with pytest.raises(ClientError):
                 await shell(cluster, f"stuckWork -b {address}")
+
+    run_seed(scenario, 1)
+
+
+def test_half_messages_of_a_lost_producer_are_decided_by_hand(tmp_path: Path) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
+            address = cluster.brokers("c1")["broker-a"].identity.address
+            servers = cluster.name_servers
+            async with open_transaction_producer(cluster.client_world(), servers, "payers", undecided) as payers:
+                for body in (b"one", b"two", b"three"):
+                    await payers.send(Message("orders", body, {"KEYS": "k"}), unknown)
+            decide = f"stuckWork -b {address} --commit 0:0,0:1 --rollback 0:2"
+            # given messages that their producer may still decide
+            with pytest.raises(CommandFailedError, match="its producer may decide until it is 6 s old"):
+                await shell(cluster, decide)
+            await trio.sleep(10)
+            # when it is only asked what would be done, nothing is
+            said = await shell(cluster, decide)
+            assert "would roll back" in said
+            assert "of payers to orders (half queue 0, offset 2)" in said
+            assert len(json.loads(await shell(cluster, "stuckWork -t half", as_json=True))[0]["rows"]) == 3
+            # when it is done, then consumers get what was committed, and nothing is left
+            undo = tmp_path / "undo.json"
+            done = await shell(cluster, f"{decide} --yes --undo {undo}")
+            assert done.count("done: commit") == 2
+            assert "Nothing waits." in await shell(cluster, "stuckWork -a -t half")
+            async with open_producer(cluster.client_world(), servers, "writers") as producer:
+                wanted = PopRequest("readers", subscription("orders", "*", 1), "broker-a", hold_ms=0)
+                await producer.session.renew_route("orders")
+                popped = [await pop(producer.session, wanted) for _ in range(8)]
+            assert sorted(each.message.body for batch in popped for each in batch) == [b"one", b"two"]
+            # and the file has everything that is needed to send them again; it is never written over
+            kept = json.loads(undo.read_text())["decided"]
+            assert [(each["choice"], b64decode(each["bodyBase64"])) for each in kept] == [
+                ("commit", b"one"),
+                ("commit", b"two"),
+                ("rollback", b"three"),
+            ]
+            assert kept[2]["properties"]["KEYS"] == "k"
+            with pytest.raises(CommandFailedError, match="no half message waits there now"):
+                await shell(cluster, f"{decide} --yes --undo {undo}")
+
+    run_seed(scenario, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--commit 0:0", r"name the broker \(-b\)"),
+        ("-b h:1 --yes", "are for --commit and --rollback"),
+    ],
+)
+def test_what_is_no_decision_is_refused(options: str, said: str) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            with pytest.raises(UsageError, match=said):
+                await shell(cluster, f"stuckWork {options}")
+
+    run_seed(scenario, 1)
+
+
+@pytest.mark.parametrize(("text", "said"), [("7", "'7' names no half message"), ("0:1,0:x", "'0:x' names no half")])
+def test_a_place_that_is_none_is_refused(text: str, said: str) -> None:
+    assert places_of("0:1,1:20") == [Place(0, 1), Place(1, 20)]
+    with pytest.raises(UsageError, match=said):
+        places_of(text)
+
+
+def test_a_decision_is_not_made_when_it_cannot_be_written_down_or_is_named_twice(tmp_path: Path) -> None:
+    async def scenario(source: random.Random) -> None:
+        async with SimCluster(source) as cluster:
+            await cluster.start_name_server("n1")
+            await cluster.start_container("c1", [{"brokerName": "broker-a"}])
+            address = cluster.brokers("c1")["broker-a"].identity.address
+            async with open_transaction_producer(
+                cluster.client_world(), cluster.name_servers, "payers", undecided
+            ) as payers:
+                await payers.send(Message("orders", b"x", {}), unknown)
+            await trio.sleep(10)
+            older = tmp_path / "older.json"
+            older.write_text("kept")
+            with pytest.raises(CommandFailedError, match="nothing was done"):
+                await shell(cluster, f"stuckWork -b {address} --rollback 0:0 --yes --undo {older}")
+            with pytest.raises(UsageError, match="named twice"):
+                await shell(cluster, f"stuckWork -b {address} --rollback 0:0 --commit 0:0 --yes")
+            assert older.read_text() == "kept"
+            assert "half queue 0, offset 0" in await shell(cluster, "stuckWork -t half")
 
     run_seed(scenario, 1)
