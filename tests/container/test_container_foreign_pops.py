@@ -32,9 +32,7 @@ INVISIBLE_MS = 5_000
 
 
 @asynccontextmanager
-async def open_shape(
-    source: random.Random, shape: Ring
-) -> AsyncIterator[tuple[SimCluster, RemotingClient, Producer]]:
+async def open_shape(source: random.Random, shape: Ring) -> AsyncIterator[tuple[SimCluster, RemotingClient, Producer]]:
     async with SimCluster(source) as cluster:
         await shape.start(cluster)
         async with (
