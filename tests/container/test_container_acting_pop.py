@@ -65,7 +65,7 @@ async def master_back(ring: Ring) -> None:
 
 
 @pytest.mark.parametrize("pause_seconds", [2, 11.5, 12.5])
-@pytest.mark.covers("CT-32", "CT-34", "R63")
+@pytest.mark.covers("CT-32", "CT-34", "R19", "R63")
 def test_what_was_popped_comes_again_at_a_master_that_lives(pause_seconds: float) -> None:
     """Whether the check points are in the timer or in the revive topic when the master dies."""
 
@@ -144,7 +144,7 @@ async def pop_at_slave(ring: Ring, count: int) -> list[PoppedMessage]:
 
 
 @pytest.mark.parametrize("back_after_seconds", [1, 10.5, 25])
-@pytest.mark.covers("CT-31", "CT-32", "R63")
+@pytest.mark.covers("CT-31", "CT-32", "R53", "R63")
 def test_the_acting_slave_hands_out_and_takes_acknowledgements(back_after_seconds: float) -> None:
     """Whether the check points are due after the master's return, at the same time or long before."""
 
