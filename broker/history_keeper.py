@@ -80,7 +80,7 @@ class HistoryKeeper:
             self._missed = await self._cut("the log of this master ends before it", self._end_of)
         if lossy:
             offsets = self._tables.offsets.table
-            offsets.doubts.begin(offsets.committed, self._store.max_queue_offset)
+            offsets.doubts.begin(offsets.committed, self._store.written_queue_offset)
         if asks and lossy and not promoted:
             self.open = True
             await self._persistence.save(NAME)
@@ -167,7 +167,7 @@ class HistoryKeeper:
         return lambda key, queue_id: self._store.queue_offset_at(*table.queue_of(key, queue_id), end)
 
     def _end_of(self, table: ProgressTable) -> Limit:
-        return lambda key, queue_id: self._store.max_queue_offset(*table.queue_of(key, queue_id))
+        return lambda key, queue_id: self._store.written_queue_offset(*table.queue_of(key, queue_id))
 
     async def _cut(
         self, why: str, limit_of: Callable[[ProgressTable], Limit]

@@ -83,7 +83,7 @@ class DelayLevels:
     def _correct(self, level: int) -> None:
         queue = delay.queue_of_level(level)
         low = self._store.min_queue_offset(names.SCHEDULE_TOPIC, queue)
-        high = self._store.max_queue_offset(names.SCHEDULE_TOPIC, queue)
+        high = self._store.written_queue_offset(names.SCHEDULE_TOPIC, queue)
         known = self._progress.offsets.get(level)
         if known is None:
             if high > 0:

@@ -91,6 +91,19 @@ class SwitchReplication(Replication):
         self._history = EpochFile(self._world.disk, path)
         self._history.load()
         self._history.epochs = self._history.epochs.within(store.max_physical_offset)
+        if self._switch.all_must_ack and self._history.epochs:
+            self._hide_unconfirmed(store, self._history.epochs.entries[0].start)
+
+    def _hide_unconfirmed(self, store: MessageStore, led_from: int) -> None:
+        """Hide what members of the set may lack: what is not noted as confirmed since this log was first led.
+
+        The note is some seconds old after a crash. What is hidden too much is shown once a master says that it is
+        confirmed, or when this broker leads and its set has it.
+        """
+        limit = max(store.confirmed_before, led_from)
+        hidden = store.hide_after(limit)
+        if hidden:
+            log.info("messages are hidden until it is known that they are confirmed", count=hidden, after=limit)
 
     async def prepare(self, role: Role) -> None:
         """Begin an epoch for a master: whole records only, all of them durable, and the epoch noted.

@@ -185,6 +185,11 @@ class StoreCore:
         self.show_at_once = not self.sync_flush and offset is None
         self.show_held()
 
+    def confirmed_end(self, end: int) -> int:
+        """Return the confirm offset for a checkpoint of the log up to *end* (bytes); 0 where there never was one."""
+        known = self.checkpoint.confirm_offset
+        return end if known and self.confirmed is None else known
+
     def hold_or_show(
         self, end: int, queue: ConsumeQueue, next_offset: int, code: int, store_ms: int, properties: bytes | None
     ) -> None:

@@ -171,7 +171,7 @@ class Flusher:
                 logics_ms=core.last_dispatched_ms,
                 index_ms=core.index.full_until_ms,
                 master_flushed_offset=core.checkpoint.master_flushed_offset,
-                confirm_offset=core.checkpoint.confirm_offset,
+                confirm_offset=core.confirmed_end(end),
             )
             paths = self._log_paths(end)
             folders = self._take_log_folders()

@@ -42,6 +42,11 @@ class Lookup:
         queue = self._core.consume_queues.by_key.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
+    def written_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Return the same with messages that readers may not see yet."""
+        queue = self._core.consume_queues.by_key.get((topic, queue_id))
+        return self.max_queue_offset(topic, queue_id) if queue is None else queue.next_offset
+
     def _batch_min(self, queue: BatchQueue) -> int:
         return queue.correct_min(max(self._core.segments.min_offset, 0))
 

@@ -24,6 +24,7 @@ from understudy.store.core import Arrival, StoreCore
 from understudy.store.deletions import Deletion, LivingTopics
 from understudy.store.dispatch import Dispatcher
 from understudy.store.flush import Flusher
+from understudy.store.hiding import hide_after
 from understudy.store.integrity import Integrity, ScrubReport
 from understudy.store.lookup import Lookup
 from understudy.store.opening import hold, recover
@@ -58,7 +59,7 @@ class MessageStore:
         append_batch: writes a client's batch, see :meth:`understudy.store.batch_writer.BatchWriter.append_batch`.
         get: reads messages of a queue, see :meth:`understudy.store.reader.Reader.get`.
         read, record_before: records of the log, see :class:`understudy.store.lookup.Lookup`, as for the next ones.
-        min_queue_offset, max_queue_offset, offset_by_time, queue_offset_at: queue offsets.
+        min_queue_offset, max_queue_offset, written_queue_offset, offset_by_time, queue_offset_at: queue offsets.
         store_time_of, earliest_store_time: when messages were stored.
         arrived: called in order for what becomes readable, see :data:`~understudy.store.core.Arrival`; must cost next
             to nothing when nobody waits.
@@ -92,6 +93,7 @@ class MessageStore:
         lookup = self._lookup
         self.read, self.record_before = lookup.read, lookup.record_before
         self.min_queue_offset, self.max_queue_offset = lookup.min_queue_offset, lookup.max_queue_offset
+        self.written_queue_offset = lookup.written_queue_offset
         self.offset_by_time, self.queue_offset_at = lookup.offset_by_time, lookup.queue_offset_at
         self.store_time_of, self.earliest_store_time = lookup.store_time_of, lookup.earliest_store_time
 
@@ -333,6 +335,10 @@ class MessageStore:
         """Show readers only messages that end at or before physical *offset*; ``None``: all that are written, or
         durable with synchronous flush. What readers have seen stays visible."""
         self._core.set_confirmed(offset)
+
+    def hide_after(self, offset: int) -> int:
+        """Hide messages that end behind physical *offset* until they are confirmed; return how many there are."""
+        return hide_after(self._core, self._lookup, offset)
 
     def repair(self, start: int) -> Repair:
         """Return what puts a master's bytes into the holes of our log from *start*, the first one, on."""

@@ -63,7 +63,9 @@ class Reader:
         if core.batch_queues.topics and topic in core.batch_queues.topics:
             return self._get_batches(topic, queue_id, offset, max_messages, max_bytes)
         if queue is None or queue.max_offset == 0:
-            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0), 0, 0, [])
+            hidden = queue is not None and 0 <= offset <= queue.next_offset
+            next_offset = offset if hidden else self._corrected(offset, 0)
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, next_offset, 0, 0, [])
         max_offset = queue.max_offset
         log_min = core.segments.min_offset
         if queue.min_checked_for == log_min:
@@ -71,7 +73,7 @@ class Reader:
         else:
             min_offset = core.consume_queues.correct_min(queue, log_min)
         if not min_offset <= offset < max_offset:
-            return self._outside(offset, min_offset, max_offset)
+            return self._outside(offset, min_offset, max_offset, queue.next_offset)
 
         config = core.config
         log = core.log
@@ -343,7 +345,7 @@ class Reader:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, self._corrected(offset, 0), 0, 0, [])
         min_offset, max_offset = queue.correct_min(max(self._core.segments.min_offset, 0)), queue.next_offset
         if not min_offset <= offset < max_offset:
-            return self._outside(offset, min_offset, max_offset)
+            return self._outside(offset, min_offset, max_offset, queue.next_offset)
         config = self._core.config
         limit = min(max_bytes, config.max_transfer_bytes_in_memory)
         parts: list[memoryview] = []
@@ -367,10 +369,10 @@ class Reader:
             count += messages
         return GetResult(GetStatus.FOUND if count else status, offset, min_offset, max_offset, parts, total, count)
 
-    def _outside(self, offset: int, min_offset: int, max_offset: int) -> GetResult:
+    def _outside(self, offset: int, min_offset: int, max_offset: int, written_offset: int) -> GetResult:
         if offset < min_offset:
             status, next_offset = GetStatus.OFFSET_TOO_SMALL, self._corrected(offset, min_offset)
-        elif offset == max_offset:
+        elif offset <= written_offset:  # what is hidden may have been read where it was not: it is waited for
             status, next_offset = GetStatus.OFFSET_OVERFLOW_ONE, offset
         else:
             status, next_offset = GetStatus.OFFSET_OVERFLOW_BADLY, self._corrected(offset, max_offset)

@@ -307,7 +307,7 @@ class Life:
         return Unanswered() if self.asked - 1 == self.drop_answer else event
 
 
-@pytest.mark.covers("R250", "R254", "R256", "R257")
+@pytest.mark.covers("R250", "R254", "R256", "R257", "CC-19", "CC-21")
 @pytest.mark.parametrize("drop_answer", [-1, 0, 1, 2])
 @pytest.mark.parametrize("syncs", range(12))
 def test_power_lost_at_any_sync_loses_no_id_and_gives_none_twice(syncs: int, drop_answer: int) -> None:

@@ -46,6 +46,8 @@ class FakeScheduleQueue:
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         return len(self.queues.get(queue_id, ()))
 
+    written_queue_offset = max_queue_offset
+
     def get(
         self, topic: str, queue_id: int, offset: int, count: int, size: int, accept: Callable[[int], bool]
     ) -> GetResult:

@@ -77,7 +77,7 @@ def test_a_group_of_three_elects_a_master_and_another_one_when_it_is_killed() ->
     run_seed(scenario, 1)
 
 
-@pytest.mark.covers("R128", "R150", "R263")
+@pytest.mark.covers("R128", "R150", "R263", "AS-04")
 def test_without_controllers_a_new_broker_waits_unseen_and_a_led_one_goes_on() -> None:
     async def scenario(source: random.Random) -> None:
         async with led_group(source, ALL) as group:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 
@@ -25,6 +26,7 @@ from understudy.remoting.client import RemotingClient, open_client
 from understudy.remoting.codes import RequestCode
 from understudy.remoting.command import Command, request
 from understudy.runtime.background import open_background
+from understudy.store.checkpoint import load_checkpoint, save_checkpoint
 from understudy.testkit.sim.cluster import TINY_FILES, SimCluster
 from understudy.testkit.sim.determinism import run_seed
 from understudy.testkit.topic_fields import topic_fields
@@ -163,7 +165,7 @@ SYNC = {"flushDiskType": "SYNC_FLUSH"}
 ALL = {"allAckInSyncStateSet": "true"}
 
 
-@pytest.mark.covers("R206", "R217", "R240", "R241")
+@pytest.mark.covers("R206", "R217", "R240", "R241", "HA-04")
 @pytest.mark.parametrize("keys", [{}, ALL, SYNC | ALL], ids=["one copy", "all copies", "all copies, flushed"])
 def test_masters_change_and_logs_are_equal_at_the_end(keys: dict[str, str]) -> None:
     async def scenario(source: random.Random) -> None:
@@ -187,7 +189,7 @@ def test_masters_change_and_logs_are_equal_at_the_end(keys: dict[str, str]) -> N
     run_seed(scenario, 4)
 
 
-@pytest.mark.covers("R213", "R217", "AS-02")
+@pytest.mark.covers("R213", "R217", "AS-02", "HA-01", "HA-03")
 def test_what_a_lost_master_had_alone_is_cut_from_log_and_queues_and_consumers_never_saw_it() -> None:
     async def scenario(source: random.Random) -> None:
         async with open_group(source, ALL | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000"}) as group:
@@ -241,6 +243,59 @@ def test_what_a_lost_master_handed_out_alone_goes_out_again_when_it_leads_next()
             await group.in_step()
             again = await group.elect(1)
             assert again.pops.moving.position("readers", "orders", 0) == 1
+
+
+@pytest.mark.covers("R213", "HA-09")
+def test_what_a_lost_master_had_alone_is_not_seen_when_it_is_back_and_follows_nobody_yet() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(
+            source, ALL | SYNC | {"slaveTimeout": "500", "haMaxTimeSlaveNotCatchup": "60000"}
+        ) as group:
+            old = group.brokers[1]
+            await group.in_step()
+            assert [await group.send(old, body) for body in (b"kept", b"and kept")] == [0, 0]
+            cluster = group.cluster
+            cluster.network.partition({cluster.address("c1")}, {cluster.address("c2"), cluster.address("c3")})
+            group.master = 0
+            assert await group.send(old, b"lost") == 12
+            await group.stop(1)
+            cluster.network.heal()
+            back = await group.start(1)
+            assert back.store.max_queue_offset("orders", 0) == 2
+            assert group.bodies(back) == [b"kept", b"and kept"]
+            assert b"lost" in bytes(back.store.slice(0, 1 << 20)), "nothing is cut yet"
+            # Nobody else wants to lead: alone it may show what it has.
+            await group.stop(2)
+            await group.stop(3)
+            await group.elect(1)
+            assert group.bodies(back) == [b"kept", b"and kept", b"lost"]
+
+    run_seed(scenario, 5)
+
+
+@pytest.mark.covers("HA-09")
+def test_what_is_hidden_after_a_crash_is_waited_for_and_consumed_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with open_group(source, ALL) as group:
+            master = group.brokers[1]
+            await group.in_step()
+            assert [await group.send(master, body) for body in (b"one", b"two")] == [0, 0]
+            master.offsets.commit("readers", "orders", 0, 2)
+            for number in (3, 2, 1):
+                await group.stop(number)
+            disk, path = group.cluster.host("c1").disk, "/data/store/checkpoint"
+            noted = load_checkpoint(disk, path)
+            assert noted.confirm_offset > 1
+            save_checkpoint(disk, path, attrs.evolve(noted, confirm_offset=1))  # as old as the last note of a crash
+            back = await group.start(1)
+            assert back.store.max_queue_offset("orders", 0) == 0
+            store = back.store
+            store.set_correct_offsets(True)  # as a master's
+            asked = [store.get("orders", 0, offset, 1, 1 << 20).next_begin_offset for offset in (1, 2, 3)]
+            assert asked == [1, 2, 0]
+            await group.elect(1)
+            assert group.bodies(back) == [b"one", b"two"]
+            assert back.offsets.query("readers", "orders", 0) == 2
 
     run_seed(scenario, 8)
 

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from understudy.broker.config import BrokerOptions
+from understudy.broker.role import Role
 from understudy.broker.switch_replication import SwitchReplication
 from understudy.ha.following import HaState
 from understudy.mqclient.errors import ClientError
@@ -51,7 +52,7 @@ def test_the_defaults_are_the_references() -> None:
     }.items() <= shown.items()
 
 
-@pytest.mark.covers("R141", "R145", "R146", "R330")
+@pytest.mark.covers("R141", "R145", "R146", "R330", "AS-01")
 def test_copies_that_are_asked_for_and_a_set_that_has_shrunk() -> None:
     async def scenario(source: random.Random) -> None:
         keys = {**ALL, "inSyncReplicas": "3", "minInSyncReplicas": "1"}
@@ -69,7 +70,7 @@ def test_copies_that_are_asked_for_and_a_set_that_has_shrunk() -> None:
             # three copies are asked for, and with one member in the set one is enough
             for name in others(first):
                 await group.kill(name)
-            await until(lambda: group.members() == [first], 10)
+            await until(lambda: group.members() == [first], 6)
             assert await group.send(first, b"2") == 0
             # fewer members than minInSyncReplicas: refused at once, and nothing is written
             options = group.brokers[first].options
@@ -250,3 +251,21 @@ async def send_until_taken(producer: Producer, body: bytes, seconds: float = 30)
                 return (await producer.send(Message(TOPIC, body))).status
             except ClientError:
                 await trio.sleep(0.5)
+
+
+def test_an_idle_broker_changes_its_role_at_once() -> None:
+    async def scenario(source: random.Random) -> None:
+        async with led_group(source, ALL) as group:
+            first = await group.ready(3)
+            await group.create_topic(first)
+            assert [await group.send(first, b"%d" % number) for number in range(100)] == [0] * 100
+            broker, epoch = group.brokers[first], group.brokers[first].role.epoch
+            began = trio.current_time()
+            await broker.change_role(Role("SLAVE", part(group, first).own_id, epoch + 1, "another was elected"))
+            assert trio.current_time() - began < 0.05
+            began = trio.current_time()
+            await broker.change_role(Role("SYNC_MASTER", 0, epoch + 2, "elected"))
+            assert trio.current_time() - began < 0.05
+            assert broker.role.epoch == epoch + 2
+
+    run_seed(scenario, 9)

@@ -87,6 +87,7 @@ def test_no_byte_is_common_that_is_not_and_followers_end_equal(seed: int) -> Non
             assert copy.epochs == master.epochs.cut_at(len(master.bytes))
 
 
+@pytest.mark.covers("HA-10")
 def test_what_a_history_says() -> None:
     epochs = Epochs.of([(1, 0), (3, 40), (4, 40), (7, 90)])
     assert (7, -1) == (epochs.last_epoch, Epochs().last_epoch)
@@ -186,6 +187,7 @@ async def test_an_empty_history_does_not_bring_the_one_before_it_back() -> None:
     assert EpochEntry(1, 0) not in file.epochs.entries
 
 
+@pytest.mark.covers("HA-10")
 async def test_power_lost_while_the_file_is_written_leaves_what_was_or_what_is() -> None:
     for seed in range(60):
         disk = SimDisk(random.Random(seed))

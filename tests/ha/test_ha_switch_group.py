@@ -22,7 +22,7 @@ def replicas_of(network: SimNetwork, count: int, values: SwitchValues, seed: int
     return {number: Replica(network, number, values, chance) for number in range(1, count + 1)}
 
 
-@pytest.mark.covers("R209", "R210", "R219", "R227")
+@pytest.mark.covers("R209", "R210", "R219", "R227", "HA-05")
 async def test_slaves_copy_the_log_with_its_epochs_and_come_into_the_set(
     network: SimNetwork, autojump_clock: MockClock
 ) -> None:
@@ -93,7 +93,7 @@ async def test_equal_epochs_over_other_bytes_are_found_out(network: SimNetwork, 
         assert {1} == controller.members
 
 
-@pytest.mark.covers("R226")
+@pytest.mark.covers("R226", "HA-05")
 async def test_an_empty_slave_may_begin_with_the_last_file(network: SimNetwork, autojump_clock: MockClock) -> None:
     replicas, controller = replicas_of(network, 2, SwitchValues(last_file_only=True)), Controller()
     async with open_background() as nursery:

@@ -1,0 +1,64 @@
+"""Which replica has stored a message a second time, as the log of a group tells it. Pure.
+
+A consumer that gets a message twice either read one place twice, or the message stands in the log twice: a master that
+does not know how far the former one had come with delayed messages puts those again. Who did that stands in the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import attrs
+
+from understudy.format.record import BLANK_MAGIC, HEAD, Record, RecordError, decode_host, decode_record
+
+
+@attrs.frozen
+class Life:
+    """From when on a replica was of a kind.
+
+    Attributes:
+        port: it listens there.
+        since_ms: wall time.
+        kind: of its program.
+    """
+
+    port: int
+    since_ms: int
+    kind: str
+
+
+def records(log: bytes) -> Iterator[Record]:
+    """Return the records of a whole log, whatever its files' blank ends; a last one that is cut short is left out."""
+    at = 0
+    while at + HEAD.size <= len(log):
+        size, magic = HEAD.unpack_from(log, at)[:2]
+        if magic == BLANK_MAGIC:
+            at += size
+            continue
+        try:
+            record = decode_record(log, at)
+        except RecordError:
+            return
+        yield record
+        at += record.size_bytes
+
+
+def second_copies(log: bytes, topic: str) -> list[Record]:
+    """Return the messages of *topic* whose body stands in it before; every body was sent once."""
+    seen: set[bytes] = set()
+    found = []
+    for record in records(log):
+        if record.topic != topic:
+            continue
+        if record.body in seen:
+            found.append(record)
+        seen.add(record.body)
+    return found
+
+
+def kind_of(record: Record, lives: Sequence[Life]) -> str:
+    """Return the kind of the replica that stored *record*."""
+    port = decode_host(record.store_host)[1]
+    kinds = [life.kind for life in lives if life.port == port and life.since_ms <= record.store_ms]
+    return kinds[-1] if kinds else "nobody known"
