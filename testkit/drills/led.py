@@ -247,7 +247,7 @@ class LedDrill(Drill):
         """Have this replica elected, as an operator does."""
         if await self.master() == number:
             return
-        await self.in_sync(REPLICAS)
+        await self._rejoin()
         address = f"127.0.0.1:{self.broker_ports[number]}"
 
         async def elected() -> bool:
@@ -260,7 +260,7 @@ class LedDrill(Drill):
             return await self.master() == number and await self.accepts(number)
 
         await self.until(f"replica {number} as master", elected, TAKE_OVER_SECONDS)
-        await self.in_sync(REPLICAS)
+        await self._rejoin()
         self.say(f"\nmaster is replica {number} ({self.kinds[number]}): {await self._now()}")
 
     async def _ids(self, leader: str) -> dict[str, int]:
